@@ -1,0 +1,42 @@
+"""Every error that align_hooks raises on purpose.
+
+Each class is one kind of trouble and carries the exit code that the contract gives to it. A message is one line that
+names the thing, the place and the way out. None derives from ImportError or OSError: frameworks wrap their imports and
+their file access in broad handlers, which would swallow the news.
+"""
+
+from __future__ import annotations
+
+
+class AlignHooksError(Exception):
+    """Base of all errors raised on purpose; a launcher prints its message and exits with ``exit_code``."""
+
+    exit_code = 2
+
+
+class SettingsError(AlignHooksError):
+    """An ``ALIGN_HOOKS_*`` variable, or a combination of them, cannot be honoured."""
+
+
+class UnsupportedVersion(AlignHooksError):
+    """A framework is installed in a version that a hook was not proven on."""
+
+
+class AttachError(AlignHooksError):
+    """A seam that a hook needs is not where it was in every supported version."""
+
+
+class RefusedRun(AlignHooksError):
+    """The run as configured cannot be recorded, replayed or rehearsed; the message says what to change."""
+
+
+class RecordError(AlignHooksError):
+    """A record is missing, not whole, foreign, or contradicts itself."""
+
+    exit_code = 3
+
+
+class NothingRecorded(AlignHooksError):
+    """Something that was asked for never happened, or recording stopped before the run did."""
+
+    exit_code = 3

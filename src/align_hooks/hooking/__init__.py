@@ -1,0 +1,1 @@
+"""How a wrapper gets onto a framework, and how it is accounted for. The only importer of wrapt."""

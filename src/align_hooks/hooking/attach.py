@@ -1,0 +1,103 @@
+"""Attach hooks when the module that defines their seam has been imported, before anyone can copy the name.
+
+A hook that cannot be attached stops the import that triggered it, and is remembered as failed: the import system would
+let a second import of the same module succeed unhooked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Protocol
+
+import wrapt
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from align_hooks.errors import AlignHooksError, UnsupportedVersion
+from align_hooks.hooking.hook import Hook
+from align_hooks.hooking.ledger import Ledger
+from align_hooks.settings import Settings
+
+VERSION_MODULES = {
+    "megatron-core": "megatron.core.package_info",
+    "mindformers": "mindformers",
+    "mindspore": "mindspore.version",
+    "torch": "torch.version",
+}
+"""Where a package says its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is not asked."""
+
+
+class Attached(Protocol):
+    """What hook bodies are handed; the sessions of both sides fit."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def ledger(self) -> Ledger: ...
+
+
+def attach(hooks: Iterable[Hook], session: Attached) -> None:
+    """Register every hook that the settings ask for; raises at once where a module imported earlier does not fit."""
+    asked = [hook for hook in hooks if hook.asked(session.settings)]
+    session.ledger.pending.update((hook.name, hook) for hook in asked)
+    for hook in asked:
+        late = hook.trigger in sys.modules
+        wrapt.register_post_import_hook(_on_import(hook, session, late=late), hook.trigger)
+
+
+def _on_import(hook: Hook, session: Attached, *, late: bool) -> Callable[[ModuleType], None]:
+    def on_import(module: ModuleType) -> None:
+        ledger = session.ledger
+        if hook.name not in ledger.pending:  # undone, or a reload
+            return
+        try:
+            check_version(hook)
+            if hook.targets:
+                around = _when_first_called(hook, session)
+                for target in hook.targets:
+                    ledger.wrap(hook, module, target, around, rebind=late)
+            else:
+                load(hook.body)(session, module)
+                ledger.calls[hook.name] += 1
+        except AlignHooksError as error:
+            ledger.failed[hook.name] = str(error)
+            raise
+        finally:
+            del ledger.pending[hook.name]
+        ledger.attached[hook.name] = hook
+
+    return on_import
+
+
+def _when_first_called(hook: Hook, session: Attached) -> Callable[..., Any]:
+    """The body's wrapper, loaded at its first call: at the trigger's import the framework may be half imported itself."""
+    loaded: list[Callable[..., Any]] = []
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if not loaded:
+            loaded.append(load(hook.body)(session))
+        return loaded[0](wrapped, instance, args, kwargs)
+
+    return around
+
+
+def installed_version(package: str) -> str:
+    """The version of a framework that is importable here, as it states it itself."""
+    module = importlib.import_module(VERSION_MODULES[package])
+    return str(getattr(module, "__version__", None) or module.version)
+
+
+def check_version(hook: Hook) -> None:
+    """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``."""
+    found = installed_version(hook.package)
+    if not SpecifierSet(hook.supports).contains(Version(found).base_version):
+        raise UnsupportedVersion(f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {found}; install a version in that range")
+
+
+def load(body: str) -> Any:
+    """The function that ``"package.module:function"`` names."""
+    module, _, function = body.partition(":")
+    return getattr(importlib.import_module(module), function)

@@ -1,0 +1,120 @@
+"""The account of every change made to a framework: what was replaced, how often it ran, how to undo it.
+
+Undoing is derived from the journal and never written by hand. An attribute that a class merely inherited is deleted
+again, not "restored" into the subclass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from align_hooks.errors import AttachError
+from align_hooks.hooking.hook import Hook
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One attribute replaced: on what, which, before and after, and whether the owner itself held it."""
+
+    owner: Any
+    name: str
+    before: Any
+    after: Any
+    owned: bool
+
+    def undo(self) -> None:
+        """Put the attribute back; raises AttachError where somebody replaced it after us."""
+        if vars(self.owner).get(self.name, _ABSENT) is not self.after:
+            raise AttachError(f"{_label(self.owner)}.{self.name} was replaced by other code after align_hooks wrapped it; it is left alone")
+        if self.owned:
+            setattr(self.owner, self.name, self.before)
+        else:
+            delattr(self.owner, self.name)
+
+
+class Ledger:
+    """Hooks pending (trigger not imported yet), attached and failed; calls per hook; the journal of changes."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, Hook] = {}
+        self.attached: dict[str, Hook] = {}
+        self.failed: dict[str, str] = {}
+        self.calls: Counter[str] = Counter()
+        self.journal: list[Change] = []
+
+    def wrap(self, hook: Hook, module: ModuleType, target: str, around: Any, *, rebind: bool) -> None:
+        """Wrap ``module.target`` once, counting calls.
+
+        ``rebind`` is for a module that was imported before us: names that other modules took from it with ``from …
+        import …`` are replaced too.
+        """
+        *path, name = target.split(".")
+        owner: Any = module
+        for part in path:
+            owner = getattr(owner, part, None)
+        before = getattr(owner, name, _ABSENT)
+        if before is _ABSENT:
+            raise AttachError(f"hook {hook.name!r}: {module.__name__} has no {target}; run with a version inside {hook.supports}")
+        if any(change.owner is owner and change.name == name for change in self.journal):
+            return
+
+        def counting(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            self.calls[hook.name] += 1
+            return around(wrapped, instance, args, kwargs)
+
+        held = vars(owner).get(name, before)  # a staticmethod or classmethod object, where it is one
+        wrapper = wrapt.FunctionWrapper(held, counting)
+        self.replace(owner, name, wrapper)
+        if rebind and not path:
+            for other in list(sys.modules.values()):
+                for alias, value in list(vars(other).items()) if isinstance(other, ModuleType) else ():
+                    if value is before:
+                        self.replace(other, alias, wrapper)
+
+    def replace(self, owner: Any, name: str, value: Any) -> Any:
+        """Set one attribute, journalled; returns what was there (None where nothing was)."""
+        owned = name in vars(owner)
+        before = vars(owner)[name] if owned else getattr(owner, name, None)
+        setattr(owner, name, value)
+        self.journal.append(Change(owner, name, before, vars(owner)[name], owned))
+        return before
+
+    def undo(self) -> None:
+        """Undo all changes, the last first; raises AttachError after trying every one."""
+        problems = []
+        while self.journal:
+            try:
+                self.journal.pop().undo()
+            except AttachError as error:
+                problems.append(str(error))
+        self.attached.clear()
+        if problems:
+            raise AttachError("; ".join(problems))
+
+    def unfired(self) -> list[str]:
+        """Why hooks that were asked for did nothing, one sentence each; empty when all is well."""
+        never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
+        idle = [
+            f"hook {name!r}: attached to {hook.trigger}, never called"
+            for name, hook in self.attached.items()
+            if hook.must_fire and not self.calls[name]
+        ]
+        return [*self.failed.values(), *never, *idle]
+
+    def facts(self) -> dict[str, Any]:
+        """As a manifest keeps them: hook name to its state and number of calls."""
+        states = {name: "pending" for name in self.pending} | {name: "attached" for name in self.attached}
+        states |= {name: "failed" for name in self.failed}
+        return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
+
+
+def _label(owner: Any) -> str:
+    return getattr(owner, "__qualname__", None) or getattr(owner, "__name__", None) or repr(owner)

@@ -1,0 +1,42 @@
+"""What the launcher said about this process: its place among the ranks, and which job they belong to.
+
+torchrun, msrun and mpirun each speak through other variables; the first that is set wins. These facts go into every
+rank's manifest, and a reader refuses ranks whose facts disagree: they are of two different jobs.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
+WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
+JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One process of a job: global rank, number of ranks, what identifies the job, and the host it ran on."""
+
+    rank: int = 0
+    world_size: int = 1
+    job: str = ""
+    host: str = ""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Launch:
+        """Read the launcher's variables; a process started by hand is rank 0 of 1."""
+        rank, world_size = (_first(environment, names) for names in (RANK, WORLD_SIZE))
+        if rank is None or world_size is None:
+            return cls(host=socket.gethostname())
+        job = " ".join(f"{name}={environment[name]}" for name in JOB if name in environment)
+        return cls(rank, world_size, job, socket.gethostname())
+
+    def facts(self) -> dict[str, object]:
+        """As a manifest keeps them."""
+        return asdict(self)
+
+
+def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)

@@ -1,0 +1,67 @@
+"""Names of the files of a record, and the number of their format.
+
+::
+
+    RUN/run.json                          rank 0: what ran, with which settings, hyper-parameters as the optimizer holds them
+    RUN/manifest/rank_M.json              each rank: launch facts, place, parameter table, hooks, how it ended
+    RUN/scalars/rank_M.jsonl              one row a step; a step is whole when its row stands here
+    RUN/local_norms/rank_M.jsonl          this rank's squared sums, one row a step
+    RUN/causal_attention_mask.npy         once for the run, where every batch used it
+    RUN/step_N/rank_M/tokens.npy …        the batch that step N consumed, as in the guide's appendix
+    RUN/step_N/rank_M/batch.json          its row counts and digests; written last
+    RUN/step_N/rank_M/gradients.safetensors
+    RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
+
+M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FORMAT = 1
+BATCH_ARRAYS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+PADDING = "#padding"
+"""Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
+
+
+def run_file(run: Path) -> Path:
+    """Facts of the whole run, written by rank 0."""
+    return run / "run.json"
+
+
+def manifest(run: Path, rank: int) -> Path:
+    """Facts of one rank."""
+    return run / "manifest" / f"rank_{rank}.json"
+
+
+def scalars(run: Path, rank: int) -> Path:
+    """One row of scalars a step."""
+    return run / "scalars" / f"rank_{rank}.jsonl"
+
+
+def local_norms(run: Path, rank: int) -> Path:
+    """One row of squared sums a step."""
+    return run / "local_norms" / f"rank_{rank}.jsonl"
+
+
+def causal_mask(run: Path) -> Path:
+    """The causal attention mask, bool, ``[1, 1, sequence, sequence]``, True where attention is forbidden."""
+    return run / "causal_attention_mask.npy"
+
+
+def step(run: Path, number: int, rank: int) -> Path:
+    """Everything of one rank's step."""
+    return run / f"step_{number}" / f"rank_{rank}"
+
+
+def steps_with(run: Path, rank: int, name: str) -> list[int]:
+    """The numbers N, ascending, for which ``step_N/rank_M/name`` exists."""
+    numbers = (path.name.removeprefix("step_") for path in run.glob("step_*") if (path / f"rank_{rank}" / name).exists())
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def ranks(run: Path) -> list[int]:
+    """The ranks that left a manifest, ascending."""
+    numbers = (path.stem.removeprefix("rank_") for path in (run / "manifest").glob("rank_*.json"))
+    return sorted(int(number) for number in numbers if number.isdigit())

@@ -1,0 +1,423 @@
+"""A record, read back with numpy alone.
+
+Ranks are put together here: tensors from their shards, batches from their data-parallel ranks, norms from squared sums.
+Whatever is not whole, not ours or contradicts itself is a RecordError that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from align_hooks.errors import RecordError
+from align_hooks.record import layout
+from align_hooks.record.shard import Shard
+from align_hooks.record.writer import digest, id_range
+
+Array = NDArray[Any]
+SUMMED = ("loss", "objective_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The global batch of one step, rows in the order micro-batch, data-parallel rank, row.
+
+    ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
+    where attention is forbidden; None where the model was given none (a kernel made the causal one itself). ``rows`` is
+    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None.
+    """
+
+    step: int
+    rows: tuple[tuple[int, ...], ...]
+    tokens: Array | None = None
+    labels: Array | None = None
+    loss_mask: Array | None = None
+    position_ids: Array | None = None
+    attention_mask: Array | None = None
+    causal: bool = True
+
+    def arrays(self) -> dict[str, Array]:
+        """What there is, by name."""
+        found = ((name, getattr(self, name)) for name in layout.BATCH_ARRAYS)
+        return {name: array for name, array in found if array is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What a batch is, without reading its arrays: sequence length, global rows, lowest and highest id that counts."""
+
+    sequence: int
+    rows: int
+    lowest: int
+    highest: int
+
+
+class Tensors(Mapping[str, Array]):
+    """Canonical name to whole fp32 array, each read when asked for and not kept."""
+
+    def __init__(self, run: Run, files: Mapping[int, tuple[Path, ...]]) -> None:
+        self._run = run
+        self._homes = {rank: _homes(paths) for rank, paths in files.items()}
+        self._parts: dict[str, list[tuple[int, Shard]]] = {}
+        for rank in files:
+            for shard in run.shards(rank):
+                if shard.counted and shard.name in self._homes[rank]:
+                    self._parts.setdefault(shard.name, []).append((rank, shard))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a whole tensor, without reading it."""
+        return self._parts[name][0][1].shape
+
+    def __getitem__(self, name: str) -> Array:
+        parts = self._parts[name]
+        whole: Array | None = None
+        covered = 0
+        for rank, shard in parts:
+            data = _tensor(self._homes[rank][name], name)
+            if data.shape != shard.local_shape:
+                raise RecordError(f"{self._homes[rank][name]}: {name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again")
+            covered += data.size
+            if data.shape == shard.shape and len(parts) == 1:
+                return data
+            if whole is None:
+                whole = np.zeros(shard.shape, np.float32)
+            box = whole[tuple(slice(*bounds) for bounds in shard.box)]
+            if shard.flat:
+                box.flat[slice(*shard.flat)] = data
+            else:
+                box[...] = data
+        if whole is None or covered != whole.size:
+            raise RecordError(f"{self._run.path}: the ranks hold {covered} elements of {name}, the whole has {math.prod(parts[0][1].shape)}")
+        return whole
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recorded run; made by :func:`open_run`."""
+
+    path: Path
+    facts: Mapping[str, Any]
+    manifests: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet."""
+        return self.facts
+
+    @property
+    def made_by_hand(self) -> bool:
+        """Whether this is a directory of bare ``step_N/rank_M`` arrays."""
+        return not self.manifests
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The steps that every rank completed, ascending; for a directory made by hand, those with tokens."""
+        if self.made_by_hand:
+            return layout.steps_with(self.path, 0, "tokens.npy")
+        done = [set(self._rows(layout.scalars(self.path, rank))) for rank in self.manifests]
+        return sorted(set.intersection(*done)) if done else []
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """Why the run is not whole, one sentence each: ranks that are missing, ended early or stopped recording."""
+        world = self.facts.get("world_size", len(self.manifests))
+        found = [f"rank {rank} left no manifest" for rank in range(world) if rank not in self.manifests and not self.made_by_hand]
+        for rank, manifest in self.manifests.items():
+            ended = manifest.get("ended")
+            if ended != "finished":
+                last = f"its last whole step is {self.steps[-1]}" if self.steps else "no step is whole"
+                found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
+        return found
+
+    def shards(self, rank: int) -> list[Shard]:
+        """A rank's parameter table."""
+        return [Shard.from_facts(facts) for facts in self.manifests[rank].get("parameters", ())]
+
+    def scalars(self) -> list[dict[str, Any]]:
+        """One row a whole step, ascending, losses put together over the ranks that hold one.
+
+        ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks.
+        """
+        tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
+        rows = []
+        for step in self.steps:
+            mine = [tables[rank][step] for rank in sorted(tables)]
+            row = dict(mine[0])
+            holders = [one for one in mine if one.get("loss") is not None]
+            if len(holders) > 1:
+                tokens = sum(one["valid_tokens"] for one in holders)
+                row["valid_tokens"] = tokens
+                row["loss"] = sum(_number(one["loss"]) * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
+                row["objective_loss"] = sum(_number(one["objective_loss"]) for one in holders) / len(holders)
+            elif holders:
+                row |= {key: holders[0].get(key) for key in (*SUMMED, "valid_tokens")}
+            rows.append({key: _number(value) for key, value in row.items()})
+        return rows
+
+    def local_norms(self, step: int) -> dict[str, float]:
+        """Canonical name to the norm of its whole gradient at ``step``."""
+        total: dict[str, float] = {}
+        for rank in self.manifests:
+            row = self._rows(layout.local_norms(self.path, rank)).get(step)
+            if row is None:
+                raise RecordError(f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
+            counted = {shard.name for shard in self.shards(rank) if shard.counted}
+            for name, squared in row["squared"].items():
+                if name in counted:
+                    total[name] = total.get(name, 0.0) + float(squared)
+        return {name: math.sqrt(squared) for name, squared in total.items()}
+
+    def local_norm_steps(self) -> list[int]:
+        """Whole steps that have local norms."""
+        tables = [set(self._rows(layout.local_norms(self.path, rank))) for rank in self.manifests]
+        return sorted(set.intersection(*tables) & set(self.steps)) if tables else []
+
+    def gradient_steps(self) -> list[int]:
+        """Whole steps whose gradients are recorded."""
+        return [step for step in self._steps_with("gradients.safetensors") if step in set(self.steps)]
+
+    def weight_steps(self) -> list[int]:
+        """Numbers N for which the weights after N updates are recorded."""
+        return self._steps_with("weights/model.safetensors")
+
+    def batch_steps(self) -> list[int]:
+        """Steps whose batch is recorded by every rank."""
+        if self.made_by_hand:
+            return self.steps
+        return [step for step in self._steps_with("batch.json") if step in set(self.steps)]
+
+    def _steps_with(self, name: str) -> list[int]:
+        found = [set(layout.steps_with(self.path, rank, name)) for rank in self.manifests]
+        return sorted(set.intersection(*found)) if found else []
+
+    def gradients(self, step: int) -> Tensors:
+        """Gradients of ``step``: reduced, unscaled, not clipped."""
+        return self._tensors(step, "GRADIENTS", "gradients.safetensors")
+
+    def weights(self, step: int) -> Tensors:
+        """Weights after ``step`` updates."""
+        return self._tensors(step, "WEIGHTS", "weights/model.safetensors", "weights/padding.safetensors")
+
+    def _tensors(self, step: int, variable: str, required: str, *optional: str) -> Tensors:
+        files = {}
+        for rank in self.manifests:
+            place = layout.step(self.path, step, rank)
+            if not (place / required).exists():
+                raise RecordError(f"{place / required} is missing; record the run with ALIGN_HOOKS_{variable}={step}")
+            files[rank] = (place / required, *(place / name for name in optional if (place / name).exists()))
+        if not files:
+            raise RecordError(f"{self.path} was made by hand and holds no tensors; record the run with ALIGN_HOOKS_{variable}={step}")
+        return Tensors(self, files)
+
+    def batch(self, step: int) -> Batch:
+        """The batch that ``step`` consumed on all data-parallel ranks; raises RecordError where a file is not whole."""
+        parts = self._batch_parts(step)
+        arrays: dict[str, Array] = {}
+        for name in layout.BATCH_ARRAYS:
+            pieces = [part.arrays.get(name) for part in parts]
+            if any(piece is not None for piece in pieces):
+                arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
+        causal = all(part.causal for part in parts)
+        if causal and parts and parts[0].mask == "causal":
+            arrays["attention_mask"] = _array(layout.causal_mask(self.path))
+        return Batch(step, tuple(part.rows for part in parts), causal=causal, **arrays)
+
+    def batch_facts(self, step: int) -> BatchFacts:
+        """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
+        if self.made_by_hand:
+            arrays = self.batch(step).arrays()
+            shapes, ranges = [arrays["tokens"].shape], [id_range(arrays)]
+        else:
+            facts = list(self._data_parallel_facts(step))
+            shapes = [one["arrays"]["tokens"]["shape"] for one in facts if "tokens" in one["arrays"]]
+            ranges = [one["ids"] for one in facts]
+        found = [one for one in ranges if one]
+        if not shapes or not found:
+            raise RecordError(f"{self.path}: the batch of step {step} has no tokens")
+        lowest, highest = min(low for low, _ in found), max(high for _, high in found)
+        return BatchFacts(sequence=shapes[0][1], rows=sum(shape[0] for shape in shapes), lowest=lowest, highest=highest)
+
+    def _data_parallel_facts(self, step: int) -> Iterator[dict[str, Any]]:
+        """The batch.json of one rank of each data-parallel index, its arrays' headers checked."""
+        seen = set()
+        for rank, manifest in sorted(self.manifests.items()):
+            index = manifest.get("place", {}).get("dp", 0)
+            if index not in seen:
+                seen.add(index)
+                place = layout.step(self.path, step, rank)
+                facts = _json(place / "batch.json")
+                for name in facts["arrays"]:
+                    _array(place / f"{name}.npy", headers_only=True)
+                yield facts
+
+    def _batch_parts(self, step: int) -> list[_Part]:
+        if self.made_by_hand:
+            ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
+            return [_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
+        chosen: dict[int, _Part] = {}
+        for rank, manifest in sorted(self.manifests.items()):
+            data_parallel = manifest.get("place", {}).get("dp", 0)
+            part = _part(layout.step(self.path, step, rank))
+            if data_parallel in chosen:  # another tensor or pipeline stage of the same data: it may hold what was missing
+                part = _Part(part.rows, part.arrays | chosen[data_parallel].arrays, part.mask or chosen[data_parallel].mask)
+            chosen[data_parallel] = part
+        return [chosen[index] for index in sorted(chosen)]
+
+    def _rows(self, path: Path) -> dict[int, dict[str, Any]]:
+        """Step to row; of a step that was repeated the last row counts; a torn last line does not."""
+        if path not in self._row_cache:
+            self._row_cache[path] = _rows(path)
+        return self._row_cache[path]
+
+    @cached_property
+    def _row_cache(self) -> dict[Path, dict[int, dict[str, Any]]]:
+        return {}
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a recorded run, or a directory made by hand with the guide's snippet (batches only).
+
+    Raises RecordError where there is nothing, a format of another version, or ranks of different jobs.
+    """
+    run = Path(path).expanduser().resolve()
+    if not run.is_dir():
+        raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
+    ranks = layout.ranks(run)
+    if not ranks:
+        if not layout.steps_with(run, 0, "tokens.npy"):
+            raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
+        return Run(run, {}, {})
+    manifests = {rank: _json(layout.manifest(run, rank)) for rank in ranks}
+    for rank, manifest in manifests.items():
+        if manifest.get("format") != layout.FORMAT:
+            raise RecordError(
+                f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; use the version that wrote it"
+            )
+        mine, first = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, manifests[ranks[0]]))
+        if mine != first:
+            raise RecordError(f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory")
+    facts = _json(layout.run_file(run)) if layout.run_file(run).exists() else {}
+    return Run(run, facts, manifests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One data-parallel rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own."""
+
+    rows: tuple[int, ...]
+    arrays: dict[str, Array]
+    mask: str | None
+
+    @property
+    def causal(self) -> bool:
+        return self.mask != "own"
+
+
+def _part(place: Path) -> _Part:
+    facts = _json(place / "batch.json")
+    arrays = {}
+    for name, said in facts["arrays"].items():
+        array = _array(place / f"{name}.npy")
+        if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
+            raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
+        arrays[name] = array
+    return _Part(tuple(facts["rows"]), arrays, facts["attention_mask"])
+
+
+def _part_by_hand(place: Path) -> _Part:
+    arrays = {name: _array(place / f"{name}.npy") for name in layout.BATCH_ARRAYS if (place / f"{name}.npy").exists()}
+    for name in ("tokens", "labels"):
+        if name not in arrays:
+            raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
+    mask = arrays.get("attention_mask")
+    own = mask is not None and not (mask.ndim == 4 and bool((mask.astype(bool) == ~np.tri(mask.shape[-1], dtype=bool)).all()))
+    return _Part((len(arrays["tokens"]),), arrays, "own" if own else None)
+
+
+def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:
+    """Join the arrays of data-parallel ranks, each with its row counts, as micro-batch, data-parallel rank, row."""
+    if len(pieces) == 1:
+        return pieces[0]
+    slices = [np.split(piece, np.cumsum(counts)[:-1]) for piece, counts in zip(pieces, rows, strict=True)]
+    return np.concatenate([one[index] for index in range(max(map(len, slices))) for one in slices if index < len(one)])
+
+
+def _required(piece: Array | None, name: str, step: int) -> Array:
+    if piece is None:
+        raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
+    return piece
+
+
+def _rows(path: Path) -> dict[int, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    rows: dict[int, dict[str, Any]] = {}
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is empty or torn
+        try:
+            row = json.loads(line)
+            rows[row["step"]] = row
+        except (ValueError, KeyError, TypeError):
+            raise RecordError(f"{path}:{number} is no row of a record: {line[:60]!r}") from None
+    return rows
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise RecordError(f"{path} holds no JSON object")
+    return content
+
+
+def _array(path: Path, *, headers_only: bool = False) -> Array:
+    try:
+        array = np.load(path, mmap_mode="r" if headers_only else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise RecordError(f"{path} is missing") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise RecordError(f"{path} is not a whole .npy array ({error}); pickled arrays are never loaded") from None
+    if not isinstance(array, np.ndarray):
+        raise RecordError(f"{path} is not a single .npy array")
+    return array
+
+
+def _homes(paths: tuple[Path, ...]) -> dict[str, Path]:
+    """Tensor name to the file that holds it."""
+    homes: dict[str, Path] = {}
+    for path in paths:
+        try:
+            with safe_open(path, framework="np") as file:
+                homes |= dict.fromkeys(file.keys(), path)
+        except (OSError, SafetensorError) as error:
+            raise RecordError(f"{path} is not a whole safetensors file ({error}); record the step again") from None
+    return homes
+
+
+def _tensor(path: Path, name: str) -> Array:
+    with safe_open(path, framework="np") as file:
+        return np.asarray(file.get_tensor(name))
+
+
+def _number(value: Any) -> Any:
+    """Undo the strings that stand for NaN and the infinities in strict JSON."""
+    return float(value) if value in ("nan", "inf", "-inf") else value

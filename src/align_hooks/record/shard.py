@@ -1,0 +1,58 @@
+"""A rank's part of one canonical tensor: what the whole is, and which of its elements stand here.
+
+Ranks write what they hold and never talk to each other about it; the reader puts the whole together and proves that
+every element came exactly once. A tensor- or pipeline-parallel part is a box of the whole. A distributed optimizer cuts
+through rows, so a box may be narrowed to a range of its elements in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One row of a rank's parameter table.
+
+    ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements
+    [start, stop) in row-major order; None is all. ``counted`` is False on ranks that hold a copy which another rank
+    already accounts for. ``dtype`` is the parameter's own, before the record made fp32 of it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    native: str
+    dtype: str
+    box: tuple[tuple[int, int], ...] = ()
+    flat: tuple[int, int] | None = None
+    counted: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.box:
+            object.__setattr__(self, "box", tuple((0, size) for size in self.shape))
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of what this rank writes."""
+        return (self.flat[1] - self.flat[0],) if self.flat else tuple(stop - start for start, stop in self.box)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements that this rank writes."""
+        return math.prod(self.local_shape)
+
+    def facts(self) -> dict[str, Any]:
+        """As a manifest keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Shard:
+        """The inverse of :meth:`facts`."""
+        known = dict(facts)
+        known["shape"] = tuple(known["shape"])
+        known["box"] = tuple((start, stop) for start, stop in known["box"])
+        known["flat"] = tuple(known["flat"]) if known["flat"] else None
+        return cls(**known)

@@ -1,0 +1,218 @@
+"""One rank's writer: numpy in, files out.
+
+The row of scalars is written last in a step and is what makes the step count, so a job killed at any moment leaves a
+record that is readable up to its last whole step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.launch import Launch
+from align_hooks.record import atomic, layout
+from align_hooks.record.shard import Shard
+from align_hooks.settings import PREFIX, Settings
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Writer:
+    """The record of one rank, from its first claim on the directory to its last word.
+
+    Raises RefusedRun where the directory cannot be used; after :meth:`begin`, OSError where the disk gives out.
+    """
+
+    run: Path
+    launch: Launch
+    side: str
+    settings: Settings
+    written: Counter[str] = field(default_factory=Counter)
+    _rows: dict[Path, TextIO] = field(default_factory=dict)
+    _manifest: dict[str, Any] = field(default_factory=dict)
+    _causal_written: bool = False
+
+    def begin(self) -> None:
+        """Claim this rank's manifest, honouring ``RUN_EXISTS``."""
+        rank, how = self.launch.rank, self.settings.run_exists
+        path = layout.manifest(self.run, rank)
+        self._manifest = {
+            "format": layout.FORMAT,
+            "side": self.side,
+            "rank": rank,
+            "launch": self.launch.facts(),
+            "settings": self.settings.as_text(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "ended": None,
+        }
+        try:
+            if how == "replace":
+                self._remove_earlier()
+            if how == "continue" and path.exists():
+                atomic.write_json(path, self._manifest)
+            else:
+                atomic.create(path, self._manifest)
+        except FileExistsError:
+            raise RefusedRun(
+                f"{PREFIX}RUN={self.run} already holds a run of rank {rank}; "
+                f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
+            ) from None
+        except OSError as error:
+            raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to") from None
+
+    def _remove_earlier(self) -> None:
+        mine = {self.launch.rank}
+        if self.launch.rank == 0:  # an earlier, larger job left ranks that nobody else will replace
+            mine |= {rank for rank in layout.ranks(self.run) if rank >= self.launch.world_size}
+            layout.run_file(self.run).unlink(missing_ok=True)
+            layout.causal_mask(self.run).unlink(missing_ok=True)
+        for rank in mine:
+            for path in (layout.manifest(self.run, rank), layout.scalars(self.run, rank), layout.local_norms(self.run, rank)):
+                path.unlink(missing_ok=True)
+            for path in self.run.glob(f"step_*/rank_{rank}"):
+                shutil.rmtree(path)
+
+    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: int) -> None:
+        """Write what is known once model and optimizer are built, before the first step.
+
+        ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
+        ``steps`` is the number of steps that the run intends. Raises RefusedRun where the disk cannot hold the plan.
+        """
+        elements = sum(shard.elements for shard in shards)
+        planned = 4 * elements * (self.settings.gradients.within(steps) + self.settings.weights.within(steps + 1))
+        free = shutil.disk_usage(self.run).free
+        if planned > free:
+            raise RefusedRun(
+                f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
+                f"choose fewer steps in {PREFIX}GRADIENTS and {PREFIX}WEIGHTS, or another disk"
+            )
+        self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "planned_bytes": planned}
+        atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+        if self.launch.rank == 0:
+            run_facts = {"format": layout.FORMAT, "run_id": secrets.token_hex(8), "side": self.side, "world_size": self.launch.world_size}
+            run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": steps}
+            atomic.write_json(layout.run_file(self.run), run_facts | dict(facts))
+
+    def scalars(self, row: Mapping[str, Any]) -> None:
+        """Append the row that completes a step."""
+        self._append(layout.scalars(self.run, self.launch.rank), row)
+        self.written["scalars"] += 1
+
+    def local_norms(self, step: int, point: str, squared: Mapping[str, float]) -> None:
+        """Append one step's squared sums, canonical name to fp64, of what this rank holds."""
+        self._append(layout.local_norms(self.run, self.launch.rank), {"step": step, "point": point, "squared": dict(squared)})
+        self.written["local_norms"] += 1
+
+    def _append(self, path: Path, row: Mapping[str, Any]) -> None:
+        if path not in self._rows:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_torn_row(path)
+            self._rows[path] = path.open("a", encoding="utf-8")
+        self._rows[path].write(atomic.json_text(row, indent=None) + "\n")
+        self._rows[path].flush()
+
+    def batch(self, step: int, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
+        """Write a step's batch: arrays joined along the batch axis, and how many rows each micro-batch had.
+
+        ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal
+        one is written once for the run.
+        """
+        place = layout.step(self.run, step, self.launch.rank)
+        facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None}
+        for name in layout.BATCH_ARRAYS:
+            if name not in arrays:
+                continue
+            array = arrays[name]
+            if name == "attention_mask":
+                if is_causal(array):
+                    facts["attention_mask"] = "causal"
+                    self._causal_mask(array[:1])
+                    continue
+                facts["attention_mask"] = "own"
+            atomic.write_array(place / f"{name}.npy", array)
+            facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array)}
+        facts["ids"] = id_range(arrays)
+        atomic.write_json(place / "batch.json", facts)
+        self.written["batches"] += 1
+
+    def _causal_mask(self, mask: Array) -> None:
+        if self.launch.rank == 0 and not self._causal_written:
+            atomic.write_array(layout.causal_mask(self.run), mask)
+        self._causal_written = True
+
+    def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
+        """Write a step's gradients, canonical name to fp32."""
+        self._tensors(layout.step(self.run, step, self.launch.rank) / "gradients.safetensors", tensors)
+        self.written["gradients"] += 1
+
+    def weights(self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> None:
+        """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory.
+
+        Padded vocabulary rows go to a file of their own: no Hugging Face tensor has them. The model file is written
+        last and makes the set whole.
+        """
+        place = layout.step(self.run, step, self.launch.rank) / "weights"
+        padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
+        atomic.write_json(place / "config.json", config)
+        if padding:
+            self._tensors(place / "padding.safetensors", padding)
+        self._tensors(place / "model.safetensors", {name: tensor for name, tensor in tensors.items() if name not in padding})
+        self.written["weights"] += 1
+
+    def _tensors(self, path: Path, tensors: Mapping[str, Array]) -> None:
+        wrong = [name for name, tensor in tensors.items() if tensor.dtype != np.float32]
+        if wrong:
+            raise RecordError(f"{path.name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
+        whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        atomic.replace(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+
+    def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:
+        """Close the rows and write how the run ended; may be called when recording has stopped early too."""
+        for file in self._rows.values():
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        self._rows.clear()
+        self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended}
+        atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+
+
+def is_causal(mask: Array) -> bool:
+    """Whether a bool mask, True where attention is forbidden, forbids exactly what lies after each position."""
+    size = mask.shape[-1]
+    return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
+
+
+def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
+    """Lowest and highest id among tokens and among the labels that the loss mask lets count; None with neither."""
+    labels, mask = arrays.get("labels"), arrays.get("loss_mask")
+    if labels is not None and mask is not None:
+        labels = labels[mask > 0]
+    found = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
+    return [int(min(array.min() for array in found)), int(max(array.max() for array in found))] if found else None
+
+
+def digest(array: Array) -> str:
+    """SHA-256 of an array's bytes in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest() if array.size else hashlib.sha256().hexdigest()
+
+
+def _drop_torn_row(path: Path) -> None:
+    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own."""
+    if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)

@@ -1,0 +1,97 @@
+"""Batches of a recorded run, checked before training and handed out step by step.
+
+A replay never wraps around and never guesses: steps must follow each other without a gap from the step at which
+training starts, and sequence length, rows and token ids must fit the run that is fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record.reader import Batch, Run, open_run
+from align_hooks.settings import Source
+
+
+@dataclass
+class Replay:
+    """The batches that ``ALIGN_HOOKS_REPLAY_BATCHES`` names; raises RecordError or RefusedRun where they cannot serve."""
+
+    source: Source
+    first: int = 0
+    last_fed: int | None = field(default=None, init=False)
+
+    @cached_property
+    def run(self) -> Run:
+        """The recorded run."""
+        return open_run(self.source.path)
+
+    @cached_property
+    def steps(self) -> range:
+        """The steps to train on, from ``first`` to the last recorded one that was chosen."""
+        there = set(self.run.batch_steps())
+        chosen = sorted(step for step in there if step in self.source.steps and step >= self.first)
+        if not chosen:
+            raise RecordError(f"{self.source} holds no batch of step {self.first} or later; record it with ALIGN_HOOKS_BATCHES=all")
+        missing = sorted(set(range(self.first, chosen[-1] + 1)) - set(chosen))
+        if missing:
+            raise RecordError(
+                f"{self.source} has no batch of step {missing[0]} ({len(missing)} missing up to {chosen[-1]}); "
+                f"record with ALIGN_HOOKS_BATCHES=0-{chosen[-1]}, or replay {self.source.path}@{self.first}-{missing[0] - 1}"
+            )
+        return range(self.first, chosen[-1] + 1)
+
+    def check(self, *, sequence: int, vocabulary: int, rows: int) -> None:
+        """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``."""
+        for step in self.steps:
+            facts = self.run.batch_facts(step)
+            problem = None
+            if facts.sequence != sequence:
+                problem = f"has sequence length {facts.sequence}, this run {sequence}; train with {facts.sequence}"
+            elif facts.rows != rows:
+                problem = f"has {facts.rows} rows, this run consumes {rows} a step; use a global batch size of {facts.rows}"
+            elif not 0 <= facts.lowest <= facts.highest < vocabulary:
+                problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; use the model that the data was made for"
+            if problem:
+                raise RefusedRun(f"{self.source}: the batch of step {step} {problem}")
+
+    def batch(self, step: int) -> Batch:
+        """The global batch of a step, read and verified; raises RecordError after the last recorded step."""
+        if step not in self.steps:
+            raise RecordError(f"{self.source} ends with step {self.steps[-1]}: nothing is left to replay for step {step}")
+        batch = self.run.batch(step)
+        for name in ("tokens", "labels"):
+            if getattr(batch, name) is None:
+                raise RecordError(f"{self.source}: step {step} has no {name}")
+        self.last_fed = step
+        return batch
+
+    def micro_batches(self, rows: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Every micro-batch of ``rows`` rows, step after step, with a loss mask and position ids in any case."""
+        for step in self.steps:
+            batch = self.batch(step)
+            arrays = filled(batch)
+            for start in range(0, len(arrays["tokens"]), rows):
+                yield {name: array[start : start + rows] for name, array in arrays.items()}
+
+
+def filled(batch: Batch) -> dict[str, NDArray[Any]]:
+    """Arrays that training needs, each ``[rows, sequence]``: what a hand-made directory lacks is what the guide assumes.
+
+    Without a loss mask every token counts; without position ids they are 0 … sequence-1. A causal attention mask is left
+    out, as the model makes its own; any other is there as bool, ``[rows, 1, sequence, sequence]``.
+    """
+    arrays = batch.arrays()
+    shape = arrays["tokens"].shape
+    arrays.setdefault("loss_mask", np.ones(shape, np.float32))
+    arrays.setdefault("position_ids", np.broadcast_to(np.arange(shape[1]), shape))
+    mask = arrays.pop("attention_mask", None)
+    if mask is not None and not batch.causal:
+        arrays["attention_mask"] = np.broadcast_to(mask, (shape[0], *mask.shape[1:]))
+    return arrays

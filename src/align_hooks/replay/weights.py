@@ -1,0 +1,102 @@
+"""Weights to start from: a recorded run's, or a Hugging Face directory's. Both speak canonical names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (teaches numpy bf16, which safetensors then reads)
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.names.table import Fused, refuse_unfit
+from align_hooks.record import layout
+from align_hooks.record.reader import open_run
+from align_hooks.settings import Source
+
+Array = NDArray[Any]
+
+
+class Checkpoint(Mapping[str, Array]):
+    """A Hugging Face safetensors directory, one file or an index over several; tensors are read as fp32 one by one."""
+
+    def __init__(self, path: Path) -> None:
+        index = path / "model.safetensors.index.json"
+        try:
+            files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else ["model.safetensors"]
+            self._homes = {name: path / file for file in files for name in _names(path / file)}
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        with safe_open(self._homes[name], framework="np") as file:
+            return tuple(file.get_slice(name).get_shape())
+
+    def __getitem__(self, name: str) -> Array:
+        with safe_open(self._homes[name], framework="np") as file:
+            return np.asarray(file.get_tensor(name)).astype(np.float32, copy=False)
+
+
+def _names(path: Path) -> list[str]:
+    with safe_open(path, framework="np") as file:
+        return list(file.keys())
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a directory is a Hugging Face checkpoint."""
+    return (path / "model.safetensors").exists() or (path / "model.safetensors.index.json").exists()
+
+
+def open_weights(source: Source) -> Any:
+    """The weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names: a mapping with ``shape(name)``."""
+    if is_checkpoint(source.path):
+        return Checkpoint(source.path)
+    step = int(source.steps.text)
+    run = open_run(source.path)
+    if step not in run.weight_steps():
+        there = ", ".join(map(str, run.weight_steps())) or "none"
+        raise RecordError(f"{source.path} holds no weights of step {step} (recorded: {there}); record it with ALIGN_HOOKS_WEIGHTS={step}")
+    return run.weights(step)
+
+
+def vocabulary_of(source: Source) -> int | None:
+    """Rows of the embedding without padding, as the source knows them."""
+    weights = open_weights(source)
+    return int(weights.shape("model.embed_tokens.weight")[0]) if "model.embed_tokens.weight" in weights else None
+
+
+class Loader:
+    """Reads native tensors for a model out of canonical weights, after checking that all of them fit."""
+
+    def __init__(self, source: Source, wanted: Mapping[str, tuple[int, ...]]) -> None:
+        self.source = source
+        self._weights = open_weights(source)
+        given = {name: self._weights.shape(name) for name in self._weights}
+        padding = {name for name in wanted if name.endswith(layout.PADDING)} - given.keys()
+        if padding:
+            raise RefusedRun(
+                f"{source} has no padded vocabulary rows, this model pads ({', '.join(sorted(padding))}); "
+                f"its softmax includes them, so give both sides the same padded size"
+            )
+        if "lm_head.weight" not in wanted:  # tied: some checkpoints keep a copy of the embedding under its name
+            given.pop("lm_head.weight", None)
+        refuse_unfit(wanted, given, source)
+
+    def read(self, fused: Fused) -> Array:
+        """The native fp32 tensor; raises RefusedRun where a weight is not finite."""
+        tensors = {name: self._weights[name] for name in fused.pieces}
+        for name, tensor in tensors.items():
+            if not np.isfinite(tensor).all():
+                raise RefusedRun(f"{self.source}: {name} holds NaN or infinity; load weights from before it went wrong")
+        return fused.join(tensors)

@@ -1,0 +1,124 @@
+"""What one training process knows while it runs with hooks: what was asked, what was changed, what is recorded.
+
+Hook bodies are handed a session and nothing else. It is framework-free; each side adds its own facts through it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from align_hooks.errors import NothingRecorded
+from align_hooks.hooking.ledger import Ledger
+from align_hooks.launch import Launch
+from align_hooks.record.writer import Writer
+from align_hooks.settings import PREFIX, Settings
+
+KINDS = ("batches", "local_norms", "gradients", "weights")
+"""The recording switches, by the name of their field in Settings and of what the writer counts."""
+
+
+@dataclass
+class Session:
+    """One process of one run. ``step`` is the training step under way, None between steps and during evaluation."""
+
+    side: str
+    settings: Settings
+    launch: Launch
+    ledger: Ledger = field(default_factory=Ledger)
+    record: Writer | None = None
+    overrides: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    step: int | None = None
+    stopped: str | None = None
+    done: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Claim the run directory, where one was named."""
+        if self.settings.run is not None:
+            self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
+            self.record.begin()
+
+    def override(self, what: str, before: object, after: object, why: str) -> None:
+        """Account for something that a switch changed in the run, and say it once per job."""
+        self.overrides.append({"what": what, "before": str(before), "after": str(after), "why": why})
+        self.say(f"{what}: {before} -> {after} ({why})")
+
+    def say(self, message: str) -> None:
+        """Print one line, from rank 0 only."""
+        if self.launch.rank == 0:
+            print(f"align_hooks: {message}", flush=True)
+
+    def wants(self, kind: str, step: int | None = None) -> bool:
+        """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded."""
+        step = self.step if step is None else step
+        if self.stopped is not None or step is None or step not in getattr(self.settings, kind):
+            return False
+        return self.record is not None or kind == "local_norms"
+
+    @property
+    def recording(self) -> bool:
+        """Whether rows are being written."""
+        return self.record is not None and self.stopped is None
+
+    @contextmanager
+    def surviving(self, what: str) -> Iterator[None]:
+        """Run a capture so that training survives its failure, unless ``ON_ERROR=raise``.
+
+        Any exception of the body, a full disk or a bug of ours alike, ends recording and is reported at once, in the
+        manifest, and by the exit code. Exceptions of the framework's own code must not be raised inside.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.settings.on_error == "raise":
+                raise
+            self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
+            print(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", file=sys.stderr, flush=True)
+
+    def recorded(self, kind: str) -> None:
+        """Note that something of ``kind`` was really captured."""
+        self.done.add(kind)
+
+    def print_norms(self, step: int, squared: Mapping[str, float]) -> None:
+        """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds."""
+        rank = self.launch.rank
+        lines = [f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {math.sqrt(value):.9e}" for name, value in squared.items()]
+        print("\n".join(lines), flush=True)
+
+    def finish(self, *, failed: bool) -> list[str]:
+        """Close the record and return what was asked for and did not happen, one sentence each."""
+        problems = [] if failed else self.ledger.unfired()
+        if not failed:
+            asked = [kind for kind in KINDS if getattr(self.settings, kind) and not (self.settings.run is None and kind != "local_norms")]
+            problems += [
+                f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: no such step was reached, nothing was recorded"
+                for kind in asked
+                if kind not in self.done and self.stopped is None
+            ]
+        if self.stopped is not None:
+            problems.append(f"rank {self.launch.rank} {self.stopped}")
+        if self.record is not None:
+            try:
+                ended = self.stopped or ("failed: the script ended with an error" if failed else "finished")
+                self.record.finish(hooks=self.ledger.facts(), ended=ended)
+            except OSError as error:
+                problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
+        return problems
+
+    def describe(self, *, place: Mapping[str, int], shards: Any, facts: Mapping[str, Any], steps: int) -> None:
+        """Hand the built run's facts to the record, with the overrides so far."""
+        if self.record is not None:
+            self.record.describe(place=place, shards=shards, facts=dict(facts) | self.facts | {"overrides": self.overrides}, steps=steps)
+
+
+def exit_code(code: int, problems: list[str]) -> int:
+    """The launcher's exit code: the script's own, and 3 when that is 0 and something asked for never happened."""
+    for problem in problems:
+        print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
+    return NothingRecorded.exit_code if problems and code == 0 else code
+

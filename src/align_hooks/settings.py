@@ -1,0 +1,207 @@
+"""Every ``ALIGN_HOOKS_*`` variable: its name, how it is read, what it does.
+
+This file is the only definition. The ``env`` command, the README table, the refusal of unknown names and the settings
+kept in a record are all made from the fields below. Parsing happens once, from a mapping that the caller passes in
+(``os.environ`` in the runners), and reports every problem at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import SettingsError
+
+PREFIX = "ALIGN_HOOKS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A choice of training steps: ``all``, ``none``, or a comma list of ``N``, ``A-B``, ``A-B/S`` (B included).
+
+    ``5 in Steps.parse("0,4-8/2")`` is False, ``6 in …`` is True. Steps count from 0.
+    """
+
+    text: str
+    ranges: tuple[range, ...] | None  # None: every step
+
+    @classmethod
+    def parse(cls, text: str) -> Steps:
+        """Read a steps value; raises ValueError with the offending part."""
+        if text == "all":
+            return cls(text, None)
+        if text == "none":
+            return cls(text, ())
+        return cls(text, tuple(_range(part.strip()) for part in text.split(",")))
+
+    def __contains__(self, step: object) -> bool:
+        return self.ranges is None or any(step in chosen for chosen in self.ranges)
+
+    def __bool__(self) -> bool:
+        return self.ranges is None or any(self.ranges)
+
+    def within(self, count: int) -> int:
+        """How many of the steps 0 … count-1 are chosen."""
+        return sum(step in self for step in range(count))
+
+
+def _range(part: str) -> range:
+    numbers, slash, stride = part.partition("/")
+    first, dash, last = numbers.partition("-")
+    if not all(piece.isascii() and piece.isdigit() for piece, given in ((first, True), (last, dash), (stride, slash)) if given):
+        raise ValueError(f"{part!r} is none of all, none, N, A-B, A-B/S")
+    if dash and int(last) < int(first):
+        raise ValueError(f"{part!r} ends before it begins")
+    if slash and (not dash or int(stride) == 0):
+        raise ValueError(f"{part!r}: a stride needs a range A-B and is at least 1")
+    return range(int(first), int(last) + 1 if dash else int(first) + 1, int(stride) if slash else 1)
+
+
+NO_STEPS = Steps.parse("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A recorded run that feeds this one: its directory and which of its steps."""
+
+    path: Path
+    steps: Steps
+
+    def __str__(self) -> str:
+        return f"{self.path}@{self.steps.text}"
+
+
+def _source(default_steps: str) -> Callable[[str], Source]:
+    def parse(text: str) -> Source:
+        path, at, steps = text.rpartition("@")
+        if not at:
+            path, steps = text, default_steps
+        if not path:
+            raise ValueError("names no directory")
+        try:
+            return Source(Path(path).expanduser().resolve(), Steps.parse(steps))
+        except ValueError as error:
+            raise ValueError(f"after the last @: {error}; write {text}@{default_steps} if the @ is part of the directory's name") from None
+
+    return parse
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("names no directory")
+    return Path(text).expanduser().resolve()
+
+
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("is neither 0 nor 1")
+    return text == "1"
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**32):
+        raise ValueError("is not an integer from 1 to 4294967295 (Megatron refuses 0)")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate >= 0):
+        raise ValueError("is not a number of 0 or more")
+    return rate
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "value": value, "effect": effect})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``."""
+
+    run: Path | None = _variable(_directory, None, "directory", "where this run is recorded; manifest and scalars always when set")
+    run_exists: str = _variable(
+        _one_of("refuse", "continue", "replace"), "refuse", "refuse, continue, replace", "what to do when the directory holds a run"
+    )
+    seed: int | None = _variable(_seed, None, "integer", "one seed for every generator, given to the framework before it seeds")
+    deterministic: bool = _variable(_flag, False, "0, 1", "deterministic environment and framework switches, read back from what was built")
+    batches: Steps = _variable(Steps.parse, NO_STEPS, "steps", "save what the model consumed, in the guide's layout")
+    local_norms: Steps = _variable(Steps.parse, NO_STEPS, "steps", "print and record the norm of every parameter's gradient")
+    local_norms_point: str = _variable(
+        _one_of("reduced", "local"), "reduced", "reduced, local", "after or before the data-parallel reduction (MindFormers only)"
+    )
+    gradients: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record gradients: reduced, unscaled, not yet clipped")
+    weights: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record weights; N is the state after N updates, 0 the initial one")
+    replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
+    load_weights: Source | None = _variable(_source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)")
+    learning_rate: float | None = _variable(_rate, None, "number", "constant learning rate; 0 for the weights-not-updated experiment")
+    device: str | None = _variable(_one_of("cpu"), None, "cpu", "rehearsal with no accelerator; everything it changes is listed")
+    on_error: str = _variable(_one_of("warn", "raise"), "warn", "warn, raise", "a recorder that fails: stop recording, or stop the run")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read all variables; raises SettingsError with one line for every problem found."""
+        problems, values = [], {}
+        known = {PREFIX + one.name.upper(): one for one in fields(cls)}
+        for name in sorted(name for name in environment if name.startswith(PREFIX)):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                problems.append(f"{name}: no such variable; {f'did you mean {near[0]}?' if near else 'align-hooks env lists them'}")
+                continue
+            try:
+                values[known[name].name] = known[name].metadata["parse"](environment[name].strip())
+            except ValueError as error:
+                problems.append(f"{name}={environment[name]!r}: {error}")
+        problems += _contradictions(values, environment)
+        if problems:
+            raise SettingsError("\n".join(problems))
+        return cls(**values)
+
+    def any_set(self) -> bool:
+        """Whether any variable asks for anything: with everything off no hook is installed."""
+        return any(getattr(self, one.name) != one.default for one in fields(self))
+
+    def as_text(self) -> dict[str, str | None]:
+        """The settings as a record keeps them: field name to text, None where not set."""
+        return {one.name: _text(getattr(self, one.name)) for one in fields(self)}
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, Steps):
+        return value.text
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
+    problems = []
+    recording = [name for name in ("batches", "gradients", "weights") if values.get(name)]
+    if recording and PREFIX + "RUN" not in environment:
+        names = ", ".join(PREFIX + name.upper() for name in recording)
+        problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")
+    target = values.get("run")
+    for name in ("replay_batches", "load_weights"):
+        source = values.get(name)
+        if source is not None and source.path == target:
+            problems.append(f"{PREFIX}{name.upper()}: {source.path} is also {PREFIX}RUN; record into another directory")
+    source = values.get("load_weights")
+    if source is not None and (source.steps.ranges is None or sum(map(len, source.steps.ranges)) != 1):
+        problems.append(f"{PREFIX}LOAD_WEIGHTS={source}: weights are those of one step; write {source.path}@N")
+    return problems

@@ -1,0 +1,125 @@
+"""Every hook on Megatron-LM, read top to bottom in the order of a run. Imports no framework."""
+
+from __future__ import annotations
+
+from align_hooks.hooking.hook import Hook
+from align_hooks.settings import Settings
+
+CORE = ">=0.19,<0.20"
+TORCH = ">=2.4,<2.14"
+_ROOM = "align_hooks.torch_side"
+
+
+def _recording(settings: Settings) -> bool:
+    return settings.run is not None or bool(settings.local_norms)
+
+
+def _whole_run(settings: Settings) -> bool:
+    return _recording(settings) or settings.load_weights is not None or settings.replay_batches is not None
+
+
+def _norms_or_gradients(settings: Settings) -> bool:
+    return bool(settings.local_norms or settings.gradients)
+
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "rehearsal",
+        asked=lambda settings: settings.device == "cpu",
+        package="torch",
+        supports=TORCH,
+        trigger="torch",
+        body=f"{_ROOM}.rehearsal:install",
+        why="answers for CUDA from the CPU",
+    ),
+    Hook(
+        "rehearsal_helpers",
+        asked=lambda settings: settings.device == "cpu",
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.datasets.utils",
+        body=f"{_ROOM}.rehearsal:install_helpers",
+        why="uses the compiled data set helper of a wheel",
+        must_fire=False,
+    ),
+    Hook(
+        "arguments",
+        asked=lambda settings: settings.any_set(),
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.training.arguments",
+        targets=("parse_args",),
+        body=f"{_ROOM}.hooks.arguments:wrap",
+        why="sets seed, determinism, learning rate and replay before anything is derived from the arguments",
+    ),
+    Hook(
+        "model",
+        asked=_whole_run,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.training.training",
+        targets=("setup_model_and_optimizer",),
+        body=f"{_ROOM}.hooks.model:wrap",
+        why="loads weights, describes the run, records the initial weights",
+    ),
+    Hook(
+        "data",
+        asked=lambda settings: settings.replay_batches is not None,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.training.training",
+        targets=("build_train_valid_test_data_iterators",),
+        body=f"{_ROOM}.hooks.data:wrap",
+        why="feeds recorded batches",
+    ),
+    Hook(
+        "train_step",
+        asked=_recording,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.training.training",
+        targets=("train_step",),
+        body=f"{_ROOM}.hooks.train_step:wrap",
+        why="knows the step, its losses and when it is over",
+    ),
+    Hook(
+        "rerun",
+        asked=_recording,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.rerun_state_machine",
+        targets=("RerunStateMachine.should_run_forward_backward",),
+        body=f"{_ROOM}.hooks.train_step:rerun",
+        why="lets a repeated forward-backward replace the first",
+    ),
+    Hook(
+        "forward",
+        asked=lambda settings: bool(settings.batches),
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.models.gpt.gpt_model",
+        targets=("GPTModel.forward",),
+        body=f"{_ROOM}.hooks.forward:wrap",
+        why="sees the batch that the model consumes",
+    ),
+    Hook(
+        "gradients",
+        asked=_norms_or_gradients,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.optimizer.optimizer",
+        targets=("MixedPrecisionOptimizer.prepare_grads", "FP32Optimizer.prepare_grads"),
+        body=f"{_ROOM}.hooks.gradients:wrap",
+        why="reads gradients: reduced, unscaled, not yet clipped",
+    ),
+    Hook(
+        "update",
+        asked=lambda settings: settings.run is not None,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.optimizer.optimizer",
+        targets=("MixedPrecisionOptimizer.step", "FP32Optimizer.step", "ChainedOptimizer.step"),
+        body=f"{_ROOM}.hooks.update:wrap",
+        why="reads learning rate, loss scale and gradient norm of the update",
+    ),
+)

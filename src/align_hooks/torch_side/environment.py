@@ -1,0 +1,40 @@
+"""Environment variables that Megatron, NCCL and HCCL read at start, as the guide's stage 1 wants them.
+
+The guide sets PYTHONHASHSEED inside the running interpreter, where it has no effect; here the interpreter is started
+again with it. ``NCCL_ALGO=Ring`` is what Megatron's own deterministic mode accepts in every supported version.
+"""
+
+from __future__ import annotations
+
+from align_hooks.launch import Launch
+from align_hooks.replay.batches import Replay
+from align_hooks.replay.weights import open_weights
+from align_hooks.settings import Settings
+from align_hooks.torch_side.session import TorchSession
+
+AT_START = ("PYTHONHASHSEED",)
+
+DETERMINISTIC = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "NCCL_ALGO": "Ring",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+    "HCCL_DETERMINISTIC": "true",
+    "ASCEND_LAUNCH_BLOCKING": "1",
+}
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """What the settings need in the environment of the process."""
+    wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
+    return wanted | (DETERMINISTIC if settings.deterministic else {})
+
+
+def make_session(settings: Settings, launch: Launch) -> TorchSession:
+    """The session of this side."""
+    session = TorchSession("torch", settings, launch)
+    if settings.replay_batches is not None:
+        session.replay = Replay(settings.replay_batches)
+        session.replay.run  # opened now: a source that is not there costs a second, not a job  # noqa: B018
+    if settings.load_weights is not None:
+        open_weights(settings.load_weights)
+    return session

@@ -1,0 +1,81 @@
+"""Megatron's arguments, as parsed and not yet validated.
+
+Seam: the return of ``megatron.training.arguments.parse_args``. Every entry, from ``initialize_megatron`` in 0.12 to
+``parse_and_validate_args`` in 0.19, goes through it before anything is derived from the arguments, so a value set here
+is the value everywhere: in the data set's shuffling, the scheduler, the model's config. ``validate_args`` would be late
+for the learning rate and ``_set_random_seed`` for the seed, which data sets take from ``args.seed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from align_hooks.errors import RefusedRun
+from align_hooks.settings import PREFIX
+from align_hooks.torch_side.rehearsal import missing_flags
+from align_hooks.torch_side.seeds import set_deterministic
+from align_hooks.torch_side.session import TorchSession
+
+CONSTANT_RATE = {
+    "lr_decay_style": "constant",
+    "lr_warmup_iters": 0,
+    "lr_warmup_samples": 0,
+    "lr_warmup_fraction": None,
+    "decoupled_lr": None,
+    "decoupled_min_lr": None,
+}
+NOT_DETERMINISTIC = {"cross_entropy_loss_fusion": "--cross-entropy-loss-fusion", "tp_comm_overlap": "--tp-comm-overlap"}
+
+
+def wrap(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper of ``parse_args`` that applies the settings to what it returns."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        parsed = wrapped(*args, **kwargs)
+        apply(session, parsed)
+        return parsed
+
+    return around
+
+
+def apply(session: TorchSession, args: Any) -> None:
+    """Set what the settings ask for, account for it, and refuse what only the user's own flags can change."""
+    settings = session.settings
+    if settings.device == "cpu" and (flags := list(missing_flags(args))):
+        raise RefusedRun(f"{PREFIX}DEVICE=cpu needs these flags of the script too: {' '.join(flags)}")
+    if settings.seed is not None:
+        _set(session, args, {"seed": settings.seed}, "SEED")
+    if settings.deterministic:
+        _deterministic(session, args)
+    if settings.learning_rate is not None:
+        rate = {"lr": settings.learning_rate, "min_lr": settings.learning_rate}
+        _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
+    if settings.replay_batches is not None:
+        _replay(session, args)
+
+
+def _deterministic(session: TorchSession, args: Any) -> None:
+    fused = [flag for name, flag in NOT_DETERMINISTIC.items() if getattr(args, name, False)]
+    if fused:
+        raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(fused)} is not deterministic; leave it out")
+    set_deterministic()
+    _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
+
+
+def _replay(session: TorchSession, args: Any) -> None:
+    replay = session.replay
+    assert replay is not None
+    last = replay.steps[-1]
+    _set(session, args, {"eval_iters": 0, "full_validation": False}, "REPLAY_BATCHES")
+    if args.train_iters and args.train_iters > last + 1 and not (args.exit_interval and args.exit_interval <= last + 1):
+        session.say(f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters}")
+        _set(session, args, {"exit_interval": last + 1}, "REPLAY_BATCHES")
+
+
+def _set(session: TorchSession, args: Any, values: dict[str, Any], variable: str) -> None:
+    for name, value in values.items():
+        before = getattr(args, name, None)
+        if hasattr(args, name) and before != value:
+            setattr(args, name, value)
+            session.override(f"args.{name}", before, value, PREFIX + variable)

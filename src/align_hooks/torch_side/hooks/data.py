@@ -1,0 +1,48 @@
+"""Recorded batches in place of the data set.
+
+Seam: ``build_train_valid_test_data_iterators``. Its result is what every ``forward_step`` draws from, whatever the
+script's ``get_batch`` looks like, and replacing it leaves the user's data unopened: the other cluster need not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from megatron.core.rerun_state_machine import RerunDataIterator
+from megatron.training import get_args
+
+from align_hooks.replay.batches import Replay
+from align_hooks.settings import PREFIX
+from align_hooks.torch_side.session import TorchSession
+
+DTYPES = {"tokens": torch.int64, "labels": torch.int64, "loss_mask": torch.float32, "position_ids": torch.int64, "attention_mask": torch.bool}
+
+
+def wrap(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper that returns an iterator over recorded micro-batches and no validation or test data."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        assert session.replay is not None
+        options = get_args()
+        options.do_train, options.do_valid, options.do_test = True, False, False
+        session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
+        rows = options.micro_batch_size
+        return RerunDataIterator(micro_batches(session.replay, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))), None, None
+
+    return around
+
+
+def micro_batches(replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
+    """Micro-batches as a Megatron data loader yields them: host tensors by name.
+
+    ``masks`` is for models that expect an attention mask from the data loader: a causal one is made where the record
+    has none of its own, bool, True where attention is forbidden.
+    """
+    for arrays in replay.micro_batches(rows):
+        batch = {name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()}
+        if masks and "attention_mask" not in batch:
+            size = batch["tokens"].shape[1]
+            batch["attention_mask"] = torch.ones(size, size, dtype=torch.bool).triu(1).expand(len(batch["tokens"]), 1, size, size)
+        yield batch

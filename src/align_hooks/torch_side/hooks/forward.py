@@ -1,0 +1,37 @@
+"""The batch, as the model consumes it.
+
+Seam: ``GPTModel.forward``. ``get_batch`` lives in the script, returns five values in 0.12 and ten in alphabetical order
+in 0.19, and a data iterator shows what was offered, not what was used. The model's arguments keep their names in every
+version. A loss mask that is not among them is found by :mod:`.train_step` in the loss function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from align_hooks.torch_side.session import TorchSession
+
+ARGUMENTS = {
+    "input_ids": "tokens",
+    "labels": "labels",
+    "loss_mask": "loss_mask",
+    "attention_mask": "attention_mask",
+    "position_ids": "position_ids",
+}
+
+
+def wrap(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper of ``GPTModel.forward`` that keeps references to its inputs on steps whose batch is wanted."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if session.wants("batches"):
+            given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
+            found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
+            session.micro_batches.append({name: value for name, value in found.items() if isinstance(value, torch.Tensor)})
+        return wrapped(*args, **kwargs)
+
+    return around

@@ -1,0 +1,106 @@
+"""Model and optimizer, built and not yet trained.
+
+Seam: the return of ``setup_model_and_optimizer``. Checkpoints have been loaded by then, nothing has been evaluated, and
+every later seam needs the parameter table made here. All refusals that need the built objects happen here too, before
+the data is opened and long before the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import megatron.core.package_info
+import torch
+from megatron.training import get_args, get_tokenizer
+
+from align_hooks import __version__
+from align_hooks.errors import RefusedRun
+from align_hooks.replay.weights import Loader
+from align_hooks.settings import PREFIX
+from align_hooks.torch_side.model import Parameters, huggingface_config, leaf_optimizers, optimizer_facts, parameters_of, unwrap
+from align_hooks.torch_side.place import place
+from align_hooks.torch_side.seeds import read_back
+from align_hooks.torch_side.session import TorchSession
+
+
+def wrap(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper of ``setup_model_and_optimizer`` that loads weights, describes the run and records the initial weights."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        built = wrapped(*args, **kwargs)
+        model, optimizer = built[0], built[1]
+        prepare(session, model, optimizer)
+        return built
+
+    return around
+
+
+def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
+    """Everything between building and training."""
+    args = get_args()
+    if session.launch.world_size > 1:
+        raise RefusedRun(f"this version records and replays one rank; the job has {session.launch.world_size}; start one process")
+    if any("Distributed" in type(leaf).__name__ for leaf in leaf_optimizers(optimizer)):
+        raise RefusedRun("this version does not read the distributed optimizer's shards; leave out --use-distributed-optimizer")
+    parameters = parameters_of(model, get_tokenizer().vocab_size)
+    session.parameters = parameters
+    if session.settings.load_weights is not None:
+        load(session, parameters, optimizer, args)
+    if session.replay is not None:
+        session.replay.first = args.iteration
+        session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
+    gpt = unwrap(model[0])
+    session.model_config = huggingface_config(gpt, parameters.dims)
+    session.describe(place=place(), shards=parameters.shards(), facts=facts(session, gpt, optimizer, parameters, args), steps=args.train_iters)
+    if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
+        raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
+    record_weights(session, args.iteration)
+
+
+def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: Any) -> None:
+    """Start from given weights, model and main parameters both."""
+    source = session.settings.load_weights
+    assert source is not None
+    wanted = {shard.name: shard.shape for shard in parameters.shards()}
+    parameters.load(Loader(source, wanted).read)
+    session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
+    stateful = any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
+    if source.steps.text != "0" or stateful:
+        for leaf in leaf_optimizers(optimizer):
+            leaf.optimizer.state.clear()
+        session.override("optimizer state", "kept" if stateful else "of step 0", "reset", "weights were loaded without the optimizer's state")
+
+
+def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameters, args: Any) -> dict[str, Any]:
+    """What ``run.json`` says about a Megatron run."""
+    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+    return {
+        "framework": "Megatron-LM",
+        "versions": {
+            "align_hooks": __version__,
+            "megatron-core": megatron.core.package_info.__version__,
+            "torch": torch.__version__,
+        },
+        "model": session.model_config,
+        "padded_vocabulary": parameters.dims.padded,
+        "optimizer": optimizer_facts(optimizer, parameters) | {"loss_scale": float(optimizer.get_loss_scale())},
+        "training": {
+            "micro_batch_size": args.micro_batch_size,
+            "global_batch_size": args.global_batch_size,
+            "sequence_length": args.seq_length,
+            "train_steps": args.train_iters,
+            "per_token_loss": bool(gpt.config.calculate_per_token_loss),
+            "compute_type": dtype,
+        },
+        "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
+        "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
+    }
+
+
+def record_weights(session: TorchSession, updates: int) -> None:
+    """Write the weights after ``updates`` updates, where they were asked for."""
+    if session.wants("weights", updates) and session.record is not None and session.parameters is not None:
+        with session.surviving("weights"):
+            session.record.weights(updates, session.parameters.weights(), session.model_config)
+            session.recorded("weights")

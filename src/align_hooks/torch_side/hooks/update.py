@@ -1,0 +1,47 @@
+"""The optimizer's step: the learning rate it used, the norm it clipped by, the loss scale it divided by.
+
+Seam: ``step`` of the optimizer that ``train_step`` calls. Megatron logs the **next** step's learning rate, read after
+the scheduler moved on; before this call it is still the one that will be used. The loss scale is likewise read before:
+``prepare_grads`` updates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from align_hooks.torch_side.arrays import squared_sum
+from align_hooks.torch_side.model import leaf_optimizers
+from align_hooks.torch_side.session import TorchSession
+
+
+def wrap(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper of ``MegatronOptimizer.step`` that notes its inputs and its norm."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if session.step is None or not session.recording:
+            return wrapped(*args, **kwargs)
+        rates = [group["lr"] for leaf in leaf_optimizers(instance) for group in leaf.optimizer.param_groups if group["params"]]
+        scale = instance.get_loss_scale().detach().clone()
+        result = wrapped(*args, **kwargs)
+        norm, clip = result[1], leaf_optimizers(instance)[0].config.clip_grad
+        if not clip and session.parameters is not None:  # Megatron takes no norm then: ours
+            with session.surviving("the gradient norm"):
+                norm = sum(squared_sum(gradient) for _, gradient in session.parameters.gradients()).sqrt()
+        session.update |= {
+            "learning_rate": _one(rates),
+            "loss_scale": scale,
+            "grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm,
+            "clip_grad": clip,
+        }
+        return result
+
+    return around
+
+
+def _one(rates: list[Any]) -> float | list[float]:
+    """The learning rate, or one a group where groups differ."""
+    numbers = [float(rate) for rate in rates]
+    return numbers[0] if len(set(numbers)) == 1 else numbers

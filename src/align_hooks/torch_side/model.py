@@ -1,0 +1,183 @@
+"""The built Megatron model and optimizer, seen as canonical pieces.
+
+Names come from the model's ``named_parameters``: the optimizer's groups are ordered by weight decay and know no names.
+With mixed precision the optimizer works on fp32 main parameters, which are what weights and gradients are recorded from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from align_hooks.errors import RefusedRun
+from align_hooks.names.layouts import Dims
+from align_hooks.names.megatron_llama import MEGATRON_LLAMA
+from align_hooks.names.table import Fused
+from align_hooks.record.shard import Shard
+from align_hooks.torch_side.arrays import to_numpy
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A model parameter and the canonical pieces that it holds."""
+
+    model: torch.nn.Parameter
+    fused: Fused
+
+    @property
+    def main(self) -> torch.Tensor:
+        """What the optimizer updates: the fp32 main parameter, or the parameter itself."""
+        return getattr(self.model, "main_param", None) if getattr(self.model, "main_param", None) is not None else self.model
+
+    def gradient(self) -> torch.Tensor | None:
+        """The reduced, unscaled gradient that the optimizer is about to use, right after ``prepare_grads``.
+
+        ``decoupled_grad`` is the precision-aware optimizer's; ``grad`` of the main parameter is unscaled, while
+        ``main_grad`` of the model parameter may still carry the loss scale and comes last.
+        """
+        candidates = (
+            getattr(self.main, "decoupled_grad", None),
+            self.main.grad,
+            getattr(self.model, "decoupled_grad", None),
+            getattr(self.model, "main_grad", None),
+        )
+        return next((gradient for gradient in candidates if gradient is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All parameters of this rank."""
+
+    all: tuple[Parameter, ...]
+    dims: Dims
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.all)
+
+    def shards(self) -> list[Shard]:
+        """This rank's parameter table."""
+        return [
+            Shard(name, tuple(piece.shape), parameter.fused.native, str(parameter.model.dtype).removeprefix("torch."))
+            for parameter in self.all
+            for name, piece in parameter.fused.split(parameter.model.detach())
+        ]
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Canonical name to fp32 array, from the main parameters."""
+        return pieces((parameter.fused, parameter.main) for parameter in self.all)
+
+    def gradients(self) -> list[tuple[Fused, torch.Tensor]]:
+        """Every parameter's gradient, on the device; raises RefusedRun where one has none."""
+        found = [(parameter.fused, parameter.gradient()) for parameter in self.all if parameter.model.requires_grad]
+        missing = [fused.native for fused, gradient in found if gradient is None]
+        if missing:
+            raise RefusedRun(f"{len(missing)} parameters have no gradient after prepare_grads, first {missing[0]}; this optimizer keeps them elsewhere")
+        return [(fused, gradient) for fused, gradient in found if gradient is not None]
+
+    def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
+        """Set every parameter, and its main parameter, from what ``read`` returns for it (fp32, native layout)."""
+        with torch.no_grad():
+            for parameter in self.all:
+                source = torch.from_numpy(read(parameter.fused))
+                parameter.main.copy_(source)
+                if parameter.main is not parameter.model:
+                    parameter.model.copy_(source)
+
+
+def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, NDArray[Any]]:
+    """Canonical name to host copy, for native tensors."""
+    return {name: to_numpy(piece) for fused, tensor in tensors for name, piece in fused.split(tensor.detach())}
+
+
+def parameters_of(chunks: list[Any], vocabulary: int) -> Parameters:
+    """The parameters of a built model; ``vocabulary`` excludes padding. Raises RefusedRun for names that no table knows."""
+    if len(chunks) != 1:
+        raise RefusedRun("virtual pipeline stages are not recorded in this version; run with one model chunk a rank")
+    gpt = unwrap(chunks[0])
+    config = gpt.config
+    padded = gpt.vocab_size
+    dims = Dims(
+        heads=config.num_attention_heads,
+        groups=config.num_query_groups,
+        head_dim=config.kv_channels,
+        ffn=config.ffn_hidden_size,
+        vocabulary=min(vocabulary, padded),
+        padded=padded,
+    )
+    fused = ((parameter, MEGATRON_LLAMA.fused(name, parameter.shape[0], dims)) for name, parameter in gpt.named_parameters())
+    return Parameters(tuple(Parameter(parameter, found) for parameter, found in fused if found is not None), dims)
+
+
+def unwrap(model: Any) -> Any:
+    """The GPTModel inside Megatron's data-parallel and half-precision wrappers."""
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+
+
+def huggingface_config(gpt: Any, dims: Dims) -> dict[str, Any]:
+    """``config.json`` of the Hugging Face model that a built dense Llama is; raises RefusedRun where it is none."""
+    config = gpt.config
+    odd = {
+        "normalization": (config.normalization, "RMSNorm"),
+        "gated linear unit": (config.gated_linear_unit, True),
+        "rotary positions": (gpt.position_embedding_type, "rope"),
+        "experts": (config.num_moe_experts, None),
+    }
+    wrong = [f"{what} is {found}, not {wanted}" for what, (found, wanted) in odd.items() if found != wanted]
+    if wrong:
+        raise RefusedRun(f"only dense Llama models have canonical names so far: {'; '.join(wrong)}")
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": config.hidden_size,
+        "intermediate_size": dims.ffn,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": dims.heads,
+        "num_key_value_heads": dims.groups,
+        "head_dim": dims.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.layernorm_epsilon,
+        "rope_theta": float(gpt.rotary_base),
+        "rope_scaling": None,
+        "vocab_size": dims.vocabulary,
+        "max_position_embeddings": gpt.max_sequence_length,
+        "tie_word_embeddings": bool(gpt.share_embeddings_and_output_weights),
+        "attention_bias": False,
+        "mlp_bias": False,
+        "torch_dtype": "float32",
+    }
+
+
+def leaf_optimizers(optimizer: Any) -> list[Any]:
+    """The optimizers that hold parameters; ChainedOptimizer only forwards to them."""
+    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
+    """Hyper-parameters a parameter group, as the optimizer holds them at the start, with canonical names."""
+    names = {id(parameter.main): parameter.fused.pieces for parameter in parameters}
+    groups = []
+    for leaf in leaf_optimizers(optimizer):
+        for group in leaf.optimizer.param_groups:
+            held = [name for one in group["params"] for name in names.get(id(one), ())]
+            groups.append(
+                {
+                    "learning_rate": float(group["lr"]),
+                    "betas": [float(beta) for beta in group["betas"]],
+                    "eps": float(group["eps"]),
+                    "weight_decay": float(group["weight_decay"]),
+                    "parameters": held,
+                }
+            )
+    first = leaf_optimizers(optimizer)[0]
+    return {
+        "type": type(first.optimizer).__name__,
+        "decoupled_weight_decay": bool(getattr(first.config, "decoupled_weight_decay", True)),
+        "clip_grad": float(first.config.clip_grad) or None,
+        "groups": groups,
+    }
