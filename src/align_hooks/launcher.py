@@ -7,6 +7,7 @@ to be there at its start; then hooks are registered, and only then does the scri
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
@@ -67,3 +68,23 @@ def begin(side: str, environment: MutableMapping[str, str], *, restart: bool) ->
     session.begin()
     attach(catalogue.HOOKS, session)
     return session
+
+
+def attach_on_import(side: str) -> None:
+    """The import form: attach now, account at exit. Imported a second time, or with nothing switched on, it does nothing.
+
+    The exit code stays the script's: an exit handler cannot know it. What never happened is said on stderr.
+    """
+    if side in _attached:
+        return
+    _attached.add(side)
+    try:
+        session = begin(side, os.environ, restart=False)
+    except AlignHooksError as error:
+        report(error)
+        sys.exit(error.exit_code)
+    if session is not None:
+        atexit.register(lambda: exit_code(0, session.finish(failed=getattr(sys, "last_value", None) is not None)))
+
+
+_attached: set[str] = set()

@@ -1,0 +1,33 @@
+"""MindFormers on MindSpore, GRAPH_MODE. Only this room imports mindspore and mindformers; importing it imports neither.
+
+Start a script with ``python -m align_hooks.ms_side run_mindformer.py …`` (``msrun … python -m …``), or write ``import
+align_hooks.ms_side`` anywhere before the Trainer is built: it attaches when an ``ALIGN_HOOKS_*`` variable is set, the
+one import effect of this package. Sites that may not use hooks call the public functions from a patch of their own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+PUBLIC = {
+    "seed_all": "seeds",
+    "set_deterministic": "seeds",
+    "save_batch": "patching",
+    "local_norms": "patching",
+    "save_gradients": "patching",
+}
+__all__ = list(PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if sys.argv[0] != "-m":  # under ``python -m`` the launcher attaches; argv[0] is "-m" while python locates the module
+    from align_hooks.launcher import attach_on_import
+
+    attach_on_import("ms")

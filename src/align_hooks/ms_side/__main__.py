@@ -1,0 +1,9 @@
+"""``python -m align_hooks.ms_side script.py …`` runs the script as ``python script.py …`` does, with hooks."""
+
+from __future__ import annotations
+
+import sys
+
+from align_hooks.launcher import launch
+
+sys.exit(launch("ms", sys.argv[1:]))

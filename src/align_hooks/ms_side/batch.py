@@ -1,0 +1,45 @@
+"""What a MindFormers model consumed, in the record's terms, from what its data set handed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.session import MsSession
+
+
+def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession) -> dict[str, NDArray[Any]]:
+    """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``.
+
+    ``LlamaForCausalLM`` cuts tokens and labels out of one column of sequence+1 ids unless ``input_sliced_sig`` says that
+    they come cut, and without a mask column weighs tokens by its pad and ignore ids (``construct``, 1.6 to 1.9).
+    """
+    given = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
+    if "input_ids" not in given:
+        raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as LlamaForCausalLM does")
+    config = _config(session)
+    ids, labels, mask = given["input_ids"], given.get("labels"), given.get("loss_mask")
+    sliced = bool(config.input_sliced_sig) and labels is not None
+    tokens = ids if sliced else ids[:, :-1]
+    if labels is None:
+        labels = ids[:, 1:]
+    elif not sliced:
+        labels = labels[:, 1:]
+    if mask is None:
+        mask = tokens != config.pad_token_id
+        if "labels" in given:
+            mask = mask & (labels != config.ignore_token_id)
+    elif not sliced:
+        mask = mask[:, :-1]
+    return {"tokens": tokens.astype(np.int64), "labels": labels.astype(np.int64), "loss_mask": mask.astype(np.float32)}
+
+
+def _config(session: MsSession) -> Any:
+    from align_hooks.ms_side.model import llama_config
+
+    return llama_config(session.train_cell)

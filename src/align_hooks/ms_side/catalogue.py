@@ -1,0 +1,64 @@
+"""Every hook on MindFormers, read top to bottom in the order of a run. Imports no framework."""
+
+from __future__ import annotations
+
+from align_hooks.hooking.hook import Hook
+from align_hooks.settings import Settings
+
+MINDFORMERS = ">=1.9,<1.10"
+_ROOM = "align_hooks.ms_side.hooks"
+
+
+def _always(settings: Settings) -> bool:
+    return settings.any_set()
+
+
+def _building(settings: Settings) -> bool:
+    return _training(settings) or settings.device is not None
+
+
+def _training(settings: Settings) -> bool:
+    return settings.run is not None or bool(settings.local_norms) or settings.load_weights is not None
+
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "config",
+        asked=_always,
+        package="mindformers",
+        supports=MINDFORMERS,
+        trigger="mindformers.core.context.build_context",
+        targets=("build_context",),
+        body=f"{_ROOM}.config:wrap",
+        why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
+    ),
+    Hook(
+        "dataloader",
+        asked=_always,
+        package="mindformers",
+        supports=MINDFORMERS,
+        trigger="mindformers.dataset.base_dataset",
+        body=f"{_ROOM}.dataloader:install",
+        why="registers NumpyDataloader",
+    ),
+    Hook(
+        "train_cell",
+        asked=_building,
+        package="mindformers",
+        supports=MINDFORMERS,
+        trigger="mindformers.wrapper.wrapper",
+        targets=("MFTrainOneStepCell.__init__",),
+        body=f"{_ROOM}.train_cell:wrap",
+        why="knows weights and optimizer, and puts the capturing reducer in place",
+    ),
+    Hook(
+        "training",
+        asked=_training,
+        package="mindspore",
+        supports=">=2.9,<2.10",
+        trigger="mindspore.train.model",
+        targets=("Model.train",),
+        body=f"{_ROOM}.training:wrap",
+        why="knows the step, reads its outputs, loads and records weights",
+    ),
+)

@@ -1,0 +1,124 @@
+"""MindFormers' configuration, before anything is built from it.
+
+Seam: the argument of ``build_context``. Every script calls it first, with the one MindFormerConfig object that the
+Trainer then builds everything from; later the device target and the deterministic switch are fixed, and the Trainer has
+handed parts of the configuration on. Changing the object in memory edits no YAML.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from mindformers.tools.register import MindFormerConfig
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.session import MsSession
+from align_hooks.settings import PREFIX
+
+COLUMNS = ["input_ids", "labels", "loss_mask"]
+"""What a replayed batch feeds: with a loss mask given, MindFormers weighs tokens by it and not by pad and ignore ids."""
+
+REHEARSAL = {
+    "context.device_target": "CPU",
+    "runner_config.sink_mode": False,
+    "model.model_config.use_flash_attention": False,
+    "model.model_config.fused_rms_norm": False,
+    "model.model_config.use_rope_slice": True,
+}
+"""What a CPU needs; the mathematics is the same."""
+
+
+def wrap(session: MsSession) -> Callable[..., Any]:
+    """A wrapper of ``build_context`` that applies the settings to the configuration it is given."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
+        if isinstance(config, MindFormerConfig) and session.config is not config:
+            session.config = config
+            apply(session, config)
+        return wrapped(*args, **kwargs)
+
+    return around
+
+
+def apply(session: MsSession, config: Any) -> None:
+    """Set what the settings ask for, account for it, and refuse what only the user's own YAML can change."""
+    settings = session.settings
+    if settings.device == "cpu":
+        if str(get(config, "model.model_config.compute_dtype")).endswith("bfloat16"):
+            raise RefusedRun(f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML")
+        change(session, config, REHEARSAL, "DEVICE")
+    refuse_sink(config)
+    if settings.seed is not None:
+        change(session, config, {"seed": settings.seed}, "SEED")
+    if settings.deterministic:
+        change(session, config, {"context.deterministic": "ON"}, "DETERMINISTIC")
+    if settings.learning_rate is not None:
+        change(session, config, {"lr_schedule": None, "grouped_lr_schedule": None, "optimizer.learning_rate": settings.learning_rate}, "LEARNING_RATE")
+    if settings.load_weights is not None:
+        change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
+    if session.replay is not None:
+        replay(session, config)
+
+
+def refuse_sink(config: Any) -> None:
+    """With a sink longer than one step the host sees one value a sink."""
+    if get(config, "runner_config.sink_mode") and get(config, "runner_config.sink_size") != 1:
+        raise RefusedRun(
+            f"runner_config.sink_mode is on with sink_size {get(config, 'runner_config.sink_size')}: steps inside a sink cannot be seen; "
+            f"set sink_size: 1 or sink_mode: False in the YAML"
+        )
+
+
+def replay(session: MsSession, config: Any) -> None:
+    """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
+    feed = session.replay
+    assert feed is not None
+    total = get(config, "lr_schedule.total_steps")
+    if config.get("lr_schedule") and (total is None or total == -1) and get(config, "lr_schedule.type") != "ConstantWarmUpLR":
+        raise RefusedRun(
+            f"{PREFIX}REPLAY_BATCHES: lr_schedule.total_steps is {total}, so the schedule would follow the data's length; "
+            f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
+        )
+    facts = feed.run.batch_facts(feed.steps[0])
+    feed.check(sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows)
+    changes = {
+        "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
+        "train_dataset.input_columns": COLUMNS,
+        "train_dataset.construct_args_key": COLUMNS,
+        "train_dataset.batch_size": facts.rows,
+        "train_dataset.repeat": 1,
+        "train_dataset_task.type": "NumpyDataloader",
+        "runner_config.epochs": 1,
+        "runner_config.batch_size": facts.rows,
+        "model.model_config.batch_size": facts.rows,
+        "model.model_config.input_sliced_sig": True,
+    }
+    change(session, config, changes, "REPLAY_BATCHES")
+    change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
+
+
+def change(session: MsSession, config: Any, values: dict[str, Any], variable: str, *, silent: bool = False) -> None:
+    """Set dotted keys, making sections that are not there, and account for every value that differs."""
+    for key, value in values.items():
+        *path, name = key.split(".")
+        section = config
+        for part in path:
+            if section.get(part) is None:
+                section[part] = MindFormerConfig()
+            section = section[part]
+        before = section.get(name)
+        if before != value:
+            section[name] = MindFormerConfig(**value) if type(value) is dict else value
+            if not silent:
+                session.override(key, before, value, PREFIX + variable)
+
+
+def get(config: Any, key: str) -> Any:
+    """The value of a dotted key, None where it is not set."""
+    value = config
+    for part in key.split("."):
+        value = value.get(part) if value is not None else None
+    return value

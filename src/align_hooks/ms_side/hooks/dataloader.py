@@ -1,0 +1,82 @@
+"""``NumpyDataloader``: recorded batches as a MindFormers data set.
+
+The guide's appendix adds a class of this name to ``mindformers/dataset``; here it is registered from outside, so the
+appendix's YAML works unchanged, and ``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. Unlike the guide's
+it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists.
+
+Seam: the end of ``import mindformers.dataset.base_dataset``, where its base class and the register exist.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+from mindspore.dataset import GeneratorDataset
+from numpy.typing import NDArray
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.session import MsSession
+from align_hooks.replay.batches import Replay, filled
+from align_hooks.settings import Source, Steps
+
+ARRAYS = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask"}
+"""Column of MindFormers to array of the record."""
+
+
+class RecordedSteps:
+    """Random access to the batches of a replay, one whole step an item, cast to what MindFormers computes with."""
+
+    def __init__(self, replay: Replay, columns: list[str]) -> None:
+        self.replay, self.columns = replay, columns
+
+    def __len__(self) -> int:
+        return len(self.replay.steps)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[Any], ...]:
+        step = self.replay.steps[int(index)]
+        arrays = filled(self.replay.batch(step))
+        refuse_unfed(arrays, step)
+        return tuple(arrays[ARRAYS[name]].astype(np.float32 if name == "loss_mask" else np.int32) for name in self.columns)
+
+
+def refuse_unfed(arrays: dict[str, NDArray[Any]], step: int) -> None:
+    """LlamaForCausalLM makes positions and mask itself in training: a batch that resets them cannot be fed to it."""
+    if "attention_mask" in arrays:
+        raise RefusedRun(f"step {step} was recorded with an attention mask that is not causal, which LlamaForCausalLM does not take; record without --reset-attention-mask")
+    if (arrays["position_ids"] != np.arange(arrays["position_ids"].shape[1])).any():
+        raise RefusedRun(f"step {step} was recorded with position ids that start anew, which LlamaForCausalLM does not take; record without --reset-position-ids")
+
+
+def install(session: MsSession, module: ModuleType) -> None:
+    """Register the class under the guide's name."""
+
+    @MindFormerRegister.register(MindFormerModuleType.DATASET)
+    class NumpyDataloader(module.BaseDataset):  # type: ignore[misc,name-defined]
+        """Recorded batches, from ``data_loader.dataset_dir``."""
+
+        def __new__(cls, dataset_config: Any = None, **options: Any) -> GeneratorDataset:
+            config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
+            cls.init_dataset_config(config)
+            return dataset(session.replay or from_yaml(config), config.get("input_columns") or list(ARRAYS))
+
+
+def from_yaml(config: Any) -> Replay:
+    """The replay of a YAML that names the data loader itself, with no variable set."""
+    directory = config.data_loader.get("dataset_dir")
+    if not directory:
+        raise RefusedRun("train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES")
+    return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")))
+
+
+def dataset(replay: Replay, columns: list[str]) -> GeneratorDataset:
+    """A MindSpore data set of whole steps, in order, once."""
+    unknown = [name for name in columns if name not in ARRAYS]
+    if unknown:
+        raise RefusedRun(f"train_dataset.input_columns names {unknown[0]!r}; recorded batches have {', '.join(ARRAYS)}")
+    first = replay.steps[0]
+    refuse_unfed(filled(replay.batch(first)), first)
+    return GeneratorDataset(RecordedSteps(replay, columns), column_names=columns, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)

@@ -1,0 +1,121 @@
+"""The Cell that takes the place of a training cell's ``grad_reducer`` and lets gradients be seen.
+
+Seam: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct`` stands after unscaling and before clipping
+in 1.6 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
+attribute that holds a Cell is compiled with whatever Cell it holds. This one calls the original reducer and copies what it
+sees into Parameters, tied into the graph with ``depend``; values and order of the rest stay as they were.
+
+The copy happens in every step, because a compiled graph has no free branch; only selected steps are moved to the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.common.initializer import initializer
+
+from align_hooks.ms_side.model import Parameters
+from align_hooks.norms import CHUNK
+
+
+class ChunkSums(nn.Cell):
+    """Sums of squares of one gradient's pieces, by chunks of :mod:`align_hooks.norms`, fp32, one after the other."""
+
+    def __init__(self, shape: tuple[int, ...], repeats: int, rows: tuple[int, ...]) -> None:
+        super().__init__(auto_prefix=False)
+        tail = shape[1:]
+        self.whole = len(rows) == 1
+        self.runs = (repeats, sum(rows), *tail)
+        self.bounds = tuple(zip(np.cumsum((0, *rows[:-1])).tolist(), np.cumsum(rows).tolist(), strict=True))
+        sizes = [repeats * count * int(np.prod(tail, dtype=np.int64)) for count in rows]
+        self.full = tuple(size // CHUNK * CHUNK for size in sizes)
+        self.rest = tuple(size - size // CHUNK * CHUNK for size in sizes)
+        self.counts = tuple(-(-size // CHUNK) for size in sizes)
+        self.chunk = CHUNK
+        self.square = ops.Square()
+        self.reduce_sum = ops.ReduceSum()
+        self.cat = ops.Concat()
+        self.cast = ops.Cast()
+
+    def construct(self, gradient):  # type: ignore[no-untyped-def]
+        gradient = self.cast(gradient, mindspore.float32)
+        sums = ()
+        for index in range(len(self.bounds)):
+            piece = gradient
+            if not self.whole:
+                piece = gradient.reshape(self.runs)[:, self.bounds[index][0] : self.bounds[index][1]]
+            flat = piece.reshape((-1,))
+            if self.full[index] > 0:
+                chunks = flat[: self.full[index]].reshape((-1, self.chunk))
+                sums += (self.reduce_sum(self.square(chunks), 1),)
+            if self.rest[index] > 0:
+                sums += (self.reduce_sum(self.square(flat[self.full[index] :].reshape((1, -1))), 1),)
+        return self.cat(sums)
+
+
+class CaptureGradients(nn.Cell):
+    """Calls the original reducer; keeps gradients and, or, their chunk sums in Parameters of its own.
+
+    ``point`` chooses what is seen: ``reduced`` is what the reducer returns, ``local`` what it was given. The chunk sums of
+    all pieces are one fp32 vector, so that a step's norms need one transfer.
+    """
+
+    def __init__(self, reducer: Any, parameters: Parameters, *, point: str, norms: bool, gradients: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.reducer = reducer
+        self.local = point == "local"
+        self.norms = norms
+        self.gradients = gradients
+        self.assign = ops.Assign()
+        self.cast = ops.Cast()
+        self.cat = ops.Concat()
+        self.count = len(parameters.all)
+        self.sums = nn.CellList(
+            [ChunkSums(tuple(one.model.shape), one.fused.blocks.repeats, one.fused.blocks.rows) for one in parameters], auto_prefix=False
+        )
+        self.names = [name for one in parameters for name in one.fused.pieces]
+        self.counts = [count for cell in self.sums for count in cell.counts]
+        self.vector = Parameter(Tensor(np.zeros(sum(self.counts) if norms else 1, np.float32)), name="align_hooks.chunk_sums", requires_grad=False)
+        kept = list(parameters) if gradients else []
+        self.buffers = mindspore.ParameterTuple(
+            [
+                Parameter(initializer("zeros", one.model.shape, mindspore.float32), name=f"align_hooks.gradient.{one.model.name}", requires_grad=False)
+                for one in kept
+            ]
+        )
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        reduced = self.reducer(gradients)
+        seen = reduced
+        if self.local:
+            seen = gradients
+        if self.norms:
+            sums = ()
+            for index in range(self.count):
+                sums += (self.sums[index](seen[index]),)
+            reduced = ops.depend(reduced, self.assign(self.vector, self.cat(sums)))
+        if self.gradients:
+            for index in range(self.count):
+                stored = self.assign(self.buffers[index], self.cast(reduced[index], mindspore.float32))
+                reduced = ops.depend(reduced, stored)
+        return reduced
+
+    def squared_sums(self) -> dict[str, float]:
+        """Canonical name to fp64 squared sum of the last step; one transfer."""
+        vector = self.vector.asnumpy().astype(np.float64)
+        parts = np.split(vector, np.cumsum(self.counts)[:-1])
+        return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
+
+    def bytes(self) -> int:
+        """Device memory that the Parameters take."""
+        return 4 * (int(self.vector.size) + sum(int(buffer.size) for buffer in self.buffers))
+
+
+def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool) -> int:
+    """Device memory that capturing will take, before any of it is allocated."""
+    elements = [int(np.prod(one.model.shape, dtype=np.int64)) for one in parameters]
+    chunks = sum(-(-size // CHUNK) + len(one.fused.pieces) for size, one in zip(elements, parameters, strict=True))
+    return 4 * (chunks * norms + sum(elements) * gradients)
