@@ -27,7 +27,10 @@ STARTED = "_ALIGN_HOOKS_STARTED"
 def launch(side: str, arguments: list[str]) -> int:
     """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.")
+        print(
+            f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]\n"
+            "Switched on by ALIGN_HOOKS_* variables: align-hooks env lists them."
+        )
         return 0 if arguments else 2
     try:
         session = begin(side, os.environ, restart=True)

@@ -87,7 +87,10 @@ class Session:
     def print_norms(self, step: int, squared: Mapping[str, float]) -> None:
         """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds."""
         rank = self.launch.rank
-        lines = [f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {math.sqrt(value):.9e}" for name, value in squared.items()]
+        lines = [
+            f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {math.sqrt(value):.9e}"
+            for name, value in squared.items()
+        ]
         print("\n".join(lines), flush=True)
 
     def finish(self, *, failed: bool) -> list[str]:
@@ -121,4 +124,3 @@ def exit_code(code: int, problems: list[str]) -> int:
     for problem in problems:
         print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
     return NothingRecorded.exit_code if problems and code == 0 else code
-

@@ -149,7 +149,9 @@ class Settings:
     gradients: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record gradients: reduced, unscaled, not yet clipped")
     weights: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record weights; N is the state after N updates, 0 the initial one")
     replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
-    load_weights: Source | None = _variable(_source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)")
+    load_weights: Source | None = _variable(
+        _source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)"
+    )
     learning_rate: float | None = _variable(_rate, None, "number", "constant learning rate; 0 for the weights-not-updated experiment")
     device: str | None = _variable(_one_of("cpu"), None, "cpu", "rehearsal with no accelerator; everything it changes is listed")
     on_error: str = _variable(_one_of("warn", "raise"), "warn", "warn, raise", "a recorder that fails: stop recording, or stop the run")

@@ -34,9 +34,12 @@ class Attached(Protocol):
     """What hook bodies are handed; the sessions of both sides fit."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """What was asked."""
+
     @property
-    def ledger(self) -> Ledger: ...
+    def ledger(self) -> Ledger:
+        """The account of changes."""
 
 
 def attach(hooks: Iterable[Hook], session: Attached) -> None:
@@ -94,7 +97,9 @@ def check_version(hook: Hook) -> None:
     """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``."""
     found = installed_version(hook.package)
     if not SpecifierSet(hook.supports).contains(Version(found).base_version):
-        raise UnsupportedVersion(f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {found}; install a version in that range")
+        raise UnsupportedVersion(
+            f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {found}; install a version in that range"
+        )
 
 
 def load(body: str) -> Any:

@@ -111,8 +111,8 @@ class Ledger:
 
     def facts(self) -> dict[str, Any]:
         """As a manifest keeps them: hook name to its state and number of calls."""
-        states = {name: "pending" for name in self.pending} | {name: "attached" for name in self.attached}
-        states |= {name: "failed" for name in self.failed}
+        states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached")
+        states |= dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
 
 

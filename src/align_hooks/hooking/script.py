@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import io
-import os
 import sys
 import traceback
 import types
@@ -23,7 +22,7 @@ def run_script(arguments: list[str]) -> int:
     script = arguments[0]
     path = Path(script)
     if path.is_dir() or not path.exists():
-        raise SettingsError(f"can't open script {script!r}: no such file in {os.getcwd()}")
+        raise SettingsError(f"can't open script {script!r}: no such file in {Path.cwd()}")
     with io.open_code(str(path.absolute())) as file:
         source = file.read()
     loader = importlib.machinery.SourceFileLoader("__main__", script)

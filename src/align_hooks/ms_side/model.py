@@ -98,7 +98,10 @@ def llama_config(cell: Any) -> Any:
 
 def huggingface_config(config: Any, dims: Dims) -> dict[str, Any]:
     """``config.json`` of the Hugging Face model that a LlamaForCausalLM of MindFormers is."""
-    odd = {"bias": bool(config.qkv_has_bias or config.attn_proj_has_bias), "RoPE scaling": str(config.extend_method).lower() not in ("none", "")}
+    odd = {
+        "bias": bool(config.qkv_has_bias or config.attn_proj_has_bias),
+        "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
+    }
     wrong = [what for what, found in odd.items() if found]
     if wrong:
         raise RefusedRun(f"only dense Llama models have canonical names so far; this one has {' and '.join(wrong)}")
@@ -135,14 +138,20 @@ def optimizer_facts(cell: Any, parameters: Parameters) -> dict[str, Any]:
     decays = optimizer.weight_decay if isinstance(optimizer.weight_decay, tuple) else (optimizer.weight_decay,) * count
     groups: dict[tuple[float, float], list[str]] = {}
     for index, weight in enumerate(optimizer.parameters):
-        key = (learning_rate(optimizer, index), float(decays[index]) if not callable(getattr(decays[index], "construct", None)) else float("nan"))
+        key = (
+            learning_rate(optimizer, index),
+            float(decays[index]) if not callable(getattr(decays[index], "construct", None)) else float("nan"),
+        )
         groups.setdefault(key, []).extend(names.get(weight.name, ()))
     betas, eps = [number(optimizer, "beta1"), number(optimizer, "beta2")], number(optimizer, "eps")
     return {
         "type": type(optimizer).__name__,
         "decoupled_weight_decay": "AdamW" in type(optimizer).__name__,
         "clip_grad": float(cell.clip_grad_norm.clip_norm.asnumpy().reshape(())) if cell.use_clip_grad else None,
-        "groups": [{"learning_rate": rate, "betas": betas, "eps": eps, "weight_decay": decay, "parameters": held} for (rate, decay), held in groups.items()],
+        "groups": [
+            {"learning_rate": rate, "betas": betas, "eps": eps, "weight_decay": decay, "parameters": held}
+            for (rate, decay), held in groups.items()
+        ],
     }
 
 

@@ -41,8 +41,9 @@ class ChunkSums(nn.Cell):
         self.cast = ops.Cast()
 
     def construct(self, gradient):  # type: ignore[no-untyped-def]
+        """Sums of all pieces, joined; compiled from this text."""
         gradient = self.cast(gradient, mindspore.float32)
-        sums = ()
+        sums: tuple[Any, ...] = ()
         for index in range(len(self.bounds)):
             piece = gradient
             if not self.whole:
@@ -78,22 +79,29 @@ class CaptureGradients(nn.Cell):
         )
         self.names = [name for one in parameters for name in one.fused.pieces]
         self.counts = [count for cell in self.sums for count in cell.counts]
-        self.vector = Parameter(Tensor(np.zeros(sum(self.counts) if norms else 1, np.float32)), name="align_hooks.chunk_sums", requires_grad=False)
+        self.vector = Parameter(
+            Tensor(np.zeros(sum(self.counts) if norms else 1, np.float32)), name="align_hooks.chunk_sums", requires_grad=False
+        )
         kept = list(parameters) if gradients else []
         self.buffers = mindspore.ParameterTuple(
             [
-                Parameter(initializer("zeros", one.model.shape, mindspore.float32), name=f"align_hooks.gradient.{one.model.name}", requires_grad=False)
+                Parameter(
+                    initializer("zeros", one.model.shape, mindspore.float32),
+                    name=f"align_hooks.gradient.{one.model.name}",
+                    requires_grad=False,
+                )
                 for one in kept
             ]
         )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """What the original reducer returns; compiled from this text."""
         reduced = self.reducer(gradients)
         seen = reduced
         if self.local:
             seen = gradients
         if self.norms:
-            sums = ()
+            sums: tuple[Any, ...] = ()
             for index in range(self.count):
                 sums += (self.sums[index](seen[index]),)
             reduced = ops.depend(reduced, self.assign(self.vector, self.cat(sums)))

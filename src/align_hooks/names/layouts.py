@@ -59,7 +59,8 @@ class Blocks:
             return pieces[0]
         tail = pieces[0].shape[1:]
         runs = [piece.reshape((self.repeats, rows, *tail)) for piece, rows in zip(pieces, self.rows, strict=True)]
-        return np.concatenate(runs, axis=1).reshape((self.total, *tail))
+        whole: Array = np.concatenate(runs, axis=1).reshape((self.total, *tail))
+        return whole
 
 
 def blocks(layout: str, dims: Dims, rows: int) -> Blocks:

@@ -27,7 +27,11 @@ MINDFORMERS_LLAMA = Table(
         Rule(f"{_LAYER}.ffn_norm.weight", (f"{_HF}.post_attention_layernorm.weight",)),
         Rule(f"{_LAYER}.feed_forward.w1.weight", (f"{_HF}.mlp.gate_proj.weight",)),
         Rule(f"{_LAYER}.feed_forward.w3.weight", (f"{_HF}.mlp.up_proj.weight",)),
-        Rule(f"{_LAYER}.feed_forward.w_gate_hidden.weight", tuple(f"{_HF}.mlp.{name}_proj.weight" for name in ("gate", "up")), "gate_up_by_row"),
+        Rule(
+            f"{_LAYER}.feed_forward.w_gate_hidden.weight",
+            tuple(f"{_HF}.mlp.{name}_proj.weight" for name in ("gate", "up")),
+            "gate_up_by_row",
+        ),
         Rule(f"{_LAYER}.feed_forward.w2.weight", (f"{_HF}.mlp.down_proj.weight",)),
         Rule("model.norm_out.weight", ("model.norm.weight",)),
         Rule("lm_head.weight", ("lm_head.weight",), "vocabulary"),

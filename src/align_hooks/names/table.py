@@ -76,11 +76,15 @@ def refuse_unfit(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tupl
     """Raise RefusedRun unless ``given`` (canonical name to shape, from ``source``) is exactly what a model wants."""
     problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
     problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys())]
-    problems += [f"{name} is {list(given[name])}, this model has {list(wanted[name])}" for name in sorted(wanted.keys() & given.keys()) if wanted[name] != given[name]]
+    problems += [
+        f"{name} is {list(given[name])}, this model has {list(wanted[name])}"
+        for name in sorted(wanted.keys() & given.keys())
+        if wanted[name] != given[name]
+    ]
     if problems:
         raise RefusedRun(f"weights of {source} do not fit this model: {_first_few(problems)}; make the two models the same shape")
 
 
 def _first_few(problems: Iterable[str]) -> str:
-    *head, = problems
+    (*head,) = problems
     return "; ".join(head[:3]) + (f"; and {len(head) - 3} more" if len(head) > 3 else "")

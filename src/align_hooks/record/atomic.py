@@ -24,7 +24,7 @@ def replace(path: Path, write: Callable[[Path], None]) -> None:
     try:
         write(temporary)
         _sync(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     _sync(path.parent)

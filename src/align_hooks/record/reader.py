@@ -90,7 +90,10 @@ class Tensors(Mapping[str, Array]):
         for rank, shard in parts:
             data = _tensor(self._homes[rank][name], name)
             if data.shape != shard.local_shape:
-                raise RecordError(f"{self._homes[rank][name]}: {name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again")
+                raise RecordError(
+                    f"{self._homes[rank][name]}: {name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; "
+                    f"record the run again"
+                )
             covered += data.size
             if data.shape == shard.shape and len(parts) == 1:
                 return data
@@ -102,7 +105,9 @@ class Tensors(Mapping[str, Array]):
             else:
                 box[...] = data
         if whole is None or covered != whole.size:
-            raise RecordError(f"{self._run.path}: the ranks hold {covered} elements of {name}, the whole has {math.prod(parts[0][1].shape)}")
+            raise RecordError(
+                f"{self._run.path}: the ranks hold {covered} elements of {name}, the whole has {math.prod(parts[0][1].shape)}"
+            )
         return whole
 
 
@@ -175,7 +180,9 @@ class Run:
         for rank in self.manifests:
             row = self._rows(layout.local_norms(self.path, rank)).get(step)
             if row is None:
-                raise RecordError(f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
+                raise RecordError(
+                    f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}"
+                )
             counted = {shard.name for shard in self.shards(rank) if shard.counted}
             for name, squared in row["squared"].items():
                 if name in counted:
@@ -306,11 +313,14 @@ def open_run(path: str | Path) -> Run:
     for rank, manifest in manifests.items():
         if manifest.get("format") != layout.FORMAT:
             raise RecordError(
-                f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; use the version that wrote it"
+                f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; "
+                f"use the version that wrote it"
             )
         mine, first = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, manifests[ranks[0]]))
         if mine != first:
-            raise RecordError(f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory")
+            raise RecordError(
+                f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
+            )
     facts = _json(layout.run_file(run)) if layout.run_file(run).exists() else {}
     return Run(run, facts, manifests)
 

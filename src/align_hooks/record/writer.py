@@ -72,7 +72,9 @@ class Writer:
                 f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
             ) from None
         except OSError as error:
-            raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to") from None
+            raise RefusedRun(
+                f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
+            ) from None
 
     def _remove_earlier(self) -> None:
         mine = {self.launch.rank}
@@ -208,7 +210,11 @@ def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
 
 def digest(array: Array) -> str:
     """SHA-256 of an array's bytes in C order."""
-    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest() if array.size else hashlib.sha256().hexdigest()
+    return (
+        hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
+        if array.size
+        else hashlib.sha256().hexdigest()
+    )
 
 
 def _drop_torn_row(path: Path) -> None:

@@ -57,7 +57,8 @@ class Replay:
             elif facts.rows != rows:
                 problem = f"has {facts.rows} rows, this run consumes {rows} a step; use a global batch size of {facts.rows}"
             elif not 0 <= facts.lowest <= facts.highest < vocabulary:
-                problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; use the model that the data was made for"
+                problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
+                problem += "use the model that the data was made for"
             if problem:
                 raise RefusedRun(f"{self.source}: the batch of step {step} {problem}")
 

@@ -6,10 +6,11 @@ again with it. ``NCCL_ALGO=Ring`` is what Megatron's own deterministic mode acce
 
 from __future__ import annotations
 
+from align_hooks.errors import SettingsError
 from align_hooks.launch import Launch
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
-from align_hooks.settings import Settings
+from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 
 AT_START = ("PYTHONHASHSEED",)
@@ -30,11 +31,15 @@ def variables(settings: Settings) -> dict[str, str]:
 
 
 def make_session(settings: Settings, launch: Launch) -> TorchSession:
-    """The session of this side."""
+    """The session of this side; sources are opened now, because one that is not there should cost a second, not a job."""
+    if settings.local_norms_point == "local":
+        raise SettingsError(
+            f"{PREFIX}LOCAL_NORMS_POINT=local: Megatron reduces inside its gradient buckets and has no such point; unset it"
+        )
     session = TorchSession("torch", settings, launch)
     if settings.replay_batches is not None:
         session.replay = Replay(settings.replay_batches)
-        session.replay.run  # opened now: a source that is not there costs a second, not a job  # noqa: B018
+        session.replay.run  # noqa: B018
     if settings.load_weights is not None:
         open_weights(settings.load_weights)
     return session

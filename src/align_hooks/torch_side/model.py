@@ -75,7 +75,9 @@ class Parameters:
         found = [(parameter.fused, parameter.gradient()) for parameter in self.all if parameter.model.requires_grad]
         missing = [fused.native for fused, gradient in found if gradient is None]
         if missing:
-            raise RefusedRun(f"{len(missing)} parameters have no gradient after prepare_grads, first {missing[0]}; this optimizer keeps them elsewhere")
+            raise RefusedRun(
+                f"{len(missing)} parameters have no gradient after prepare_grads, first {missing[0]}; this optimizer keeps them elsewhere"
+            )
         return [(fused, gradient) for fused, gradient in found if gradient is not None]
 
     def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:

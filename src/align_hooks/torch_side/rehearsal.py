@@ -34,8 +34,26 @@ FLAGS: tuple[tuple[str, Any, str], ...] = (
 """What a CPU needs of Megatron's own arguments: attribute, value, and the flag that sets it."""
 
 _FALSE = ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")
-_NOTHING = ("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats", "_lazy_init", "init", "check_error", "ipc_collect", "set_stream")
-_ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "current_device", "utilization", "device_memory_used")
+_NOTHING = (
+    "synchronize",
+    "empty_cache",
+    "set_device",
+    "reset_peak_memory_stats",
+    "_lazy_init",
+    "init",
+    "check_error",
+    "ipc_collect",
+    "set_stream",
+)
+_ZERO = (
+    "memory_allocated",
+    "memory_reserved",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "current_device",
+    "utilization",
+    "device_memory_used",
+)
 
 
 class _Stream:
@@ -99,7 +117,9 @@ def install(session: TorchSession, torch: ModuleType) -> None:
         "_lazy_call": lambda call, **kwargs: call(),
         "get_device_name": lambda *args: "cpu",
         "get_device_capability": lambda *args: (8, 0),
-        "get_device_properties": lambda *args: SimpleNamespace(name="cpu", major=8, minor=0, total_memory=_memory(), multi_processor_count=1),
+        "get_device_properties": lambda *args: SimpleNamespace(
+            name="cpu", major=8, minor=0, total_memory=_memory(), multi_processor_count=1
+        ),
         "mem_get_info": lambda *args: (_memory(), _memory()),
         "memory_stats": lambda *args: Counter(),
     }
@@ -134,10 +154,10 @@ def _type_as_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
 def _without_pinning(original: Callable[..., None]) -> Callable[..., None]:
     """A data loader's pinning thread would talk to the driver."""
 
-    def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
+    def without_pinning(loader: Any, *args: Any, **kwargs: Any) -> None:
         original(loader, *args, **kwargs | {"pin_memory": False})
 
-    return __init__
+    return without_pinning
 
 
 def _device_mode(torch: ModuleType) -> Any:

@@ -56,7 +56,12 @@ def apply(session: MsSession, config: Any) -> None:
     if settings.deterministic:
         change(session, config, {"context.deterministic": "ON"}, "DETERMINISTIC")
     if settings.learning_rate is not None:
-        change(session, config, {"lr_schedule": None, "grouped_lr_schedule": None, "optimizer.learning_rate": settings.learning_rate}, "LEARNING_RATE")
+        change(
+            session,
+            config,
+            {"lr_schedule": None, "grouped_lr_schedule": None, "optimizer.learning_rate": settings.learning_rate},
+            "LEARNING_RATE",
+        )
     if settings.load_weights is not None:
         change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
@@ -83,7 +88,9 @@ def replay(session: MsSession, config: Any) -> None:
             f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
         )
     facts = feed.run.batch_facts(feed.steps[0])
-    feed.check(sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows)
+    feed.check(
+        sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows
+    )
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
         "train_dataset.input_columns": COLUMNS,

@@ -46,9 +46,15 @@ class RecordedSteps:
 def refuse_unfed(arrays: dict[str, NDArray[Any]], step: int) -> None:
     """LlamaForCausalLM makes positions and mask itself in training: a batch that resets them cannot be fed to it."""
     if "attention_mask" in arrays:
-        raise RefusedRun(f"step {step} was recorded with an attention mask that is not causal, which LlamaForCausalLM does not take; record without --reset-attention-mask")
+        raise RefusedRun(
+            f"step {step} was recorded with an attention mask that is not causal, which LlamaForCausalLM does not take; "
+            f"record without --reset-attention-mask"
+        )
     if (arrays["position_ids"] != np.arange(arrays["position_ids"].shape[1])).any():
-        raise RefusedRun(f"step {step} was recorded with position ids that start anew, which LlamaForCausalLM does not take; record without --reset-position-ids")
+        raise RefusedRun(
+            f"step {step} was recorded with position ids that start anew, which LlamaForCausalLM does not take; "
+            f"record without --reset-position-ids"
+        )
 
 
 def install(session: MsSession, module: ModuleType) -> None:
@@ -68,7 +74,9 @@ def from_yaml(config: Any) -> Replay:
     """The replay of a YAML that names the data loader itself, with no variable set."""
     directory = config.data_loader.get("dataset_dir")
     if not directory:
-        raise RefusedRun("train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES")
+        raise RefusedRun(
+            "train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES"
+        )
     return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")))
 
 
@@ -79,4 +87,6 @@ def dataset(replay: Replay, columns: list[str]) -> GeneratorDataset:
         raise RefusedRun(f"train_dataset.input_columns names {unknown[0]!r}; recorded batches have {', '.join(ARRAYS)}")
     first = replay.steps[0]
     refuse_unfed(filled(replay.batch(first)), first)
-    return GeneratorDataset(RecordedSteps(replay, columns), column_names=columns, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
+    return GeneratorDataset(
+        RecordedSteps(replay, columns), column_names=columns, shuffle=False, num_parallel_workers=1, python_multiprocessing=False
+    )

@@ -59,7 +59,8 @@ def vocabulary(session: MsSession) -> int | None:
     if session.settings.load_weights is not None:
         return vocabulary_of(session.settings.load_weights)
     if session.replay is not None:
-        return session.replay.run.manifest.get("model", {}).get("vocab_size")
+        size = session.replay.run.manifest.get("model", {}).get("vocab_size")
+        return None if size is None else int(size)
     return None
 
 

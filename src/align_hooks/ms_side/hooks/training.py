@@ -60,13 +60,17 @@ class Recorder(Callback):  # type: ignore[misc]
         """Load weights, describe the run, record the initial weights: the last moment before the first step."""
         session = self.session
         if session.train_cell is None:
-            raise RefusedRun("training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell")
+            raise RefusedRun(
+                "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
+            )
         self.first = get(session.config, "runner_config.initial_step") or 0
         if session.settings.load_weights is not None:
             load(session)
         if session.parameters is not None:
             parameters = run_context.original_args()
-            session.describe(place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=parameters.batch_num * parameters.epoch_num)
+            session.describe(
+                place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=parameters.batch_num * parameters.epoch_num
+            )
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.weights(self.first)
@@ -131,7 +135,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 session.recorded("weights")
 
 
-PLACE = {axis: 0 for axis in ("dp", "tp", "pp", "cp", "ep")} | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
+PLACE = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"), 0) | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
 
 
 def load(session: MsSession) -> None:

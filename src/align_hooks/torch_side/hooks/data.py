@@ -17,7 +17,13 @@ from align_hooks.replay.batches import Replay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.session import TorchSession
 
-DTYPES = {"tokens": torch.int64, "labels": torch.int64, "loss_mask": torch.float32, "position_ids": torch.int64, "attention_mask": torch.bool}
+DTYPES = {
+    "tokens": torch.int64,
+    "labels": torch.int64,
+    "loss_mask": torch.float32,
+    "position_ids": torch.int64,
+    "attention_mask": torch.bool,
+}
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
@@ -29,7 +35,11 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         options.do_train, options.do_valid, options.do_test = True, False, False
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         rows = options.micro_batch_size
-        return RerunDataIterator(micro_batches(session.replay, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))), None, None
+        return (
+            RerunDataIterator(micro_batches(session.replay, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))),
+            None,
+            None,
+        )
 
     return around
 

@@ -52,7 +52,9 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims)
-    session.describe(place=place(), shards=parameters.shards(), facts=facts(session, gpt, optimizer, parameters, args), steps=args.train_iters)
+    session.describe(
+        place=place(), shards=parameters.shards(), facts=facts(session, gpt, optimizer, parameters, args), steps=args.train_iters
+    )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     record_weights(session, args.iteration)
@@ -69,7 +71,9 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     if source.steps.text != "0" or stateful:
         for leaf in leaf_optimizers(optimizer):
             leaf.optimizer.state.clear()
-        session.override("optimizer state", "kept" if stateful else "of step 0", "reset", "weights were loaded without the optimizer's state")
+        session.override(
+            "optimizer state", "kept" if stateful else "of step 0", "reset", "weights were loaded without the optimizer's state"
+        )
 
 
 def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameters, args: Any) -> dict[str, Any]:

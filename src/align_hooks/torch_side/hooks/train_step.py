@@ -105,7 +105,9 @@ def to_host(session: TorchSession) -> dict[str, Any]:
     named |= {f"norm {name}": value for name, value in session.norms.items()}
     on_device = {key: value.detach().double().reshape(()) for key, value in named.items()}
     values = torch.stack([value.to(next(iter(on_device.values())).device) for value in on_device.values()]).tolist() if on_device else []
-    return dict(zip(on_device, values, strict=True)) | {f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)}
+    return dict(zip(on_device, values, strict=True)) | {
+        f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)
+    }
 
 
 def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> None:

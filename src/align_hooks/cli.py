@@ -1,0 +1,92 @@
+"""``align-hooks``: the commands that read records and say what they mean. Needs the ``cli`` extra, and no framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+except ModuleNotFoundError as error:
+    sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
+
+from align_hooks import __version__
+from align_hooks.compare.runs import Progress
+from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.errors import AlignHooksError
+from align_hooks.hooking.script import report
+from align_hooks.record.reader import open_run
+from align_hooks.report.text import render
+from align_hooks.settings import PREFIX, Settings
+
+app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+INTERNAL, INTERRUPTED = 5, 130
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def compare(
+    reference: Annotated[Path, typer.Argument(help="the run that is trusted")],
+    candidate: Annotated[Path, typer.Argument(help="the run that is questioned")],
+    allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
+) -> None:
+    """Compare two recorded runs stage by stage and give a verdict.
+
+    Exit codes: 0 aligned, 1 diverged, 2 usage, 3 not comparable, incomplete or unreadable, 4 inconclusive.
+
+    Example: align-hooks compare runs/megatron runs/mindformers
+    """
+    console = Console()
+    with progress(console) as say:
+        comparison = compare_runs(open_run(reference), open_run(candidate), allow_missing=allow_missing or (), progress=say)
+    render(comparison, console)
+    raise typer.Exit(comparison.verdict.exit_code)
+
+
+@app.command()
+def env() -> None:
+    """List the ALIGN_HOOKS_* variables.
+
+    Example: align-hooks env
+    """
+    table = Table(box=None, padding=(0, 1))
+    for heading in ("variable", "value", "effect"):
+        table.add_column(heading, no_wrap=heading == "variable")
+    for one in fields(Settings):
+        table.add_row(PREFIX + one.name.upper(), escape(one.metadata["value"]), escape(one.metadata["effect"]))
+    Console().print(table)
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Progress]:
+    """A line that says what is being read, on a terminal only."""
+    with console.status("reading") as status:
+        yield lambda message: status.update(message)
+
+
+def main() -> None:
+    """Run a command and turn whatever happens into one line and an exit code of the contract."""
+    try:
+        app()
+    except AlignHooksError as error:
+        report(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        print(f"align_hooks: internal error, please report it: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(INTERNAL)

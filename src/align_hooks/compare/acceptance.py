@@ -1,0 +1,51 @@
+"""The guide's acceptance standard (MindFormers r2.6, "large model migration accuracy standard"), reported as such.
+
+It is coarse: on a small Llama it passed seven of nine planted faults. The verdict does not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from align_hooks.compare.measures import relative_difference
+from align_hooks.compare.verdict import Criterion
+
+FIRST_ABSOLUTE, FIRST_RELATIVE = 0.005, 0.005
+MEAN_ABSOLUTE, MEAN_RELATIVE = 0.01, 0.01
+GLOBAL_NORM = 0.10
+
+
+def acceptance(rows: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Criterion, ...]:
+    """The three criteria, over the steps that both runs completed."""
+    losses = [(ours["loss"], theirs["loss"]) for ours, theirs in rows if ours["loss"] is not None and theirs["loss"] is not None]
+    norms = [
+        (ours["grad_norm"], theirs["grad_norm"])
+        for ours, theirs in rows
+        if ours["grad_norm"] is not None and theirs["grad_norm"] is not None
+    ]
+    first = _either(losses[:1], FIRST_ABSOLUTE, FIRST_RELATIVE)
+    mean = _either(losses, MEAN_ABSOLUTE, MEAN_RELATIVE)
+    norm = _mean([relative_difference(*pair) for pair in norms])
+    return (
+        Criterion("first loss within 0.005 or 0.5 %", *first),
+        Criterion("mean loss within 0.01 or 1 %", *mean),
+        Criterion(
+            "mean global norm within 10 %",
+            None if norm is None else norm <= GLOBAL_NORM,
+            "no global norm" if norm is None else f"{norm:.3g}",
+        ),
+    )
+
+
+def _either(pairs: Sequence[tuple[float, float]], absolute: float, relative: float) -> tuple[bool | None, str]:
+    gap = _mean([abs(other - one) for one, other in pairs])
+    part = _mean([relative_difference(one, other) for one, other in pairs])
+    if gap is None or part is None:
+        return None, "no loss"
+    return gap < absolute or part < relative, f"{gap:.3g} absolute, {part:.3g} relative"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,59 @@
+"""Recorded settings against each other: hyper-parameters as the optimizers hold them, and the models' configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from align_hooks.compare.limits import SETTING
+from align_hooks.compare.measures import relative_difference
+from align_hooks.compare.verdict import Finding
+
+PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay")
+OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two recorded settings mean the same; numbers within the rounding of fp32."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
+        return relative_difference(float(one), float(other)) <= SETTING
+    return bool(one == other)
+
+
+def by_parameter(optimizer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Canonical name to the hyper-parameters of its group."""
+    return {name: {key: group[key] for key in PER_GROUP} for group in optimizer["groups"] for name in group["parameters"]}
+
+
+def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
+    """What differs between two recorded optimizers, parameters with the same difference in one finding."""
+    found = [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
+    ours, theirs = by_parameter(reference), by_parameter(candidate)
+    for key in PER_GROUP:
+        differing: dict[tuple[str, str], list[str]] = {}
+        for name in ours.keys() & theirs.keys():
+            if not equal(ours[name][key], theirs[name][key]):
+                differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
+        for (one, other), names in differing.items():
+            where = f" of {min(names)}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            found.append(Finding(key + (where if len(names) < len(ours) else ""), one, other))
+    return found
+
+
+def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
+    """What differs between two recorded model configurations."""
+    keys = [key for key in reference.keys() | candidate.keys() if not equal(reference.get(key), candidate.get(key))]
+    return [_setting(key, reference.get(key), candidate.get(key)) for key in sorted(keys)]
+
+
+def _setting(key: str, one: Any, other: Any) -> Finding:
+    return Finding(key, show(one), show(other))
+
+
+def show(value: Any) -> str:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(show, value)) + "]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,112 @@
+"""The result of a comparison, as data that every report is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Status(Enum):
+    """How one stage ended; the value is what people read."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    INCONCLUSIVE = "inconclusive"
+    NOT_COMPARABLE = "not comparable"
+    INCOMPLETE = "incomplete"
+    NOT_COMPARED = "not compared"
+
+
+class Verdict(Enum):
+    """The verdict states of the contract; the exit code beside each."""
+
+    ALIGNED = ("aligned", 0)
+    DIVERGED = ("diverged", 1)
+    NOT_COMPARABLE = ("not comparable", 3)
+    INCONCLUSIVE = ("inconclusive", 4)
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        return self.value[0]
+
+    @property
+    def exit_code(self) -> int:
+        """As scripts read it."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing compared that is worth showing: what, both values, and the error against its own limit."""
+
+    what: str
+    reference: str = ""
+    candidate: str = ""
+    error: float | None = None
+    limit: float | None = None
+
+    @property
+    def excess(self) -> float:
+        """Error over limit: above 1 it is out. NaN counts as infinitely far out."""
+        if self.error is None:
+            return float("inf")
+        if self.error != self.error:
+            return float("inf")
+        if not self.limit:
+            return float("inf") if self.error else 0.0
+        return self.error / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not."""
+
+    name: str
+    status: Status
+    summary: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One line of the guide's acceptance standard, None where nothing could be judged."""
+
+    what: str
+    passed: bool | None
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned."""
+
+    verdict: Verdict
+    first: Stage | None
+    stages: tuple[Stage, ...]
+    acceptance: tuple[Criterion, ...] = ()
+    settings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def decide(stages: list[Stage], compared: int) -> tuple[Verdict, Stage | None]:
+    """The verdict of a ladder of stages, and the stage that made it.
+
+    A difference found counts only where the stages before it could be compared: what follows a stage that is not
+    comparable says nothing about the model. ``compared`` is the number of numeric stages that really compared
+    something: with none of them the runs are never aligned.
+    """
+    for stage in stages:
+        if stage.status is Status.DIFFERENT:
+            return Verdict.DIVERGED, stage
+        if stage.status is Status.NOT_COMPARABLE:
+            return Verdict.NOT_COMPARABLE, stage
+    for stage in stages:
+        if stage.status is Status.INCOMPLETE:
+            return Verdict.NOT_COMPARABLE, stage
+    for stage in stages:
+        if stage.status is Status.INCONCLUSIVE:
+            return Verdict.INCONCLUSIVE, stage
+    if compared == 0:
+        return Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, "nothing was compared: the runs have no recorded step in common")
+    return Verdict.ALIGNED, None

@@ -1,0 +1,1 @@
+"""A comparison as something to read. Imports only what a comparison is made of."""

@@ -1,0 +1,82 @@
+"""A comparison on a terminal: the verdict, the one thing to look at, the ladder, the acceptance standard.
+
+Fits 80 columns; colour only where the console has it.
+"""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, Verdict
+
+COLOUR = {
+    Status.SAME: "green",
+    Status.DIFFERENT: "bold red",
+    Status.INCONCLUSIVE: "yellow",
+    Status.NOT_COMPARABLE: "bold magenta",
+    Status.INCOMPLETE: "magenta",
+    Status.NOT_COMPARED: "dim",
+}
+VERDICT_COLOUR = {
+    Verdict.ALIGNED: "bold green",
+    Verdict.DIVERGED: "bold red",
+    Verdict.NOT_COMPARABLE: "bold magenta",
+    Verdict.INCONCLUSIVE: "bold yellow",
+}
+SHOWN = 5
+
+
+def render(comparison: Comparison, console: Console) -> None:
+    """Print a comparison."""
+    colour = VERDICT_COLOUR[comparison.verdict]
+    console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}", soft_wrap=True)
+    if comparison.first is not None:
+        for finding in comparison.first.findings[:SHOWN]:
+            console.print("  " + escape(describe(finding)), soft_wrap=True)
+        if comparison.settings:
+            listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
+            console.print(f"  model settings that differ: {escape(listed)}", soft_wrap=True)
+    console.print(ladder(comparison.stages))
+    console.print("The guide's acceptance standard:")
+    for criterion in comparison.acceptance:
+        result = {True: "[green]passed[/]", False: "[red]failed[/]", None: "[dim]not judged[/]"}[criterion.passed]
+        console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}", soft_wrap=True)
+    for note in comparison.notes:
+        console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+
+
+def headline(comparison: Comparison) -> str:
+    """What follows the verdict on its line."""
+    left = [stage.name for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
+    beside = f" (not compared: {', '.join(left)})" if left else ""
+    if comparison.first is None:
+        return f": every stage that was recorded agrees{beside}"
+    return f": {comparison.first.name} — {comparison.first.summary}{beside}"
+
+
+def ladder(stages: tuple[Stage, ...]) -> Table:
+    """The stages in their order, each with what was compared and its worst error against its limit."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=False)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    table.add_column("worst", no_wrap=True, justify="right")
+    table.add_column("compared", overflow="fold")
+    for stage in stages:
+        table.add_row(escape(stage.name), f"[{COLOUR[stage.status]}]{stage.status.value}[/]", worst(stage), escape(stage.summary))
+    return table
+
+
+def worst(stage: Stage) -> str:
+    """A stage's largest error beside its limit."""
+    numbers = [finding for finding in stage.findings if finding.error is not None and finding.limit is not None]
+    return f"{numbers[0].error:.1e} of {numbers[0].limit:.0e}" if numbers else ""
+
+
+def describe(finding: Finding) -> str:
+    """One finding as a line."""
+    values = f": {finding.reference} against {finding.candidate}" if finding.reference or finding.candidate else ""
+    error = f", error {finding.error:.3g}, limit {finding.limit:.3g}" if finding.error is not None and finding.limit is not None else ""
+    return f"{finding.what}{values}{error}"
