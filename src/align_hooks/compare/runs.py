@@ -308,7 +308,8 @@ class Ladder:
         if not later:
             return Stage("later losses", Status.NOT_COMPARED, "the runs have one step in common")
         self.compared += 1
-        found, skipped = [], []
+        found: list[Finding] = []
+        skipped: list[Finding] = []
         for ours, theirs in later:
             limit = self.limits.loss if self.is_exact(ours["step"]) else self.limits.free_loss(ours["step"])
             found += self._loss_findings(ours, theirs, limit)[:1]

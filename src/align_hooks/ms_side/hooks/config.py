@@ -54,7 +54,8 @@ def apply(session: MsSession, config: Any) -> None:
     if settings.seed is not None:
         change(session, config, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
-        change(session, config, {"context.deterministic": "ON"}, "DETERMINISTIC")
+        # Since 1.9 MindFormers drops context.deterministic with a warning; this is the switch that reaches MindSpore.
+        change(session, config, {"train_precision_sync": True}, "DETERMINISTIC")
     if settings.learning_rate is not None:
         change(
             session,

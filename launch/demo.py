@@ -1,0 +1,104 @@
+"""The main job, on a CPU: Megatron trains and is recorded, MindFormers replays it, and the two are compared.
+
+Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+HERE = Path(__file__).resolve().parent
+STEPS = 20
+EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
+ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
+
+
+def main(directory: Path) -> int:
+    """Run the whole job in ``directory``; returns the exit code of the comparison."""
+    console = Console()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    megatron, mindformers = directory / "megatron", directory / "mindformers"
+    started = time.monotonic()
+    with Progress(
+        TextColumn("{task.description:42}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
+        run(progress, directory, "data set from the Python reference", [HERE / "corpus.py", directory / "corpus"], {}, r"()\d+ tokens", 1)
+        run(
+            progress,
+            directory,
+            "Megatron-LM trains and is recorded",
+            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(), "--data-path", directory / "corpus"]
+            + ["--data-cache-path", directory / "cache"],
+            ALWAYS | EVERYTHING | {"RUN": megatron},
+            r"iteration\s+(\d+)/",
+            STEPS,
+        )
+        run(
+            progress,
+            directory,
+            "MindFormers trains on the same",
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
+            ALWAYS | EVERYTHING | {"RUN": mindformers, "REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron},
+            r"step:\[\s*(\d+)/",
+            STEPS,
+        )
+    console.print(f"\nRecorded in {time.monotonic() - started:.0f} s. align-hooks compare {megatron} {mindformers}\n", soft_wrap=True)
+    return subprocess.run([sys.executable, "-m", "align_hooks", "compare", megatron, mindformers], check=False).returncode
+
+
+def arguments() -> list[str]:
+    """Megatron's arguments for the model that llama.yaml is the other half of."""
+    return (HERE / "llama.args").read_text().split()
+
+
+def run(
+    progress: Progress, directory: Path, title: str, command: list[str | Path], variables: Mapping[str, object], pattern: str, total: int
+) -> None:
+    """Run one program with ``ALIGN_HOOKS_*`` variables, moving a bar at every match of ``pattern`` in what it prints."""
+    environment = os.environ | {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items()}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONUNBUFFERED": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    log = directory / f"{Path(str(command[-1])).stem}.log" if total == 1 else directory / f"{title.split()[0]}.log"
+    task = progress.add_task(title, total=total)
+    with (
+        log.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            env=environment,
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            if re.search(pattern, line):
+                progress.advance(task)
+    if process.returncode:
+        tail = "".join(log.read_text().splitlines(keepends=True)[-15:])
+        sys.exit(f"{tail}\n{title}: failed with exit code {process.returncode}; the whole log is {log}")
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo").resolve()))

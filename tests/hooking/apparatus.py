@@ -1,0 +1,57 @@
+"""What the orderings are built from. A snippet imports it first; it imports nothing of the stand-in framework."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from align_hooks.hooking.attach import VERSION_MODULES, attach
+from align_hooks.hooking.hook import Hook
+from align_hooks.launch import Launch
+from align_hooks.session import Session, exit_code
+from align_hooks.settings import Settings
+
+__all__ = ["attach", "attempt", "everything", "exit_code", "hook", "new_session"]
+
+VERSION_MODULES["stand-in"] = "stand_in.version"
+
+
+def new_session(settings: Settings | None = None) -> Session:
+    """A real session without a record, of a run that asked for a seed."""
+    return Session("stand-in", settings or Settings(seed=1), Launch())
+
+
+def hook(name: str = "training", *targets: str, **changes: Any) -> Hook:
+    """A hook on ``stand_in.seams``, on ``train`` unless targets are given."""
+    data: dict[str, Any] = {
+        "asked": lambda settings: settings.seed is not None,
+        "package": "stand-in",
+        "supports": ">=1.5,<2",
+        "trigger": "stand_in.seams",
+        "body": "hook_bodies:note",
+        "why": "a test",
+        "targets": targets or ("train",),
+    }
+    return Hook(name, **(data | changes))
+
+
+def everything() -> dict[str, Any]:
+    """Every attribute of every module and class of the stand-in framework that is imported, by dotted name."""
+    found = {}
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == "stand_in" and isinstance(module, ModuleType):
+            for name, value in vars(module).items():
+                found[f"{module_name}.{name}"] = value
+                if isinstance(value, type):
+                    found |= {f"{module_name}.{name}.{inner}": held for inner, held in vars(value).items()}
+    return found
+
+
+def attempt(action: Any) -> list[str]:
+    """The kind and the message of the error that ``action`` ends with; fails where there is none."""
+    try:
+        action()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    raise AssertionError("no error was raised")

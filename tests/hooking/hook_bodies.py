@@ -1,0 +1,32 @@
+"""Hook bodies for the stand-in framework. Importing this module before a seam is used is what lazy loading must avoid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+noted: list[str] = []
+loads: list[str] = []
+
+
+def note(session: Any) -> Callable[..., Any]:
+    """Remember which call came by and hand on the result."""
+    loads.append(session.side)
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        noted.append(wrapped.__name__)
+        return wrapped(*args, **kwargs)
+
+    return around
+
+
+def install(session: Any, module: Any) -> None:
+    """The other kind of body: called once with the imported module."""
+    session.ledger.replace(module, "evaluate", lambda step: ["installed", step])
+    session.ledger.replace(module, "brand_new", "put there by a hook")
+
+
+def break_down(session: Any, module: Any) -> None:
+    """A body with a bug, after it has changed something."""
+    session.ledger.replace(module, "evaluate", None)
+    raise KeyError("a bug in a hook body")

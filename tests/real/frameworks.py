@@ -1,0 +1,117 @@
+"""Training runs of the real frameworks, each in a process of its own, on the model of ``launch/llama.args`` and ``llama.yaml``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+SCRIPTS = Path(__file__).parent / "scripts"
+EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
+STEPS = 3
+TIMEOUT = 300
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: exit code and everything it printed."""
+
+    code: int
+    output: str
+
+    @property
+    def ours(self) -> str:
+        """The lines that are ours."""
+        return "\n".join(line for line in self.output.splitlines() if line.startswith("align_hooks:"))
+
+    def succeeded(self) -> Ended:
+        assert self.code == 0, f"exit code {self.code}\n{self.output[-4000:]}"
+        return self
+
+
+def megatron(
+    where: Path,
+    *,
+    script: Path = LAUNCH / "pretrain_gpt.py",
+    change: Mapping[str, str | None] | None = None,
+    flags: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    **variables: object,
+) -> Ended:
+    """Train a few steps with Megatron under ``python -m align_hooks.torch_side``.
+
+    ``change`` replaces arguments of ``llama.args`` by flag, None drops one; ``flags`` are added; ``variables`` are
+    ``ALIGN_HOOKS_*`` without the prefix.
+    """
+    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+    lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
+    lines |= change or {}  # type: ignore[arg-type]
+    arguments = [word for flag, value in lines.items() if value is not None for word in (flag, *value.split())]
+    command = ["-m", "align_hooks.torch_side", str(script), *arguments, *flags]
+    return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
+
+
+def mindformers(
+    where: Path,
+    *,
+    script: Path = LAUNCH / "run_mindformer.py",
+    change: Mapping[str, Any] | None = None,
+    launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
+    environment: Mapping[str, str] | None = None,
+    **variables: object,
+) -> Ended:
+    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of ``llama.yaml``."""
+    config = yaml.safe_load((LAUNCH / "llama.yaml").read_text())
+    for key, value in ({"lr_schedule.total_steps": STEPS} | dict(change or {})).items():
+        *path, name = key.split(".")
+        section = config
+        for part in path:
+            section = section[part]
+        section[name] = value
+    where.mkdir(parents=True, exist_ok=True)
+    (where / "llama.yaml").write_text(yaml.safe_dump(config))
+    command = [*launcher, str(script), "--config", str(where / "llama.yaml")]
+    return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
+
+
+def python(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
+    """Run python in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
+    where.mkdir(parents=True, exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "RANK", "WORLD_SIZE"))}
+    clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
+    clean |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
+    done = subprocess.run(
+        [sys.executable, *command], env=clean | more, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    return Ended(done.returncode, done.stdout + done.stderr)
+
+
+def compare(*arguments: object) -> Ended:
+    """``align-hooks compare …``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "align_hooks", "compare", *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    return Ended(done.returncode, done.stdout + done.stderr)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+_corpus: list[Path] = []
+
+
+def corpus() -> Path:
+    """Prefix of a Megatron data set from a real text, made once a session by the ``real_corpus`` fixture."""
+    return _corpus[0]

@@ -1,0 +1,115 @@
+"""The honest pair: Megatron recorded, MindFormers on the same weights and batches, and Hugging Face as a third opinion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real import frameworks
+
+from align_hooks import Run, open_run
+from align_hooks.compare.measures import relative_error
+
+
+def test_the_pair_is_aligned(reference: Path, candidate: Path) -> None:
+    done = frameworks.compare(reference, candidate)
+    assert done.code == 0, done.output
+    assert done.output.startswith("aligned: every stage that was recorded agrees\n")
+
+
+def test_every_loss_agrees_to_1e_6(reference: Path, candidate: Path) -> None:
+    pairs = zip(open_run(reference).scalars(), open_run(candidate).scalars(), strict=True)
+    errors = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in pairs]
+    assert len(errors) == frameworks.STEPS
+    assert max(errors) < 1e-6
+
+
+def test_first_norms_and_gradients_agree_to_1e_5(reference: Path, candidate: Path) -> None:
+    ours, theirs = open_run(reference), open_run(candidate)
+    assert set(ours.gradients(0)) == set(theirs.gradients(0)) == set(ours.local_norms(0)) == set(theirs.local_norms(0))
+    assert len(ours.gradients(0)) == 21
+    for name, gradient in ours.gradients(0).items():
+        assert relative_error(gradient, theirs.gradients(0)[name]) < 1e-5, name
+        assert theirs.local_norms(0)[name] == pytest.approx(ours.local_norms(0)[name], rel=1e-5), name
+        assert ours.local_norms(0)[name] == pytest.approx(float(np.linalg.norm(gradient.astype(np.float64))), rel=4e-6), name
+
+
+def test_loaded_weights_are_equal_to_the_bit(reference: Path, candidate: Path) -> None:
+    ours, theirs = open_run(reference).weights(0), open_run(candidate).weights(0)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_each_framework_s_norm_is_that_of_the_recorded_gradients(reference: Path, candidate: Path) -> None:
+    for path in (reference, candidate):
+        run = open_run(path)
+        whole = sum(norm**2 for norm in run.local_norms(0).values()) ** 0.5
+        assert run.scalars()[0]["grad_norm"] == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_hugging_face_agrees_on_the_recorded_weights(side: str, request: pytest.FixtureRequest) -> None:
+    run = open_run(request.getfixturevalue(side))
+    loss, gradients = third_opinion(run)
+    assert loss == pytest.approx(run.scalars()[0]["loss"], rel=1e-6)
+    assert set(gradients) == set(run.gradients(0))
+    for name, gradient in gradients.items():
+        assert relative_error(gradient, run.gradients(0)[name]) < 1e-5, name
+
+
+def third_opinion(run: Run) -> tuple[float, dict[str, Any]]:
+    """Loss and gradients of transformers' own model, opened from the record with no help from us."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        run.path / "step_0" / "rank_0" / "weights", dtype=torch.float32, attn_implementation="eager", local_files_only=True
+    )
+    batch = run.batch(0)
+    logits = model(torch.tensor(batch.tokens)).logits
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(batch.labels).flatten(), reduction="none")
+    mask = torch.tensor(batch.loss_mask).flatten()
+    loss = (losses * mask).sum() / mask.sum()
+    loss.backward()
+    return float(loss.detach()), {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+
+
+def test_the_record_says_what_was_overridden(candidate: Path, reference: Path) -> None:
+    overrides = {one["what"]: one for one in open_run(candidate).manifest["overrides"]}
+    assert overrides["context.device_target"]["after"] == "CPU"
+    assert overrides["train_dataset.data_loader"]["after"].count(str(reference)) == 1
+    assert overrides["weights"]["after"] == f"{reference}@0"
+    assert {"model.model_config.input_sliced_sig", "train_dataset.input_columns"} <= overrides.keys()
+
+
+def test_micro_batches_are_joined_and_their_boundaries_kept(reference: Path) -> None:
+    batch = open_run(reference).batch(1)
+    assert batch.rows == ((2, 2),)
+    assert batch.tokens is not None
+    assert batch.labels is not None
+    assert batch.tokens.shape == (4, 128)
+    assert np.array_equal(batch.tokens[:, 1:], batch.labels[:, :-1])
+    assert batch.causal
+
+
+def test_scalars_hold_the_whole_contract(reference: Path, candidate: Path) -> None:
+    wanted = {
+        "step",
+        "loss",
+        "objective_loss",
+        "valid_tokens",
+        "consumed_samples",
+        "grad_norm",
+        "clip_coefficient",
+        "learning_rate",
+        "loss_scale",
+        "skipped",
+        "seconds",
+    }
+    for path in (reference, candidate):
+        rows = open_run(path).scalars()
+        assert [row["step"] for row in rows] == [0, 1, 2]
+        assert all(row.keys() == wanted for row in rows)
+        assert [row["consumed_samples"] for row in rows] == [4, 8, 12]
+        assert all(row["valid_tokens"] == 512 and row["seconds"] > 0 and row["skipped"] is False for row in rows)
+        assert rows[0]["clip_coefficient"] == pytest.approx(1 / (rows[0]["grad_norm"] + 1e-6), rel=1e-6)

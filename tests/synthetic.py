@@ -1,0 +1,167 @@
+"""Small runs written with the real Writer: honest by default, and plain data that a test bends before it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.launch import Launch
+from align_hooks.norms import squared_sum
+from align_hooks.record.shard import Shard
+from align_hooks.record.writer import Writer
+from align_hooks.settings import PREFIX, Settings
+
+Array = NDArray[Any]
+SHAPES = {
+    "model.embed_tokens.weight": (10, 4),
+    "model.layers.0.self_attn.q_proj.weight": (6, 4),
+    "model.norm.weight": (4,),
+    "lm_head.weight": (10, 4),
+}
+NAMES = list(SHAPES)
+STEPS, ROWS, SEQUENCE, VOCABULARY = 3, 4, 5, 10
+EVERYTHING = {"batches": "all", "local_norms": "all", "gradients": "all", "weights": "all"}
+CONFIG = {"model_type": "llama", "hidden_size": 4}
+CAUSAL = ~np.tri(SEQUENCE, dtype=bool)[None, None]
+
+
+def job(rank: int = 0, world_size: int = 1, name: str = "one") -> Launch:
+    return Launch(rank, world_size, name, "host")
+
+
+def begun(path: Path, launch: Launch | None = None, *, side: str = "torch", **switches: str) -> Writer:
+    """A writer that has claimed its rank of ``path``; ``switches`` are variables without their prefix, in lower case."""
+    environment = {f"{PREFIX}RUN": str(path)} | {PREFIX + name.upper(): value for name, value in switches.items()}
+    writer = Writer(path, launch or job(), side, Settings.from_environment(environment))
+    writer.begin()
+    return writer
+
+
+def row(step: int, **changes: Any) -> dict[str, Any]:
+    """A row of scalars as both sides write it."""
+    honest = {
+        "step": step,
+        "loss": 9.0 - 0.1 * step,
+        "objective_loss": 9.0 - 0.1 * step,
+        "valid_tokens": ROWS * SEQUENCE,
+        "consumed_samples": ROWS * (step + 1),
+        "grad_norm": 1.5 + 0.1 * step,
+        "clip_coefficient": 1 / (1.5 + 0.1 * step),
+        "learning_rate": 1e-3,
+        "loss_scale": 1.0,
+        "skipped": False,
+        "seconds": 0.5,
+    }
+    return honest | changes
+
+
+def tensors(seed: int, shapes: dict[str, tuple[int, ...]] = SHAPES) -> dict[str, Array]:
+    """Seeded fp32 tensors by canonical name."""
+    random = np.random.default_rng(seed)
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def batch(seed: int, rows: int = ROWS, sequence: int = SEQUENCE, vocabulary: int = VOCABULARY) -> dict[str, Array]:
+    """One consumed batch: tokens, labels shifted by one, a full loss mask, position ids."""
+    ids = np.random.default_rng(seed).integers(0, vocabulary, (rows, sequence + 1))
+    return {
+        "tokens": ids[:, :-1].copy(),
+        "labels": ids[:, 1:].copy(),
+        "loss_mask": np.ones((rows, sequence), np.float32),
+        "position_ids": np.tile(np.arange(sequence), (rows, 1)),
+    }
+
+
+def optimizer() -> dict[str, Any]:
+    """What run.json keeps of an AdamW with two groups."""
+    common = {"learning_rate": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8}
+    decayed = [name for name in NAMES if name != "model.norm.weight"]
+    groups = [common | {"weight_decay": 0.1, "parameters": decayed}, common | {"weight_decay": 0.0, "parameters": ["model.norm.weight"]}]
+    return {"type": "AdamW", "decoupled_weight_decay": True, "clip_grad": 1.0, "loss_scale": 1.0, "groups": groups}
+
+
+@dataclass
+class Synthetic:
+    """A run of one rank; every field may be bent before :meth:`write`. ``ended`` None leaves the run as a kill does."""
+
+    settings: dict[str, str] = field(default_factory=lambda: dict(EVERYTHING))
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(SHAPES))
+    rows: list[dict[str, Any]] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
+    batches: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: batch(step) for step in range(STEPS)})
+    weights: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(100 + step) for step in range(STEPS + 1)})
+    gradients: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(200 + step) for step in range(STEPS)})
+    norms: dict[int, dict[str, float]] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=optimizer)
+    model: dict[str, Any] = field(default_factory=lambda: dict(CONFIG))
+    compute_type: str = "float32"
+    ended: str | None = "finished"
+    side: str = "torch"
+
+    def __post_init__(self) -> None:
+        self.norms = self.norms or {
+            step: {name: squared_sum(tensor) for name, tensor in found.items()} for step, found in self.gradients.items()
+        }
+
+    def drifted(self, size: float = 1e-6) -> Synthetic:
+        """An honest other side: weights after the first update, and what follows from them, are apart by rounding."""
+        other = deepcopy(self)
+        random = np.random.default_rng(7)
+        for found in ({n: w for n, w in other.weights.items() if n > 0}, {n: g for n, g in other.gradients.items() if n > 0}):
+            for step, named in found.items():
+                for name, tensor in named.items():
+                    found[step][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+        return other
+
+    def write(self, path: Path) -> Path:
+        """Write the run into ``path``."""
+        writer = begun(path, side=self.side, **self.settings)
+        facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
+        shards = [Shard(name, shape, name, self.compute_type) for name, shape in self.shapes.items()]
+        writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts=facts, steps=len(self.rows))
+        if 0 in self.weights:
+            writer.weights(0, self.weights[0], self.model)
+        for one in self.rows:
+            step = one["step"]
+            if step in self.batches:
+                writer.batch(step, self.batches[step], [len(self.batches[step]["tokens"])])
+            if step in self.gradients:
+                writer.gradients(step, self.gradients[step])
+            if step in self.norms:
+                writer.local_norms(step, "reduced", self.norms[step])
+            if step + 1 in self.weights:
+                writer.weights(step + 1, self.weights[step + 1], self.model)
+            writer.scalars(one)
+        if self.ended:
+            writer.finish(hooks={}, ended=self.ended)
+        return path
+
+
+def scalars_only(losses: Sequence[float | None] = (9.0, 8.9, 8.8)) -> Synthetic:
+    """A run that recorded nothing but its rows."""
+    rows = [row(step, loss=loss, objective_loss=loss) for step, loss in enumerate(losses)]
+    return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
+
+
+def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: Any = bool) -> Path:
+    """A directory made with the guide's own snippet, which saves four arrays and nothing else."""
+    for step in steps:
+        for rank in range(ranks):
+            place = path / f"step_{step}" / f"rank_{rank}"
+            place.mkdir(parents=True)
+            arrays = batch(10 * step + rank)
+            for name in ("tokens", "labels", "loss_mask"):
+                np.save(place / f"{name}.npy", arrays[name])
+            np.save(place / "attention_mask.npy", CAUSAL.astype(mask_type))
+    return path
+
+
+def norm(tensor: Array) -> float:
+    """The norm of a tensor, in fp64."""
+    return math.sqrt(float(np.square(tensor, dtype=np.float64).sum()))

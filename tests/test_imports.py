@@ -1,0 +1,166 @@
+"""Who may import whom, read from the source and tried in a fresh interpreter."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+import align_hooks
+
+SOURCE = Path(align_hooks.__file__).parent
+FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers"}
+SIDES = ("align_hooks.torch_side", "align_hooks.ms_side")
+
+
+def modules() -> dict[str, Path]:
+    """Module name to file, of the whole package."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def imports(name: str) -> set[str]:
+    """Dotted names that a module imports anywhere in its text, inside functions and under TYPE_CHECKING too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = name if name in PACKAGES else name.rpartition(".")[0]
+            source = resolve_name("." * node.level + (node.module or ""), package) if node.level else str(node.module)
+            found |= {source} | {f"{source}.{alias.name}" for alias in node.names}
+    return found
+
+
+def inside(name: str, *rooms: str) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+def importers(*targets: str) -> set[str]:
+    return {name for name in MODULES if any(inside(one, *targets) for one in imports(name))}
+
+
+def ours(name: str) -> set[str]:
+    return {one for one in imports(name) if inside(one, "align_hooks")}
+
+
+def test_the_walk_sees_the_whole_package() -> None:
+    assert {"align_hooks", "align_hooks.cli", "align_hooks.torch_side.hooks.train_step", "align_hooks.ms_side.hooks.training"} <= set(MODULES)
+    assert "torch" in imports("align_hooks.torch_side.model")
+    assert "mindspore" in imports("align_hooks.ms_side.model")
+
+
+def test_only_the_torch_side_imports_torch_and_megatron() -> None:
+    assert [name for name in importers("torch", "megatron") if not inside(name, "align_hooks.torch_side")] == []
+
+
+def test_only_the_ms_side_imports_mindspore_and_mindformers() -> None:
+    assert [name for name in importers("mindspore", "mindformers") if not inside(name, "align_hooks.ms_side")] == []
+
+
+def test_only_hooking_and_the_sides_import_wrapt() -> None:
+    assert [name for name in importers("wrapt") if not inside(name, "align_hooks.hooking", *SIDES)] == []
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_only_a_side_itself_imports_that_side(side: str) -> None:
+    assert [name for name in importers(side) if not inside(name, side)] == []
+
+
+def test_compare_never_imports_record() -> None:
+    rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
+    assert len(rooms) > 5
+    assert [name for name in rooms if not all(inside(one, "align_hooks.compare") for one in ours(name))] == []
+
+
+def test_report_imports_only_the_verdict() -> None:
+    rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
+    assert len(rooms) > 1
+    assert [name for name in rooms if not all(inside(one, "align_hooks.compare.verdict", "align_hooks.report") for one in ours(name))] == []
+
+
+def test_only_the_command_line_and_the_report_need_the_cli_extra() -> None:
+    assert [name for name in importers("rich", "typer") if not inside(name, "align_hooks.cli", "align_hooks.report")] == []
+
+
+def test_record_and_names_need_no_room_above_them() -> None:
+    below = ("errors", "launch", "settings", "norms", "record", "names")
+    allowed = tuple(f"align_hooks.{room}" for room in below)
+    rooms = [name for name in MODULES if inside(name, "align_hooks.record", "align_hooks.names")]
+    assert len(rooms) > 8
+    assert [name for name in rooms if not all(inside(one, *allowed) for one in ours(name))] == []
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_public_function_of_a_side_is_defined_where_its_table_says(side: str) -> None:
+    (table,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(MODULES[side].read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "PUBLIC"  # type: ignore[attr-defined]
+    )
+    assert set(table) == {"seed_all", "set_deterministic", "save_batch", "local_norms", "save_gradients"}
+    missing = []
+    for function, module in table.items():
+        path = MODULES.get(f"{side}.{module}")
+        defined = {node.name for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)} if path else set()
+        missing += [f"{side}.{module}.{function}"] if function not in defined else []
+    assert missing == []
+
+
+def fresh(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIGN_HOOKS_")} | variables
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_importing_every_entrance_loads_no_framework_and_attaches_nothing() -> None:
+    done = fresh(
+        "import sys, threading\n"
+        "finders, path, hook, threads = list(sys.meta_path), list(sys.path), sys.excepthook, threading.active_count()\n"
+        "import align_hooks, align_hooks.torch_side, align_hooks.ms_side, align_hooks.cli\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'megatron', 'mindspore', 'mindformers'}))\n"
+        "print([f for f in sys.meta_path if f not in finders and 'wrapt' in type(f).__module__], sys.path == path,\n"
+        "      sys.excepthook is hook, threading.active_count() == threads)\n"
+        "import wrapt.importer as importer\n"
+        "print(importer._post_import_hooks)\n"
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["[]", "[] True True True", "{}"]
+
+
+def test_the_import_form_attaches_where_a_variable_is_set() -> None:
+    done = fresh(
+        "import align_hooks.ms_side, sys, wrapt.importer as importer\n"
+        "print(bool(importer._post_import_hooks), 'mindspore' in sys.modules)\n",
+        ALIGN_HOOKS_LOCAL_NORMS="all",
+    )
+    assert done.stdout == "True False\n"
+
+
+def test_the_import_form_refuses_an_unknown_variable() -> None:
+    done = fresh("import align_hooks.ms_side\nprint('went on')", ALIGN_HOOKS_NONSENSE="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("align_hooks: ALIGN_HOOKS_NONSENSE: no such variable")
+
+
+def test_reading_a_record_needs_neither_wrapt_nor_the_cli_extra() -> None:
+    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer', 'ml_dtypes'} & set(sys.modules)))")
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if not inside(name, *SIDES) and not name.endswith("__main__")))
+def test_every_shared_module_can_be_the_first_one_imported(name: str) -> None:
+    code = f"import sys, {name}; print({{'torch', 'megatron', 'mindspore', 'mindformers'}} & set(sys.modules))"
+    done = fresh(code)
+    assert (done.stderr, done.stdout) == ("", "set()\n")

@@ -1,0 +1,43 @@
+"""What each launcher says about a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from align_hooks.launch import Launch
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "a", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+MSRUN = {"RANK_ID": "3", "MS_WORKER_NUM": "8", "MS_SCHED_HOST": "a", "MS_SCHED_PORT": "1"}
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize("environment", [TORCHRUN, MSRUN, MSRUN | {"RANK_SIZE": "8"}, MPIRUN], ids=["torchrun", "msrun", "msrun 2", "mpirun"])
+def test_every_launcher_gives_rank_and_world_size(environment: dict[str, str]) -> None:
+    launch = Launch.from_environment(environment)
+    assert (launch.rank, launch.world_size) == (3, 8)
+
+
+@pytest.mark.parametrize("environment", [{}, {"RANK": ""}, {"RANK": "x", "WORLD_SIZE": "y"}])
+def test_a_process_started_by_hand_is_rank_0_of_1(environment: dict[str, str]) -> None:
+    launch = Launch.from_environment(environment)
+    assert (launch.rank, launch.world_size, launch.job) == (0, 1, "")
+    assert launch.host
+
+
+def test_ranks_of_one_job_share_its_name() -> None:
+    names = {Launch.from_environment(TORCHRUN | {"RANK": rank}).job for rank in "01234567"}
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("changed", [{"MASTER_PORT": "2"}, {"MASTER_ADDR": "b"}, {"TORCHELASTIC_RUN_ID": "y"}, {"SLURM_JOB_ID": "5"}])
+def test_another_job_has_another_name(changed: dict[str, str]) -> None:
+    assert Launch.from_environment(TORCHRUN | changed).job != Launch.from_environment(TORCHRUN).job
+
+
+def test_facts_are_enough_to_make_it_again() -> None:
+    launch = Launch.from_environment(TORCHRUN)
+    assert Launch(**launch.facts()) == launch  # type: ignore[arg-type]
+
+
+def test_facts_are_whole_only_together() -> None:
+    assert Launch.from_environment({"WORLD_SIZE": "8"}).world_size == 1

@@ -1,0 +1,186 @@
+"""Every ALIGN_HOOKS_* variable: how it is read, and how a problem is told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from align_hooks.errors import SettingsError
+from align_hooks.settings import PREFIX, Settings, Steps
+
+
+def read(**variables: str) -> Settings:
+    return Settings.from_environment({PREFIX + name.upper(): value for name, value in variables.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("all", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("none", []),
+        ("3", [3]),
+        ("0,4-8/2", [0, 4, 6, 8]),
+        ("2-4, 7", [2, 3, 4, 7]),
+        ("5-5", [5]),
+    ],
+)
+def test_a_steps_value_chooses_its_steps_with_the_last_included(text: str, chosen: list[int]) -> None:
+    steps = Steps.parse(text)
+    assert [step for step in range(10) if step in steps] == chosen
+    assert steps.within(10) == len(chosen)
+    assert bool(steps) == bool(chosen)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1-", "1,,2", "4-2", "1/2", "1-4/0", "1-4/", "١", "1.0", "ALL", "1-2-3", "0-9//2"])
+def test_anything_else_is_no_steps_value(text: str) -> None:
+    with pytest.raises(ValueError, match=r"none of all|ends before|stride"):
+        Steps.parse(text)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))
+def test_a_strided_range_is_pythons_with_its_end(first: int, length: int, stride: int) -> None:
+    steps = Steps.parse(f"{first}-{first + length}/{stride}")
+    assert {step for step in range(200) if step in steps} == set(range(first, first + length + 1, stride))
+
+
+def test_no_variable_asks_for_nothing() -> None:
+    settings = Settings.from_environment({"PATH": "/bin", "ALIGNED_HOOKS_RUN": "x", "_ALIGN_HOOKS_STARTED": "1"})
+    assert settings == Settings()
+    assert not settings.any_set()
+
+
+@pytest.mark.parametrize("variables", [{"batches": "none"}, {"deterministic": "0"}, {"on_error": "warn"}, {"run_exists": "refuse"}])
+def test_a_default_written_out_asks_for_nothing(variables: dict[str, str]) -> None:
+    assert not read(**variables).any_set()
+
+
+@pytest.mark.parametrize("variables", [{"seed": "1"}, {"local_norms": "0"}, {"learning_rate": "0"}, {"device": "cpu"}])
+def test_one_switch_is_enough_to_ask(variables: dict[str, str]) -> None:
+    assert read(**variables).any_set()
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match="ALIGN_HOOKS_BATCHE: no such variable; did you mean ALIGN_HOOKS_BATCHES"):
+        read(batche="all")
+
+
+def test_an_unknown_variable_with_no_near_name_points_to_the_list() -> None:
+    with pytest.raises(SettingsError, match="align-hooks env"):
+        read(zzzzzzzzzzzzzzz="1")
+
+
+@pytest.mark.parametrize("name", ["activations", "activations_filter", "sketches", "perturb", "teacher"])
+def test_reserved_names_are_refused_like_any_unknown_one(name: str) -> None:
+    with pytest.raises(SettingsError, match="no such variable"):
+        read(**{name: "all"})
+
+
+def test_all_problems_are_told_at_once_one_a_line() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(seed="x", deterministic="yes", weights="1-", nonsense="1", learning_rate="-1")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith(PREFIX) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", "0"),
+        ("seed", "4294967296"),
+        ("seed", "-3"),
+        ("seed", "1e3"),
+        ("seed", ""),
+        ("deterministic", "true"),
+        ("learning_rate", "nan"),
+        ("learning_rate", "inf"),
+        ("learning_rate", "fast"),
+        ("device", "gpu"),
+        ("on_error", "ignore"),
+        ("run_exists", "overwrite"),
+        ("local_norms_point", "clipped"),
+        ("run", ""),
+        ("replay_batches", "@3"),
+    ],
+)
+def test_a_value_out_of_its_domain_names_the_variable(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=PREFIX + name.upper()):
+        read(**{name: value})
+
+
+def test_values_are_read_as_what_they_mean(tmp_path: Path) -> None:
+    settings = read(run=str(tmp_path), seed="7", deterministic="1", learning_rate="0", local_norms=" 2 ")
+    assert (settings.run, settings.seed, settings.deterministic, settings.learning_rate) == (tmp_path.resolve(), 7, True, 0.0)
+    assert 2 in settings.local_norms
+
+
+@pytest.mark.parametrize("name", ["batches", "gradients", "weights"])
+def test_recording_needs_a_run_directory(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{PREFIX}{name.upper()}: nowhere to record to; set {PREFIX}RUN"):
+        read(**{name: "all"})
+
+
+def test_local_norms_alone_only_print() -> None:
+    assert read(local_norms="all").run is None
+
+
+def test_what_follows_the_last_at_chooses_steps(tmp_path: Path) -> None:
+    source = read(replay_batches=f"{tmp_path}/a@b@2-4").replay_batches
+    assert source is not None
+    assert source.path == tmp_path.resolve() / "a@b"
+    assert [step for step in range(6) if step in source.steps] == [2, 3, 4]
+
+
+def test_a_source_without_steps_is_all_batches_and_the_initial_weights(tmp_path: Path) -> None:
+    settings = read(replay_batches=str(tmp_path), load_weights=str(tmp_path))
+    assert settings.replay_batches is not None
+    assert settings.load_weights is not None
+    assert (settings.replay_batches.steps.text, settings.load_weights.steps.text) == ("all", "0")
+
+
+def test_an_at_in_a_directory_name_is_refused_with_the_way_to_write_it() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(load_weights="/models/llama@main")
+    assert "write /models/llama@main@0 if" in str(caught.value)
+
+
+@pytest.mark.parametrize("steps", ["all", "none", "1,2", "0-3"])
+def test_weights_are_loaded_of_one_step(steps: str) -> None:
+    with pytest.raises(SettingsError, match="weights are those of one step"):
+        read(load_weights=f"/run@{steps}")
+
+
+@pytest.mark.parametrize("name", ["replay_batches", "load_weights"])
+def test_a_run_is_not_recorded_over_its_own_source(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with pytest.raises(SettingsError, match="record into another directory"):
+        read(run=str(tmp_path / "run"), **{name: str(tmp_path / "link")})
+
+
+def test_the_home_directory_and_relative_paths_are_resolved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert read(run="here").run == tmp_path.resolve() / "here"
+    assert read(run="~/there").run == Path("/home/someone/there")
+
+
+def test_settings_as_text_read_back_as_the_same_settings(tmp_path: Path) -> None:
+    settings = read(run=str(tmp_path), seed="3", deterministic="1", weights="0,5", learning_rate="0.001", load_weights=f"{tmp_path}/a@2")
+    text = {name: value for name, value in settings.as_text().items() if value is not None}
+    assert read(**text) == settings
+
+
+def test_every_variable_says_its_value_and_effect() -> None:
+    assert all(one.metadata["value"] and one.metadata["effect"] for one in fields(Settings))
+
+
+def test_reading_leaves_the_environment_alone() -> None:
+    before = dict(os.environ)
+    Settings.from_environment({f"{PREFIX}SEED": "5"})
+    assert dict(os.environ) == before
