@@ -39,5 +39,6 @@ def test_facts_are_enough_to_make_it_again() -> None:
     assert Launch(**launch.facts()) == launch  # type: ignore[arg-type]
 
 
-def test_facts_are_whole_only_together() -> None:
-    assert Launch.from_environment({"WORLD_SIZE": "8"}).world_size == 1
+def test_a_world_size_without_a_rank_is_a_process_started_by_hand() -> None:
+    launch = Launch.from_environment({"WORLD_SIZE": "8"})
+    assert (launch.rank, launch.world_size) == (0, 1)

@@ -85,7 +85,9 @@ def mindformers(
 def python(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
     """Run python in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
     where.mkdir(parents=True, exist_ok=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "RANK", "WORLD_SIZE"))}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "RANK", "WORLD_SIZE"))
+    }
     clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
     clean |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"

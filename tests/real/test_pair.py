@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real import frameworks
 
 from align_hooks import Run, open_run
 from align_hooks.compare.measures import relative_error
+from real import frameworks
 
 
 def test_the_pair_is_aligned(reference: Path, candidate: Path) -> None:

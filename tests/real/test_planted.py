@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real import frameworks
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import open_run
+from real import frameworks
 
 
 def found(where: Path, reference: Path, weights: Path | None = None, batches: Path | None = None, **run: Any) -> str:

@@ -48,7 +48,8 @@ def guarded(body: object) -> int:
         traceback.print_exc()
         return 130
     except BaseException as error:
-        sys.excepthook(type(error), error, _without_our_frames(error.__traceback__))
+        error.__traceback__ = _without_our_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
 

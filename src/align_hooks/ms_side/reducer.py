@@ -15,7 +15,6 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.common.initializer import initializer
 
 from align_hooks.ms_side.model import Parameters
 from align_hooks.norms import CHUNK
@@ -64,6 +63,9 @@ class CaptureGradients(nn.Cell):
     all pieces are one fp32 vector, so that a step's norms need one transfer.
     """
 
+    vector: Parameter
+    buffers: tuple[Parameter, ...]
+
     def __init__(self, reducer: Any, parameters: Parameters, *, point: str, norms: bool, gradients: bool) -> None:
         super().__init__(auto_prefix=False)
         self.reducer = reducer
@@ -79,20 +81,13 @@ class CaptureGradients(nn.Cell):
         )
         self.names = [name for one in parameters for name in one.fused.pieces]
         self.counts = [count for cell in self.sums for count in cell.counts]
-        self.vector = Parameter(
-            Tensor(np.zeros(sum(self.counts) if norms else 1, np.float32)), name="align_hooks.chunk_sums", requires_grad=False
-        )
-        kept = list(parameters) if gradients else []
-        self.buffers = mindspore.ParameterTuple(
-            [
-                Parameter(
-                    initializer("zeros", one.model.shape, mindspore.float32),
-                    name=f"align_hooks.gradient.{one.model.name}",
-                    requires_grad=False,
-                )
-                for one in kept
-            ]
-        )
+        self._keep("vector", _buffer("chunk_sums", (sum(self.counts) if norms else 1,)))
+        shapes = {one.fused.native: tuple(one.model.shape) for one in parameters} if gradients else {}
+        self._keep("buffers", tuple(_buffer(f"gradient.{name}", shape) for name, shape in shapes.items()))
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Set an attribute past Cell's own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
+        object.__setattr__(self, name, value)
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
         """What the original reducer returns; compiled from this text."""
@@ -117,9 +112,9 @@ class CaptureGradients(nn.Cell):
         parts = np.split(vector, np.cumsum(self.counts)[:-1])
         return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
 
-    def bytes(self) -> int:
-        """Device memory that the Parameters take."""
-        return 4 * (int(self.vector.size) + sum(int(buffer.size) for buffer in self.buffers))
+
+def _buffer(name: str, shape: tuple[int, ...]) -> Parameter:
+    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
 
 
 def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool) -> int:

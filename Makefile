@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up by themselves, in .venv inside the checkout.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= $(shell for python in python3.12 python3 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
+WORKERS ?= 2
+
+.PHONY: demo test lint unit real setup lock clean
+
+demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
+	$(BIN)/python launch/demo.py build/demo
+
+test: lint $(READY)  ## formatter, linter, type checker and every test (real frameworks included)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(READY)  ## formatter, linter and type checker only
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(READY)  ## the tests that train nothing (under two minutes)
+	$(BIN)/python -m pytest --ignore tests/real
+
+setup: $(READY)  ## the virtual environment alone
+
+$(READY): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "align_hooks: no Python 3.12 found; install it (pyenv install 3.12, uv python install 3.12) or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON): both frameworks, about 8 GB and 4 minutes, once"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $(READY)
+
+lock: $(READY)  ## write requirements.lock from the environment
+	{ echo "# Every version that the tests ran with. Made by: make lock"; \
+	  $(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ '; } > requirements.lock
+
+clean:  ## remove the environment and everything that was made
+	rm -rf $(VENV) build

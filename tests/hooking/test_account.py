@@ -1,0 +1,77 @@
+"""The account at the end: what was asked for and never happened, and the exit code that says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Observe
+
+RUN = """
+    session = new_session()
+    attach([hook(), hook("elsewhere", trigger="stand_in.consumer", targets=("epoch",))], session)
+    import stand_in.seams
+    {calls}
+    problems = session.finish(failed={failed})
+    seen = dict(problems=problems, code=exit_code({code}, problems))
+"""
+NEVER_CALLED = "hook 'training': attached to stand_in.seams, never called"
+NEVER_IMPORTED = "hook 'elsewhere': stand_in.consumer was never imported"
+
+
+def ended(observe: Observe, calls: str, code: int) -> dict[str, object]:
+    return dict(observe(RUN.format(calls=calls, code=code, failed=code != 0)))
+
+
+def test_hooks_never_called_and_triggers_never_imported_are_listed_and_turn_0_into_3(observe: Observe) -> None:
+    assert ended(observe, "pass", 0) == {"problems": [NEVER_IMPORTED, NEVER_CALLED], "code": 3}
+
+
+def test_one_hook_that_fired_does_not_excuse_another(observe: Observe) -> None:
+    assert ended(observe, "stand_in.train(0)", 0) == {"problems": [NEVER_IMPORTED], "code": 3}
+
+
+def test_a_run_whose_hooks_all_fired_ends_with_0(observe: Observe) -> None:
+    assert ended(observe, "import stand_in.consumer; stand_in.consumer.epoch()", 0) == {"problems": [], "code": 0}
+
+
+@pytest.mark.parametrize("code", [1, 2, 42, 130])
+def test_a_script_that_failed_keeps_its_own_code(observe: Observe, code: int) -> None:
+    assert ended(observe, "pass", code)["code"] == code
+
+
+def test_a_hook_that_need_not_fire_is_not_listed(observe: Observe) -> None:
+    seen = observe("""
+        session = new_session()
+        attach([hook(must_fire=False), hook("elsewhere", trigger="stand_in.consumer", must_fire=False)], session)
+        import stand_in.seams
+        seen = [session.ledger.unfired(), session.ledger.facts()]
+    """)
+    assert seen == [[], {"elsewhere": {"state": "pending", "calls": 0}, "training": {"state": "attached", "calls": 0}}]
+
+
+def test_calls_are_counted_for_each_hook_over_all_its_targets(observe: Observe) -> None:
+    seen = observe("""
+        session = new_session()
+        attach([hook("training", "train", "Optimizer.step"), hook("evaluation", "evaluate")], session)
+        from stand_in.seams import Adam, evaluate, train
+        for step in range(5):
+            train(step), Adam().step(step)
+        evaluate(0)
+        attempt(lambda: train(-1))
+        seen = session.ledger.facts()
+    """)
+    assert seen == {"evaluation": {"state": "attached", "calls": 1}, "training": {"state": "attached", "calls": 11}}
+
+
+def test_a_failed_hook_is_listed_even_when_its_error_was_swallowed(observe: Observe) -> None:
+    seen = observe("""
+        session = new_session()
+        attach([hook("training", "trian")], session)
+        try:
+            import stand_in.seams
+        except Exception:
+            import stand_in.seams
+        problems = session.finish(failed=False)
+        seen = [len(problems), "trian" in problems[0], exit_code(0, problems), exit_code(7, problems)]
+    """)
+    assert seen == [1, True, 3, 7]

@@ -1,0 +1,139 @@
+"""Both catalogues as data: nothing in them may be wrong in a way that only a training run would find out. Imports no framework."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import warnings
+from collections import Counter
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from align_hooks.hooking.attach import VERSION_MODULES
+from align_hooks.hooking.hook import Hook
+from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
+from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+
+SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
+HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
+SAMPLES = {
+    "run": "runs/a",
+    "run_exists": "replace",
+    "seed": "1",
+    "deterministic": "1",
+    "local_norms_point": "local",
+    "replay_batches": "runs/b",
+    "load_weights": "runs/b",
+    "learning_rate": "0",
+    "device": "cpu",
+    "on_error": "raise",
+}
+
+
+def source(module: str) -> Path | None:
+    """The file of a module, found without importing it or its parents (only the top package is looked up)."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for path in (Path(place).joinpath(*rest).with_suffix(".py"), Path(place).joinpath(*rest, "__init__.py")):
+            if path.is_file():
+                return path
+    return None
+
+
+@cache
+def definitions(path: Path) -> dict[str, ast.stmt]:
+    """Functions, classes and their methods that a file defines, by dotted name."""
+    found: dict[str, ast.stmt] = {}
+    with warnings.catch_warnings(action="ignore"):  # of the frameworks' own source
+        module = ast.parse(path.read_text("utf-8"))
+    for node in module.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found[node.name] = node
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
+            }
+    return found
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_body_is_a_function_of_the_right_shape_in_an_existing_file(hook: Hook) -> None:
+    module, colon, name = hook.body.partition(":")
+    path = source(module)
+    assert colon and path is not None, f"{module} is no file"
+    body = definitions(path).get(name)
+    assert isinstance(body, ast.FunctionDef), f"{path} defines no function {name}"
+    assert len(body.args.args) == (1 if hook.targets else 2)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_nothing_is_hooked_unless_something_is_set(hook: Hook) -> None:
+    assert hook.asked(Settings()) is False
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_names_are_unique(side: str) -> None:
+    assert [name for name, count in Counter(hook.name for hook in SIDES[side]).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_no_two_hooks_share_a_seam(side: str) -> None:
+    """The ledger wraps an attribute once, so that the second would never fire."""
+    seams = Counter((hook.trigger, target) for hook in SIDES[side] for target in hook.targets)
+    assert [seam for seam, count in seams.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("field", [one.name for one in fields(Settings)])
+def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
+    """So that no variable can be set on a side without something that notices when it had no effect."""
+    environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
+    if field in ("batches", "gradients", "weights"):
+        environment[PREFIX + "RUN"] = "runs/a"
+    settings = Settings.from_environment(environment)
+    asked = [hook for hook in SIDES[side] if hook.asked(settings)]
+    assert any(hook.must_fire for hook in asked)
+    assert {hook.asked(settings) for hook in asked} == {True}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_range_parses_and_has_both_ends(hook: Hook) -> None:
+    operators = {one.operator for one in SpecifierSet(hook.supports)}
+    assert operators & {">=", ">", "==", "~="} and operators & {"<", "<=", "==", "~="}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_package_says_its_version_somewhere_known(hook: Hook) -> None:
+    assert source(VERSION_MODULES[hook.package]) is not None
+
+
+@pytest.mark.parametrize("package", sorted({hook.package for hooks in SIDES.values() for hook in hooks}))
+def test_the_installed_framework_is_inside_every_range(package: str) -> None:
+    try:
+        installed = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{package} is not installed")
+    ranges = {hook.supports for hooks in SIDES.values() for hook in hooks if hook.package == package}
+    assert [text for text in ranges if Version(installed).base_version not in SpecifierSet(text)] == []
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
+    if importlib.util.find_spec(hook.trigger.partition(".")[0]) is None:
+        pytest.skip(f"{hook.package} is not installed")
+    path = source(hook.trigger)
+    assert path is not None, f"{hook.trigger} is no file"
+    assert [target for target in hook.targets if target not in definitions(path)] == []
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_says_why_in_one_line(hook: Hook) -> None:
+    assert hook.why and "\n" not in hook.why

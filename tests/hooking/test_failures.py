@@ -1,0 +1,106 @@
+"""A hook that cannot be attached: loud at once, and remembered, because a second import succeeds unhooked."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Observe
+
+ATTACH_FIRST = "attach(hooks, session); import stand_in.seams"
+IMPORT_FIRST = "import stand_in.seams; attach(hooks, session)"
+ORDERS = pytest.mark.parametrize("order", [ATTACH_FIRST, IMPORT_FIRST], ids=["attach, import", "import, attach"])
+
+
+def failing(hooks: str, order: str = ATTACH_FIRST) -> str:
+    """A snippet: the order ends with an error, which the framework swallows, and the import is tried again."""
+    return f"""
+        session, hooks = new_session(), [{hooks}]
+        def load():
+            {order}
+        error = attempt(load)
+        import stand_in.seams
+        seen = dict(error=error, failed=session.ledger.failed, unfired=session.ledger.unfired(), facts=session.ledger.facts())
+        seen["train"] = stand_in.seams.train(1)
+    """
+
+
+@ORDERS
+@pytest.mark.parametrize(
+    "target", ["trian", "Optimizer.stp", "Optimiser.step", "Optimiser.__init__", "train.inner.step"], ids=lambda target: target
+)
+def test_a_wrong_target_names_hook_place_and_range_and_is_remembered(observe: Observe, target: str, order: str) -> None:
+    seen = observe(failing(f'hook("training", "{target}")', order))
+    kind, message = seen["error"]
+    assert kind == "AttachError"
+    assert all(part in message for part in ("'training'", "stand_in.seams", target, ">=1.5,<2")), message
+    assert "\n" not in message
+    assert seen["failed"] == {"training": message}
+    assert seen["unfired"] == [message]
+    assert seen["facts"] == {"training": {"state": "failed", "calls": 0}}
+
+
+@ORDERS
+@pytest.mark.parametrize("version", ["1.4.9", "2.0.0", "2.0.0rc1", "2.1.0.dev3+git", "10.0"])
+def test_a_version_outside_the_range_is_refused_and_remembered(observe: Observe, version: str, order: str) -> None:
+    seen = observe(failing("hook()", order), STAND_IN_VERSION=version)
+    kind, message = seen["error"]
+    assert kind == "UnsupportedVersion"
+    assert all(part in message for part in ("'training'", "stand-in", ">=1.5,<2", version)), message
+    assert seen["unfired"] == [message]
+    assert seen["train"] == ["trained", 1, 1.0]
+
+
+@pytest.mark.parametrize("version", ["1.5", "1.5.0rc2", "1.9.7+cu130", "1.6.0.dev1"])
+def test_builds_of_a_version_inside_the_range_are_accepted(observe: Observe, version: str) -> None:
+    seen = observe(
+        "session = new_session(); attach([hook()], session); import stand_in.seams; seen = session.ledger.facts()", STAND_IN_VERSION=version
+    )
+    assert seen == {"training": {"state": "attached", "calls": 0}}
+
+
+def test_a_version_that_cannot_be_read_is_refused_like_any_unsupported_one(observe: Observe) -> None:
+    seen = observe(failing("hook()"), STAND_IN_VERSION="master")
+    kind, message = seen["error"]
+    assert kind == "UnsupportedVersion" and "master" in message
+    assert seen["unfired"] == [message]
+
+
+@ORDERS
+@pytest.mark.parametrize(
+    "body", ["hook_bodies:break_down", "hook_bodies:no_such_function", "no_such_module:install"], ids=["bug", "no function", "no module"]
+)
+def test_a_body_that_raises_while_it_is_installed_is_remembered(observe: Observe, body: str, order: str) -> None:
+    """Frameworks wrap imports in broad handlers: the raise alone would be swallowed, and the run would be silently unhooked."""
+    seen = observe(failing(f'hook("installer", targets=(), body="{body}")', order))
+    assert list(seen["failed"]) == ["installer"]
+    assert len(seen["unfired"]) == 1 and "installer" in seen["unfired"][0]
+    assert seen["facts"] == {"installer": {"state": "failed", "calls": 0}}
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    ['hook("training", "train", "Optimizer.step", "Adam.stp")', 'hook(), hook("installer", targets=(), body="hook_bodies:break_down")'],
+    ids=["a later target is missing", "a later body raises"],
+)
+def test_what_a_hook_did_before_it_failed_half_way_can_be_undone(observe: Observe, hooks: str) -> None:
+    seen = observe(f"""
+        import stand_in.consumer
+        before, session = everything(), new_session()
+        error = attempt(lambda: attach([{hooks}], session))
+        session.ledger.undo()
+        after = everything()
+        seen = [sorted(after) == sorted(before), [name for name in before if after[name] is not before[name]]]
+    """)
+    assert seen == [True, []]
+
+
+def test_hooks_behind_a_failed_one_on_the_same_module_are_accounted_for(observe: Observe) -> None:
+    seen = observe(failing('hook("first", "trian"), hook("second", "evaluate")'))
+    assert len(seen["unfired"]) == 2
+    assert "'first'" in seen["unfired"][0] and "'second'" in seen["unfired"][1]
+
+
+def test_a_second_import_after_a_failure_does_not_hook_half_of_it(observe: Observe) -> None:
+    seen = observe(failing('hook("training", "trian")'))
+    assert seen["train"] == ["trained", 1, 1.0]
+    assert seen["facts"]["training"] == {"state": "failed", "calls": 0}

@@ -1,0 +1,37 @@
+"""launch/pretrain_gpt.py with a witness of its own: every raw loss and the final parameters, to the bit, into WITNESS."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
+
+import pretrain_gpt as script
+
+seen: dict = {"losses": []}
+
+
+def loss_function(mask, output):
+    found = script.loss_function(mask, output)
+    seen["losses"].append(float(found[0].detach()))
+    return found
+
+
+def forward_step(data_iterator, model):
+    seen["model"] = model
+    output, loss = script.forward_step(data_iterator, model)
+    return output, partial(loss_function, *loss.args)
+
+
+if __name__ == "__main__":
+    script.datasets_provider.is_distributed = True
+    arguments = script.parse_and_validate_args()
+    container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
+    script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
+    parameters = {name: parameter.detach().numpy() for name, parameter in seen["model"].named_parameters()}
+    np.savez(os.environ["WITNESS"], **parameters, losses=np.array(seen["losses"]))

@@ -1,0 +1,42 @@
+"""With everything recorded, losses and final weights are those of a run without us, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from real import frameworks
+
+OWN_DATA = {"train_dataset_task.type": "WitnessDataset", "train_dataset.input_columns": ["input_ids"]}
+
+
+def test_recording_leaves_megatron_bitwise_as_it_was(tmp_path: Path) -> None:
+    script = frameworks.SCRIPTS / "witness_megatron.py"
+    frameworks.megatron(tmp_path / "plain", script=script, environment={"WITNESS": str(tmp_path / "plain.npz")}).succeeded()
+    frameworks.megatron(
+        tmp_path / "recorded",
+        script=script,
+        environment={"WITNESS": str(tmp_path / "recorded.npz")},
+        RUN=tmp_path / "run",
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=2 * frameworks.STEPS)
+
+
+def test_recording_leaves_mindformers_bitwise_as_it_was(tmp_path: Path) -> None:
+    script = frameworks.SCRIPTS / "witness_mindformers.py"
+    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
+        frameworks.mindformers(
+            tmp_path / name, script=script, change=OWN_DATA, environment={"WITNESS": str(tmp_path / f"{name}.npz")}, **variables
+        ).succeeded()
+    same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=frameworks.STEPS)
+
+
+def same(plain: Path, recorded: Path, *, losses: int) -> None:
+    with np.load(plain) as one, np.load(recorded) as other:
+        assert one["losses"].size == losses
+        assert len(one.files) > 15
+        assert one.files == other.files
+        for name in one.files:
+            assert one[name].tobytes() == other[name].tobytes(), name

@@ -1,0 +1,306 @@
+"""Records that are not whole, not ours, or contradict themselves; directories that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import NAMES, STEPS, Synthetic, begun, job, row, scalars_only
+
+from align_hooks import open_run
+from align_hooks.errors import RecordError, RefusedRun
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Synthetic().write(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A whole run to be broken."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_nothing_at_a_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="is not a directory"):
+        open_run(tmp_path / "no")
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="holds no run"):
+        open_run(tmp_path)
+
+
+def test_a_torn_last_row_does_not_count(run: Path) -> None:
+    path = run / "scalars/rank_0.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert open_run(run).steps == [0, 1]
+
+
+def test_a_torn_row_is_cut_before_a_continued_run_writes_on(run: Path) -> None:
+    path = run / "scalars/rank_0.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    writer = begun(run, run_exists="continue")
+    writer.scalars(row(2, loss=1.5))
+    writer.finish(hooks={}, ended="finished")
+    assert [one["loss"] for one in open_run(run).scalars()] == [9.0, 8.9, 1.5]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "3", '{"loss": 1}', '{"step": [0]}', "\x00\x00"])
+def test_a_row_that_is_broken_before_the_end_is_refused_with_its_line(run: Path, line: str) -> None:
+    path = run / "scalars/rank_0.jsonl"
+    path.write_text(line + "\n" + path.read_text())
+    with pytest.raises(RecordError, match=r"rank_0.jsonl:1 is no row of a record"):
+        _ = open_run(run).steps
+
+
+def test_rows_that_are_no_text_are_refused(run: Path) -> None:
+    path = run / "scalars/rank_0.jsonl"
+    path.write_bytes(b"\xff\xfe\n" + path.read_bytes())
+    with pytest.raises(RecordError, match=r"rank_0.jsonl"):
+        _ = open_run(run).steps
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from synthetic import Synthetic
+run = Synthetic(ended=None)
+run.rows = run.rows[:2]
+run.write(Path(sys.argv[1]))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], env=environment, check=False)
+    assert done.returncode == -9
+    run = open_run(tmp_path / "run")
+    assert run.steps == run.gradient_steps() == run.batch_steps() == [0, 1]
+    assert run.gradients(1)[NAMES[0]].shape == (10, 4)
+    assert run.problems == ["rank 0 never ended: it is running or was killed; its last whole step is 1"]
+
+
+def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None:
+    synthetic = Synthetic(ended=None)
+    path = synthetic.write(tmp_path / "run")
+    rows = path / "scalars/rank_0.jsonl"
+    rows.write_text("".join(line + "\n" for line in rows.read_text().splitlines()[:2]))
+    run = open_run(path)
+    assert run.steps == run.batch_steps() == run.gradient_steps() == run.local_norm_steps() == [0, 1]
+
+
+def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
+    edit(run / "manifest/rank_0.json", ended="stopped recording at step 2 while writing weights: OSError: full")
+    assert open_run(run).problems == [
+        "rank 0 stopped recording at step 2 while writing weights: OSError: full; its last whole step is 2",
+    ]
+
+
+def two_ranks(path: Path, second: str = "one") -> Path:
+    for rank, name in enumerate(("one", second)):
+        writer = begun(path, job(rank, 2, name))
+        writer.describe(place={"dp": rank}, shards=[], facts={}, steps=2)
+        for step in range(STEPS - rank):
+            writer.scalars(row(step))
+        writer.finish(hooks={}, ended="finished")
+    return path
+
+
+def test_a_rank_that_ended_early_bounds_the_run(tmp_path: Path) -> None:
+    assert open_run(two_ranks(tmp_path / "run")).steps == [0, 1]
+
+
+def test_a_missing_rank_is_named(tmp_path: Path) -> None:
+    (two_ranks(tmp_path / "run") / "manifest/rank_1.json").unlink()
+    run = open_run(tmp_path / "run")
+    assert run.steps == [0, 1, 2]
+    assert run.problems == ["rank 1 left no manifest"]
+
+
+def test_ranks_of_different_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="rank 1 belongs to another job than rank 0"):
+        open_run(two_ranks(tmp_path / "run", second="two"))
+
+
+def test_a_rank_of_a_job_of_another_size_is_refused(tmp_path: Path) -> None:
+    path = two_ranks(tmp_path / "run")
+    edit(path / "manifest/rank_1.json", launch=job(1, 4).facts())
+    with pytest.raises(RecordError, match="rank 1 belongs to another job"):
+        open_run(path)
+
+
+@pytest.mark.parametrize("number", [0, 2, "1", None])
+def test_a_foreign_format_is_refused(run: Path, number: object) -> None:
+    edit(run / "manifest/rank_0.json", format=number)
+    with pytest.raises(RecordError, match="this version reads 1; use the version that wrote it"):
+        open_run(run)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "launch": null}'])
+def test_a_manifest_that_is_none_is_refused(run: Path, text: str) -> None:
+    (run / "manifest/rank_0.json").write_text(text)
+    with pytest.raises(RecordError, match=r"rank_0.json"):
+        open_run(run)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_run_json_that_is_none_is_refused(run: Path, text: str) -> None:
+    (run / "run.json").write_text(text)
+    with pytest.raises(RecordError, match=r"run.json"):
+        open_run(run)
+
+
+def test_a_run_without_run_json_is_readable(run: Path) -> None:
+    (run / "run.json").unlink()
+    assert open_run(run).manifest == {}
+    assert open_run(run).steps == [0, 1, 2]
+
+
+TOKENS = "step_1/rank_0/tokens.npy"
+
+
+def test_a_truncated_array_is_refused(run: Path) -> None:
+    (run / TOKENS).write_bytes((run / TOKENS).read_bytes()[:-9])
+    for read in (open_run(run).batch, open_run(run).batch_facts):
+        with pytest.raises(RecordError, match=r"tokens.npy is not a whole .npy array"):
+            read(1)
+
+
+def test_an_empty_array_file_is_refused(run: Path) -> None:
+    (run / TOKENS).write_bytes(b"")
+    with pytest.raises(RecordError, match=r"tokens.npy is not a whole .npy array"):
+        open_run(run).batch(1)
+
+
+class Boom:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.abort, ())
+
+
+def test_a_pickled_array_is_never_loaded(run: Path) -> None:
+    np.save(run / TOKENS, np.array([Boom()], object), allow_pickle=True)
+    with pytest.raises(RecordError, match="pickled arrays are never loaded"):
+        open_run(run).batch(1)
+
+
+def test_an_archive_in_place_of_an_array_is_refused(run: Path) -> None:
+    with (run / TOKENS).open("wb") as file:
+        np.savez(file, np.zeros(3))
+    with pytest.raises(RecordError, match="not a single .npy array"):
+        open_run(run).batch(1)
+
+
+@pytest.mark.parametrize("change", ["value", "dtype", "shape"])
+def test_an_altered_array_is_refused(run: Path, change: str) -> None:
+    array = np.load(run / TOKENS)
+    if change == "value":
+        array[0, 0] += 1
+    np.save(run / TOKENS, array.astype(np.int32) if change == "dtype" else array.T if change == "shape" else array)
+    with pytest.raises(RecordError, match="is not the array that was recorded"):
+        open_run(run).batch(1)
+
+
+def test_a_missing_array_is_refused(run: Path) -> None:
+    (run / TOKENS).unlink()
+    for read in (open_run(run).batch, open_run(run).batch_facts):
+        with pytest.raises(RecordError, match=r"tokens.npy is missing"):
+            read(1)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"rows": [4], "arrays": []}'])
+def test_broken_batch_facts_are_refused(run: Path, text: str) -> None:
+    (run / "step_1/rank_0/batch.json").write_text(text)
+    with pytest.raises(RecordError, match=r"batch.json"):
+        open_run(run).batch(1)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 200, -9])
+def test_a_truncated_safetensors_file_is_refused(run: Path, keep: int) -> None:
+    path = run / "step_1/rank_0/gradients.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(RecordError, match=r"gradients.safetensors is not a whole safetensors file"):
+        open_run(run).gradients(1)
+
+
+def test_run_exists_refuse_is_the_default_and_leaves_the_run_alone(run: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(RefusedRun, match="already holds a run of rank 0") as caught:
+        begun(run)
+    assert "ALIGN_HOOKS_RUN_EXISTS=replace" in str(caught.value)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None:
+    writer = begun(run, run_exists="replace")
+    assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == ["manifest/rank_0.json"]
+    writer.describe(place={}, shards=[], facts={}, steps=1)
+    writer.scalars(row(0, loss=1.0))
+    writer.finish(hooks={}, ended="finished")
+    assert [one["loss"] for one in open_run(run).scalars()] == [1.0]
+
+
+def test_run_exists_replace_removes_ranks_that_the_new_job_has_not(tmp_path: Path) -> None:
+    path = two_ranks(tmp_path / "run")
+    writer = begun(path, job(0, 1, "new"), run_exists="replace")
+    writer.describe(place={}, shards=[], facts={}, steps=1)
+    writer.finish(hooks={}, ended="finished")
+    assert open_run(path).problems == []
+    assert not (path / "scalars/rank_1.jsonl").exists()
+
+
+def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
+    begun(tmp_path / "run", job(0, 2))
+    begun(tmp_path / "run", job(1, 2))
+    with pytest.raises(RefusedRun, match="of rank 1"):
+        begun(tmp_path / "run", job(1, 2))
+
+
+def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    scalars_only((9.0, 8.0, 7.0)).write(tmp_path / "run")
+    again = scalars_only((0.0, 0.0, 6.0, 5.0))
+    again.rows = again.rows[2:]
+    again.settings["run_exists"] = "continue"
+    run = open_run(again.write(tmp_path / "run"))
+    assert [one["loss"] for one in run.scalars()] == [9.0, 8.0, 6.0, 5.0]
+    assert run.problems == []
+
+
+def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:
+    begun(tmp_path / "run", run_exists="continue")
+    assert (tmp_path / "run/manifest/rank_0.json").exists()
+
+
+@pytest.mark.parametrize("how", ["refuse", "replace", "continue"])
+@pytest.mark.parametrize("place", ["below a file", "is a file", "proc"])
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, place: str, how: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    path = {"below a file": tmp_path / "file/run", "is a file": tmp_path / "file", "proc": Path("/proc/align_hooks")}[place]
+    with pytest.raises(RefusedRun, match="cannot be written"):
+        begun(path, run_exists=how)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
+    path = run / "step_0/rank_0/gradients.safetensors"
+    before = path.read_bytes()
+    writer = begun(run, run_exists="continue")
+    with pytest.raises(TypeError):
+        writer.weights(0, {}, {"config": object()})
+    with pytest.raises(RecordError):
+        writer.gradients(0, {"x": np.zeros(1, np.float16)})
+    assert path.read_bytes() == before
+    assert [one for one in run.rglob("*.tmp")] == []

@@ -1,0 +1,235 @@
+"""What one rank writes is what is read, to the bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
+
+from align_hooks import Batch, Run, open_run
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record.shard import Shard
+from align_hooks.record.writer import id_range, is_causal
+
+HONEST = Synthetic()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return open_run(HONEST.write(tmp_path_factory.mktemp("one") / "run"))
+
+
+def test_a_finished_run_is_whole(run: Run) -> None:
+    assert run.steps == [0, 1, 2]
+    assert run.problems == []
+    assert not run.made_by_hand
+
+
+def test_the_manifest_says_what_ran(run: Run) -> None:
+    assert (run.manifest["format"], run.manifest["side"], run.manifest["world_size"]) == (1, "torch", 1)
+    assert run.manifest["planned_steps"] == STEPS
+    assert run.manifest["optimizer"] == HONEST.optimizer
+    assert run.manifest["settings"]["gradients"] == "all"
+    assert run.manifests[0]["recorded"] == {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4}
+
+
+def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
+    ids = {open_run(scalars_only().write(tmp_path / name)).manifest["run_id"] for name in "ab"}
+    assert len(ids) == 2
+
+
+def test_scalars_keep_full_precision(tmp_path: Path) -> None:
+    run = open_run(scalars_only((9.056482000000001, 1 / 3, 5e-324)).write(tmp_path / "run"))
+    assert [one["loss"] for one in run.scalars()] == [9.056482000000001, 1 / 3, 5e-324]
+
+
+def test_scalars_come_back_as_they_were_given(run: Run) -> None:
+    assert run.scalars() == HONEST.rows
+
+
+def test_batches_come_back_as_they_were_given(run: Run) -> None:
+    assert run.batch_steps() == [0, 1, 2]
+    found = run.batch(1)
+    assert found.rows == ((ROWS,),)
+    for name, array in HONEST.batches[1].items():
+        np.testing.assert_array_equal(found.arrays()[name], array, strict=True)
+    assert found.attention_mask is None
+
+
+def test_batch_facts_are_the_batchs(run: Run) -> None:
+    facts = run.batch_facts(1)
+    ids = np.concatenate([HONEST.batches[1]["tokens"], HONEST.batches[1]["labels"]])
+    assert (facts.sequence, facts.rows, facts.lowest, facts.highest) == (SEQUENCE, ROWS, ids.min(), ids.max())
+
+
+@pytest.mark.parametrize("kind", ["gradients", "weights"])
+def test_tensors_come_back_as_they_were_given(run: Run, kind: str) -> None:
+    found = getattr(run, kind)(2)
+    assert sorted(found) == sorted(NAMES)
+    for name, tensor in getattr(HONEST, kind)[2].items():
+        assert found.shape(name) == tensor.shape
+        np.testing.assert_array_equal(found[name], tensor, strict=True)
+
+
+def test_steps_of_each_kind_are_those_written(run: Run) -> None:
+    assert run.gradient_steps() == run.local_norm_steps() == [0, 1, 2]
+    assert run.weight_steps() == [0, 1, 2, 3]
+
+
+def test_local_norms_are_roots_of_squared_sums(run: Run) -> None:
+    found = run.local_norms(1)
+    assert found == {name: pytest.approx(norm(tensor), rel=1e-6) for name, tensor in HONEST.gradients[1].items()}
+
+
+@pytest.mark.parametrize("kind", ["gradients", "weights", "local_norms"])
+def test_a_step_that_was_not_recorded_is_refused_with_the_variable_that_records_it(run: Run, kind: str) -> None:
+    with pytest.raises(RecordError, match=f"ALIGN_HOOKS_{kind.upper()}=9"):
+        getattr(run, kind)(9)
+
+
+def test_recorded_weights_are_a_hugging_face_checkpoint(run: Run) -> None:
+    place = run.path / "step_0" / "rank_0" / "weights"
+    assert json.loads((place / "config.json").read_text()) == CONFIG
+    assert load_file(place / "model.safetensors").keys() == set(NAMES)
+
+
+def test_padding_is_read_but_stands_in_no_hugging_face_file(tmp_path: Path) -> None:
+    synthetic = Synthetic(shapes={"lm_head.weight": (10, 4), "lm_head.weight#padding": (6, 4)})
+    synthetic.weights, synthetic.gradients = {0: tensors(0, synthetic.shapes)}, {0: tensors(1, synthetic.shapes)}
+    run = open_run(synthetic.write(tmp_path / "run"))
+    assert load_file(run.path / "step_0/rank_0/weights/model.safetensors").keys() == {"lm_head.weight"}
+    np.testing.assert_array_equal(run.weights(0)["lm_head.weight#padding"], synthetic.weights[0]["lm_head.weight#padding"])
+    np.testing.assert_array_equal(run.gradients(0)["lm_head.weight#padding"], synthetic.gradients[0]["lm_head.weight#padding"])
+
+
+def test_only_fp32_tensors_are_kept(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="float64, a record keeps float32"):
+        begun(tmp_path / "run").gradients(0, {"x": np.ones(2)})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinities_survive_in_scalars(tmp_path: Path, value: float) -> None:
+    synthetic = scalars_only((9.0, value))
+    synthetic.rows[0]["grad_norm"] = np.float32(value)
+    run = open_run(synthetic.write(tmp_path / "run"))
+    first, second = run.scalars()
+    assert second["loss"] == pytest.approx(value, nan_ok=True)
+    assert first["grad_norm"] == pytest.approx(value, nan_ok=True)
+    assert isinstance(first["grad_norm"], float)
+
+
+def test_nan_survives_in_rates_of_several_groups(tmp_path: Path) -> None:
+    synthetic = scalars_only((9.0,))
+    synthetic.rows[0]["learning_rate"] = [1e-3, math.nan]
+    (found,) = open_run(synthetic.write(tmp_path / "run")).scalars()
+    assert found["learning_rate"] == pytest.approx([1e-3, math.nan], nan_ok=True)
+
+
+def test_nan_survives_in_local_norms(tmp_path: Path) -> None:
+    synthetic = Synthetic()
+    synthetic.norms[0][NAMES[0]] = math.nan
+    assert math.isnan(open_run(synthetic.write(tmp_path / "run")).local_norms(0)[NAMES[0]])
+
+
+def test_rows_are_strict_json(tmp_path: Path) -> None:
+    scalars_only((math.nan,)).write(tmp_path / "run")
+    text = (tmp_path / "run/scalars/rank_0.jsonl").read_text()
+    assert json.loads(text, parse_constant=lambda constant: pytest.fail(constant))["loss"] == "nan"
+
+
+def test_a_causal_mask_is_written_once_for_the_run(tmp_path: Path) -> None:
+    synthetic = Synthetic()
+    for arrays in synthetic.batches.values():
+        arrays["attention_mask"] = CAUSAL
+    run = open_run(synthetic.write(tmp_path / "run"))
+    assert [str(path.relative_to(run.path)) for path in run.path.rglob("*attention_mask.npy")] == ["causal_attention_mask.npy"]
+    found = run.batch(2)
+    assert found.causal
+    np.testing.assert_array_equal(found.attention_mask, CAUSAL, strict=True)
+
+
+def test_any_other_mask_stands_beside_its_batch(tmp_path: Path) -> None:
+    mask = np.repeat(CAUSAL, ROWS, axis=0)
+    mask[1, 0, 4, 0] = True
+    synthetic = Synthetic()
+    synthetic.batches[1]["attention_mask"] = mask
+    run = open_run(synthetic.write(tmp_path / "run"))
+    found = run.batch(1)
+    assert not found.causal
+    np.testing.assert_array_equal(found.attention_mask, mask, strict=True)
+    assert run.batch(0).causal
+
+
+@pytest.mark.parametrize(
+    ("mask", "causal"),
+    [(CAUSAL, True), (np.repeat(CAUSAL, 3, axis=0), True), (~CAUSAL, False), (CAUSAL[0], False), (np.zeros((1, 1, 3, 3), bool), False)],
+)
+def test_a_mask_is_causal_when_it_forbids_exactly_what_lies_ahead(mask: np.ndarray, causal: bool) -> None:
+    assert is_causal(mask) is causal
+
+
+def test_labels_that_do_not_count_do_not_widen_the_range_of_ids() -> None:
+    arrays = batch(0) | {"labels": np.full((ROWS, SEQUENCE), -100)}
+    assert id_range(arrays | {"loss_mask": np.zeros((ROWS, SEQUENCE))})[0] >= 0  # type: ignore[index]
+    assert id_range(arrays)[0] == -100  # type: ignore[index]
+    assert id_range({}) is None
+
+
+def test_a_repeated_step_replaces_the_first(tmp_path: Path) -> None:
+    synthetic = scalars_only((9.0, 8.0))
+    synthetic.rows.append(row(1, loss=7.5))
+    run = open_run(synthetic.write(tmp_path / "run"))
+    assert run.steps == [0, 1]
+    assert run.scalars()[1]["loss"] == 7.5
+
+
+def test_a_plan_that_the_disk_cannot_hold_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    writer = begun(tmp_path / "run", gradients="all")
+    with pytest.raises(RefusedRun, match="choose fewer steps in ALIGN_HOOKS_GRADIENTS"):
+        writer.describe(place={}, shards=[Shard("x", (10**9, 10**6), "x", "float32")], facts={}, steps=10)
+
+
+def test_no_temporary_file_is_left(run: Run) -> None:
+    assert [path for path in run.path.rglob("*") if path.name.endswith(".tmp")] == []
+
+
+def test_steps_of_a_hand_made_directory_are_those_with_tokens(tmp_path: Path) -> None:
+    run = open_run(by_hand(tmp_path, steps=(0, 1, 10)))
+    assert run.made_by_hand
+    assert run.steps == run.batch_steps() == [0, 1, 10]
+    assert run.problems == []
+
+
+def test_ranks_of_a_hand_made_directory_are_data_parallel_ranks(tmp_path: Path) -> None:
+    found = open_run(by_hand(tmp_path, ranks=11)).batch(1)
+    np.testing.assert_array_equal(found.tokens, np.concatenate([batch(10 + rank)["tokens"] for rank in range(11)]))
+    assert found.rows == ((ROWS,),) * 11
+    assert open_run(tmp_path).batch_facts(1).rows == 11 * ROWS
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float32])
+def test_a_hand_made_causal_mask_is_known_whatever_its_type(tmp_path: Path, kind: type) -> None:
+    found: Batch = open_run(by_hand(tmp_path, mask_type=kind)).batch(0)
+    assert found.causal
+    assert found.attention_mask is not None
+    assert found.attention_mask.dtype == bool
+
+
+def test_a_hand_made_directory_has_no_scalars_norms_or_tensors(tmp_path: Path) -> None:
+    run = open_run(by_hand(tmp_path))
+    assert (run.scalars(), run.gradient_steps(), run.weight_steps(), run.local_norm_steps()) == ([], [], [], [])
+    with pytest.raises(RecordError, match="made by hand"):
+        run.weights(0)
+
+
+@pytest.mark.parametrize("name", ["tokens", "labels"])
+def test_a_hand_made_directory_needs_tokens_and_labels_of_every_rank(tmp_path: Path, name: str) -> None:
+    by_hand(tmp_path, ranks=2)
+    (tmp_path / f"step_0/rank_1/{name}.npy").unlink()
+    with pytest.raises(RecordError, match=f"rank_1/{name}.npy is missing"):
+        open_run(tmp_path).batch(0)

@@ -1,0 +1,173 @@
+"""Replayed batches: checked before training, handed out step on step, never wrapped around."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, row
+
+from align_hooks import Batch
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.replay.batches import Replay, filled
+from align_hooks.settings import PREFIX, Settings, Source, Steps
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Synthetic(weights={}, gradients={}, norms={0: {}}).write(tmp_path_factory.mktemp("replay") / "run")
+
+
+def replay(path: Path, steps: str = "all", first: int = 0) -> Replay:
+    return Replay(Source(path, Steps.parse(steps)), first)
+
+
+def recorded(path: Path, steps: tuple[int, ...]) -> Path:
+    """A run of 8 steps that recorded the batches of some of them."""
+    writer = begun(path, batches="all")
+    writer.describe(place={"dp": 0}, shards=[], facts={}, steps=8)
+    for step in range(8):
+        if step in steps:
+            writer.batch(step, batch(step), [ROWS])
+        writer.scalars(row(step))
+    writer.finish(hooks={}, ended="finished")
+    return path
+
+
+FITTING = {"sequence": SEQUENCE, "vocabulary": VOCABULARY, "rows": ROWS}
+
+
+def test_every_recorded_step_is_replayed_in_order(run: Path) -> None:
+    one = replay(run)
+    one.check(**FITTING)
+    assert one.steps == range(STEPS)
+    for step in one.steps:
+        np.testing.assert_array_equal(one.batch(step).tokens, batch(step)["tokens"])
+    assert one.last_fed == STEPS - 1
+
+
+def test_a_resumed_run_replays_from_its_own_step(run: Path) -> None:
+    assert replay(run, first=1).steps == range(1, STEPS)
+
+
+def test_chosen_steps_bound_the_replay(run: Path) -> None:
+    assert replay(run, "0-1").steps == range(2)
+
+
+def test_after_the_last_recorded_step_it_stops_and_says_so(run: Path) -> None:
+    one = replay(run)
+    with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}: nothing is left to replay for step {STEPS}"):
+        one.batch(STEPS)
+    assert one.last_fed is None
+
+
+def test_a_run_without_batches_of_the_step_is_refused(run: Path) -> None:
+    with pytest.raises(RecordError, match=f"holds no batch of step {STEPS} or later; record it with {PREFIX}BATCHES=all"):
+        _ = replay(run, first=STEPS).steps
+
+
+def test_a_gap_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", (0, 1, 3, 5))
+    with pytest.raises(RecordError) as caught:
+        _ = replay(path).steps
+    assert f"has no batch of step 2 (2 missing up to 5); record with {PREFIX}BATCHES=0-5, or replay {path}@0-1" in str(caught.value)
+    assert replay(path, "0-1").steps == range(2)
+
+
+def test_a_gap_in_the_chosen_steps_is_refused(run: Path) -> None:
+    with pytest.raises(RecordError, match="has no batch of step 1"):
+        _ = replay(run, "0,2").steps
+
+
+def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", (2, 3))
+    with pytest.raises(RecordError, match="has no batch of step 0") as caught:
+        _ = replay(path).steps
+    for advice in re.findall(r"or replay (\S+)", str(caught.value)):
+        Settings.from_environment({f"{PREFIX}REPLAY_BATCHES": advice})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"sequence": SEQUENCE + 1}, f"has sequence length {SEQUENCE}, this run {SEQUENCE + 1}; train with {SEQUENCE}"),
+        ({"rows": ROWS * 2}, f"has {ROWS} rows, this run consumes {ROWS * 2} a step; use a global batch size of {ROWS}"),
+        ({"vocabulary": 9}, "this model's vocabulary ends at 8; use the model that the data was made for"),
+    ],
+    ids=["sequence", "rows", "vocabulary"],
+)
+def test_batches_that_do_not_fit_are_refused_before_training(run: Path, change: dict[str, int], told: str) -> None:
+    with pytest.raises(RefusedRun, match=re.escape(told)):
+        replay(run).check(**FITTING | change)
+
+
+def test_a_later_batch_that_does_not_fit_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
+    synthetic.batches[2] = batch(2, rows=ROWS + 1)
+    with pytest.raises(RefusedRun, match="the batch of step 2 has 5 rows"):
+        replay(synthetic.write(tmp_path / "run")).check(**FITTING)
+
+
+def test_a_negative_id_that_counts_is_refused_and_one_that_does_not_is_fine(tmp_path: Path) -> None:
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
+    synthetic.batches[1]["labels"][0, 0] = -100
+    synthetic.batches[1]["loss_mask"][0, 0] = 0
+    replay(synthetic.write(tmp_path / "masked")).check(**FITTING)
+    synthetic.batches[1]["loss_mask"][0, 0] = 1
+    with pytest.raises(RefusedRun, match="has ids from -100 to"):
+        replay(synthetic.write(tmp_path / "counting")).check(**FITTING)
+
+
+def test_an_altered_batch_stops_the_replay(run: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(run, tmp_path / "run"))
+    np.save(path / "step_1/rank_0/tokens.npy", batch(9)["tokens"])
+    one = replay(path)
+    one.batch(0)
+    with pytest.raises(RecordError, match="is not the array that was recorded"):
+        one.batch(1)
+
+
+@pytest.mark.parametrize("name", ["tokens", "labels"])
+def test_a_batch_without_tokens_or_labels_is_refused(tmp_path: Path, name: str) -> None:
+    synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
+    del synthetic.batches[0][name]
+    with pytest.raises(RecordError, match=f"step 0 has no {name}"):
+        replay(synthetic.write(tmp_path / "run")).batch(0)
+
+
+def test_micro_batches_are_rows_in_order_step_after_step(run: Path) -> None:
+    found = list(replay(run).micro_batches(2))
+    assert [len(one["tokens"]) for one in found] == [2] * (STEPS * ROWS // 2)
+    whole = np.concatenate([batch(step)["tokens"] for step in range(STEPS)])
+    np.testing.assert_array_equal(np.concatenate([one["tokens"] for one in found]), whole)
+
+
+def test_a_hand_made_directory_can_be_replayed(tmp_path: Path) -> None:
+    one = replay(by_hand(tmp_path, steps=(0, 1), ranks=2))
+    one.check(sequence=SEQUENCE, vocabulary=VOCABULARY, rows=2 * ROWS)
+    np.testing.assert_array_equal(one.batch(1).tokens, np.concatenate([batch(10)["tokens"], batch(11)["tokens"]]))
+
+
+def test_what_a_hand_made_directory_lacks_is_filled_as_the_guide_assumes() -> None:
+    arrays = batch(0)
+    found = filled(Batch(0, ((ROWS,),), tokens=arrays["tokens"], labels=arrays["labels"]))
+    assert found["loss_mask"].tolist() == np.ones((ROWS, SEQUENCE)).tolist()
+    assert found["position_ids"].tolist() == [list(range(SEQUENCE))] * ROWS
+    assert "attention_mask" not in found
+
+
+def test_what_was_recorded_is_not_replaced() -> None:
+    arrays = batch(0) | {"loss_mask": np.zeros((ROWS, SEQUENCE)), "position_ids": np.full((ROWS, SEQUENCE), 7)}
+    found = filled(Batch(0, ((ROWS,),), **arrays))
+    assert found["loss_mask"].sum() == 0
+    assert (found["position_ids"] == 7).all()
+
+
+def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every_row() -> None:
+    causal = Batch(0, ((ROWS,),), **batch(0), attention_mask=CAUSAL, causal=True)
+    assert "attention_mask" not in filled(causal)
+    own = Batch(0, ((ROWS,),), **batch(0), attention_mask=~CAUSAL, causal=False)
+    np.testing.assert_array_equal(filled(own)["attention_mask"], np.repeat(~CAUSAL, ROWS, axis=0))

@@ -1,0 +1,176 @@
+"""Weights to start from: a recorded run's or a Hugging Face directory's, refused unless all of them fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from synthetic import NAMES, SHAPES, Synthetic, tensors
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.names.layouts import Blocks
+from align_hooks.names.table import Fused
+from align_hooks.replay.weights import Loader, is_checkpoint, open_weights, vocabulary_of
+from align_hooks.settings import PREFIX, Settings, Source, Steps
+
+WEIGHTS = tensors(3)
+
+
+def source(path: Path, step: str = "0") -> Source:
+    return Source(path, Steps.parse(step))
+
+
+def whole(name: str) -> Fused:
+    return Fused(name, (name,), Blocks(1, (SHAPES[name][0],)))
+
+
+def checkpoint(path: Path, weights: dict[str, np.ndarray] = WEIGHTS) -> Path:
+    path.mkdir()
+    save_file(weights, path / "model.safetensors")
+    return path
+
+
+def sharded(path: Path) -> Path:
+    path.mkdir()
+    files = {name: f"model-{index % 2 + 1:05}-of-00002.safetensors" for index, name in enumerate(NAMES)}
+    for file in set(files.values()):
+        save_file({name: WEIGHTS[name] for name in NAMES if files[name] == file}, path / file)
+    (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Synthetic(weights={0: WEIGHTS, 2: tensors(5)}, gradients={}, batches={}, norms={0: {}}).write(
+        tmp_path_factory.mktemp("weights") / "run"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_runs_weights_are_read_to_the_bit(run: Path, name: str) -> None:
+    np.testing.assert_array_equal(Loader(source(run), SHAPES).read(whole(name)), WEIGHTS[name], strict=True)
+
+
+def test_weights_of_a_later_step_are_those_of_that_step(run: Path) -> None:
+    np.testing.assert_array_equal(Loader(source(run, "2"), SHAPES).read(whole(NAMES[0])), tensors(5)[NAMES[0]])
+
+
+def test_a_step_without_weights_is_refused_with_those_there_are(run: Path) -> None:
+    with pytest.raises(RecordError, match=rf"holds no weights of step 1 \(recorded: 0, 2\); record it with {PREFIX}WEIGHTS=1"):
+        open_weights(source(run, "1"))
+
+
+@pytest.mark.parametrize("step", ["2", "2-2", "2-3/5"])
+def test_every_way_to_write_one_step_loads_it(run: Path, step: str) -> None:
+    settings = Settings.from_environment({f"{PREFIX}LOAD_WEIGHTS": f"{run}@{step}"})
+    assert settings.load_weights is not None
+    np.testing.assert_array_equal(open_weights(settings.load_weights)[NAMES[0]], tensors(5)[NAMES[0]])
+
+
+@pytest.mark.parametrize("make", [checkpoint, sharded], ids=["one file", "an index"])
+def test_a_hugging_face_directory_is_read_to_the_bit(tmp_path: Path, make: object) -> None:
+    path = make(tmp_path / "hf")  # type: ignore[operator]
+    assert is_checkpoint(path)
+    found = open_weights(source(path))
+    assert sorted(found) == sorted(NAMES)
+    assert len(found) == len(NAMES)
+    loader = Loader(source(path), SHAPES)
+    for name in NAMES:
+        assert found.shape(name) == SHAPES[name]
+        np.testing.assert_array_equal(loader.read(whole(name)), WEIGHTS[name], strict=True)
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
+def test_half_precision_is_read_as_the_same_numbers_in_fp32(tmp_path: Path, kind: type) -> None:
+    rounded = {name: tensor.astype(kind) for name, tensor in WEIGHTS.items()}
+    path = checkpoint(tmp_path / "hf", rounded)
+    found = Loader(source(path), SHAPES).read(whole(NAMES[0]))
+    np.testing.assert_array_equal(found, rounded[NAMES[0]].astype(np.float32), strict=True)
+
+
+def test_recorded_weights_of_one_rank_are_such_a_directory(run: Path) -> None:
+    found = open_weights(source(run / "step_0/rank_0/weights"))
+    np.testing.assert_array_equal(found[NAMES[0]], WEIGHTS[NAMES[0]])
+
+
+def test_a_missing_file_of_an_index_is_refused(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "hf")
+    (path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
+        open_weights(source(path))
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"weight_map": []}'])
+def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
+    path = sharded(tmp_path / "hf")
+    (path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
+        open_weights(source(path))
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
+    file = checkpoint(tmp_path / "hf") / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
+        open_weights(source(tmp_path / "hf"))
+
+
+def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="holds no run"):
+        open_weights(source(tmp_path))
+
+
+def test_a_weight_that_the_model_has_and_the_source_lacks_is_refused(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "hf", {name: WEIGHTS[name] for name in NAMES[1:]})
+    with pytest.raises(RefusedRun) as caught:
+        Loader(source(path), SHAPES)
+    assert f"{NAMES[0]} [10, 4] is missing" in str(caught.value)
+
+
+def test_a_weight_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "hf", WEIGHTS | {"model.layers.1.mlp.up_proj.weight": np.ones((2, 2), np.float32)})
+    with pytest.raises(RefusedRun, match=r"model.layers.1.mlp.up_proj.weight \[2, 2\] is not of this model"):
+        Loader(source(path), SHAPES)
+
+
+def test_a_weight_of_another_shape_is_refused(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "hf", WEIGHTS | {"lm_head.weight": np.ones((4, 10), np.float32)})
+    with pytest.raises(RefusedRun, match=r"lm_head.weight is \[4, 10\], this model has \[10, 4\]"):
+        Loader(source(path), SHAPES)
+
+
+def test_a_source_without_the_padded_rows_of_the_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedRun, match=r"has no padded vocabulary rows.*give both sides the same padded size"):
+        Loader(source(checkpoint(tmp_path / "hf")), SHAPES | {"lm_head.weight#padding": (6, 4)})
+
+
+def test_a_tied_model_takes_a_checkpoint_that_keeps_the_copy(tmp_path: Path) -> None:
+    tied = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
+    found = Loader(source(checkpoint(tmp_path / "hf")), tied).read(whole("model.embed_tokens.weight"))
+    np.testing.assert_array_equal(found, WEIGHTS["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path, value: float) -> None:
+    broken = WEIGHTS | {"model.norm.weight": np.array([1, 1, value, 1], np.float32)}
+    loader = Loader(source(checkpoint(tmp_path / "hf", broken)), SHAPES)
+    loader.read(whole("lm_head.weight"))
+    with pytest.raises(RefusedRun, match="model.norm.weight holds NaN or infinity"):
+        loader.read(whole("model.norm.weight"))
+
+
+def test_fused_parameters_are_joined_from_their_pieces(tmp_path: Path) -> None:
+    shapes = {"a": (2, 3), "b": (2, 3)}
+    given = tensors(1, shapes)
+    loader = Loader(source(checkpoint(tmp_path / "hf", given)), shapes)
+    found = loader.read(Fused("ab", ("a", "b"), Blocks(2, (1, 1))))
+    np.testing.assert_array_equal(found, np.stack([given["a"][0], given["b"][0], given["a"][1], given["b"][1]]))
+
+
+def test_the_vocabulary_is_the_embeddings_rows(run: Path, tmp_path: Path) -> None:
+    assert vocabulary_of(source(run)) == 10
+    assert vocabulary_of(source(checkpoint(tmp_path / "hf", {"lm_head.weight": WEIGHTS["lm_head.weight"]}))) is None
