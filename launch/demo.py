@@ -39,8 +39,7 @@ def main(directory: Path) -> int:
             progress,
             directory,
             "Megatron-LM trains and is recorded",
-            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(), "--data-path", directory / "corpus"]
-            + ["--data-cache-path", directory / "cache"],
+            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(directory)],
             ALWAYS | EVERYTHING | {"RUN": megatron},
             r"iteration\s+(\d+)/",
             STEPS,
@@ -58,9 +57,10 @@ def main(directory: Path) -> int:
     return subprocess.run([sys.executable, "-m", "align_hooks", "compare", megatron, mindformers], check=False).returncode
 
 
-def arguments() -> list[str]:
-    """Megatron's arguments for the model that llama.yaml is the other half of."""
-    return (HERE / "llama.args").read_text().split()
+def arguments(directory: Path) -> list[str]:
+    """Megatron's arguments for the model that llama.yaml is the other half of, and where its data are."""
+    data = ["--data-path", str(directory / "corpus"), "--data-cache-path", str(directory / "cache")]
+    return [*(HERE / "llama.args").read_text().split(), *data]
 
 
 def run(

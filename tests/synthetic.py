@@ -130,7 +130,7 @@ class Synthetic:
         for one in self.rows:
             step = one["step"]
             if step in self.batches:
-                writer.batch(step, self.batches[step], [len(self.batches[step]["tokens"])])
+                writer.batch(step, self.batches[step], [len(self.batches[step]["loss_mask"])])
             if step in self.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:

@@ -57,7 +57,9 @@ def ours(name: str) -> set[str]:
 
 
 def test_the_walk_sees_the_whole_package() -> None:
-    assert {"align_hooks", "align_hooks.cli", "align_hooks.torch_side.hooks.train_step", "align_hooks.ms_side.hooks.training"} <= set(MODULES)
+    assert {"align_hooks", "align_hooks.cli", "align_hooks.torch_side.hooks.train_step", "align_hooks.ms_side.hooks.training"} <= set(
+        MODULES
+    )
     assert "torch" in imports("align_hooks.torch_side.model")
     assert "mindspore" in imports("align_hooks.ms_side.model")
 

@@ -11,7 +11,9 @@ MSRUN = {"RANK_ID": "3", "MS_WORKER_NUM": "8", "MS_SCHED_HOST": "a", "MS_SCHED_P
 MPIRUN = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
 
 
-@pytest.mark.parametrize("environment", [TORCHRUN, MSRUN, MSRUN | {"RANK_SIZE": "8"}, MPIRUN], ids=["torchrun", "msrun", "msrun 2", "mpirun"])
+@pytest.mark.parametrize(
+    "environment", [TORCHRUN, MSRUN, MSRUN | {"RANK_SIZE": "8"}, MPIRUN], ids=["torchrun", "msrun", "msrun 2", "mpirun"]
+)
 def test_every_launcher_gives_rank_and_world_size(environment: dict[str, str]) -> None:
     launch = Launch.from_environment(environment)
     assert (launch.rank, launch.world_size) == (3, 8)

@@ -58,16 +58,22 @@ def compare(
 
 
 @app.command()
-def env() -> None:
+def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown, as the README holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 
     Example: align-hooks env
     """
+    rows = [(PREFIX + one.name.upper(), one.metadata["value"], one.metadata["effect"]) for one in fields(Settings)]
+    if markdown:
+        print("| variable | value | effect |\n| --- | --- | --- |")
+        for name, value, effect in rows:
+            print(f"| `{name}` | {value} | {effect} |")
+        return
     table = Table(box=None, padding=(0, 1))
     for heading in ("variable", "value", "effect"):
         table.add_column(heading, no_wrap=heading == "variable")
-    for one in fields(Settings):
-        table.add_row(PREFIX + one.name.upper(), escape(one.metadata["value"]), escape(one.metadata["effect"]))
+    for row in rows:
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 

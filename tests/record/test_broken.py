@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import NAMES, STEPS, Synthetic, begun, job, row, scalars_only
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
+from synthetic import NAMES, STEPS, Synthetic, begun, job, row, scalars_only
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_a_pickled_array_is_never_loaded(run: Path) -> None:
 def test_an_archive_in_place_of_an_array_is_refused(run: Path) -> None:
     with (run / TOKENS).open("wb") as file:
         np.savez(file, np.zeros(3))
-    with pytest.raises(RecordError, match="not a single .npy array"):
+    with pytest.raises(RecordError, match=r"not a single \.npy array"):
         open_run(run).batch(1)
 
 
@@ -303,4 +303,4 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
     with pytest.raises(RecordError):
         writer.gradients(0, {"x": np.zeros(1, np.float16)})
     assert path.read_bytes() == before
-    assert [one for one in run.rglob("*.tmp")] == []
+    assert list(run.rglob("*.tmp")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import CAUSAL, SEQUENCE, batch, begun, job, norm, row
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.replay.batches import filled
+from synthetic import CAUSAL, SEQUENCE, batch, begun, job, norm, row
 
 WHOLE = np.arange(48, dtype=np.float32).reshape(8, 6)
 DP2 = ({"dp": 0}, {"dp": 1})
@@ -95,7 +96,7 @@ def test_norms_of_shards_add_up_to_the_whole_one(tmp_path: Path, shards: list[li
 @given(cuts=st.lists(st.integers(0, 48), max_size=3))
 def test_any_cut_into_flat_ranges_is_put_together(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), 48]
-    shards = [[flat(start, stop)] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    shards = [[flat(start, stop)] for start, stop in pairwise(bounds)]
     run = sharded(tmp_path_factory.mktemp("cut") / "run", shards)
     np.testing.assert_array_equal(run.gradients(0)["w"], WHOLE)
 

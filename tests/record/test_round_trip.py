@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
 
 from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import id_range, is_causal
+from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
 
 HONEST = Synthetic()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, row
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
+from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, row
 
 
 @pytest.fixture(scope="module")

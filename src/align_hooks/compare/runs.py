@@ -58,7 +58,7 @@ class Ladder:
             stages.append(stage())
         verdict, first = decide(stages, self.compared)
         settings = model_settings(self.reference.manifest.get("model", {}), self.candidate.manifest.get("model", {}))
-        return Comparison(verdict, first, tuple(stages), acceptance(self.rows), tuple(settings), (self.limits_note,))
+        return Comparison(verdict, first, tuple(stages), self.limits.eps, acceptance(self.rows), tuple(settings), (self.limits_note,))
 
     # ---- what both have
 

@@ -79,11 +79,15 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned."""
+    """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
+
+    ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type.
+    """
 
     verdict: Verdict
     first: Stage | None
     stages: tuple[Stage, ...]
+    eps: float
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = field(default=())

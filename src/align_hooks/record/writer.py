@@ -44,7 +44,6 @@ class Writer:
     written: Counter[str] = field(default_factory=Counter)
     _rows: dict[Path, TextIO] = field(default_factory=dict)
     _manifest: dict[str, Any] = field(default_factory=dict)
-    _causal_written: bool = False
 
     def begin(self) -> None:
         """Claim this rank's manifest, honouring ``RUN_EXISTS``."""
@@ -128,37 +127,13 @@ class Writer:
         self._rows[path].flush()
 
     def batch(self, step: int, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
-        """Write a step's batch: arrays joined along the batch axis, and how many rows each micro-batch had.
-
-        ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal
-        one is written once for the run.
-        """
-        place = layout.step(self.run, step, self.launch.rank)
-        facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None}
-        for name in layout.BATCH_ARRAYS:
-            if name not in arrays:
-                continue
-            array = arrays[name]
-            if name == "attention_mask":
-                if is_causal(array):
-                    facts["attention_mask"] = "causal"
-                    self._causal_mask(array[:1])
-                    continue
-                facts["attention_mask"] = "own"
-            atomic.write_array(place / f"{name}.npy", array)
-            facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array)}
-        facts["ids"] = id_range(arrays)
-        atomic.write_json(place / "batch.json", facts)
+        """Write a step's batch; see :func:`write_batch`."""
+        write_batch(self.run, step, self.launch.rank, arrays, rows)
         self.written["batches"] += 1
-
-    def _causal_mask(self, mask: Array) -> None:
-        if self.launch.rank == 0 and not self._causal_written:
-            atomic.write_array(layout.causal_mask(self.run), mask)
-        self._causal_written = True
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""
-        self._tensors(layout.step(self.run, step, self.launch.rank) / "gradients.safetensors", tensors)
+        write_tensors(self.run, step, self.launch.rank, "gradients.safetensors", tensors)
         self.written["gradients"] += 1
 
     def weights(self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> None:
@@ -171,16 +146,10 @@ class Writer:
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
         atomic.write_json(place / "config.json", config)
         if padding:
-            self._tensors(place / "padding.safetensors", padding)
-        self._tensors(place / "model.safetensors", {name: tensor for name, tensor in tensors.items() if name not in padding})
+            write_tensors(self.run, step, self.launch.rank, "weights/padding.safetensors", padding)
+        model = {name: tensor for name, tensor in tensors.items() if name not in padding}
+        write_tensors(self.run, step, self.launch.rank, "weights/model.safetensors", model)
         self.written["weights"] += 1
-
-    def _tensors(self, path: Path, tensors: Mapping[str, Array]) -> None:
-        wrong = [name for name, tensor in tensors.items() if tensor.dtype != np.float32]
-        if wrong:
-            raise RecordError(f"{path.name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
-        whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-        atomic.replace(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
 
     def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:
         """Close the rows and write how the run ended; may be called when recording has stopped early too."""
@@ -191,6 +160,39 @@ class Writer:
         self._rows.clear()
         self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended}
         atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+
+
+def write_batch(run: Path, step: int, rank: int, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
+    """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had.
+
+    ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal one is
+    written once for the run. ``batch.json`` comes last and makes the batch whole.
+    """
+    place = layout.step(run, step, rank)
+    facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
+    for name in layout.BATCH_ARRAYS:
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        if name == "attention_mask":
+            facts["attention_mask"] = "causal" if is_causal(array) else "own"
+            if facts["attention_mask"] == "causal":
+                if rank == 0 and not layout.causal_mask(run).exists():
+                    atomic.write_array(layout.causal_mask(run), array[:1])
+                continue
+        atomic.write_array(place / f"{name}.npy", array)
+        facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array)}
+    atomic.write_json(place / "batch.json", facts)
+
+
+def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array]) -> None:
+    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype."""
+    wrong = [one for one, tensor in tensors.items() if tensor.dtype != np.float32]
+    if wrong:
+        raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
+    whole = {one: np.ascontiguousarray(tensor) for one, tensor in tensors.items()}
+    path = layout.step(run, step, rank) / name
+    atomic.replace(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
 
 
 def is_causal(mask: Array) -> bool:

@@ -35,7 +35,7 @@ def render(comparison: Comparison, console: Console) -> None:
     console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}", soft_wrap=True)
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
-            console.print("  " + escape(describe(finding)), soft_wrap=True)
+            console.print("  " + escape(describe(finding, comparison.eps)), soft_wrap=True)
         if comparison.settings:
             listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
             console.print(f"  model settings that differ: {escape(listed)}", soft_wrap=True)
@@ -75,8 +75,12 @@ def worst(stage: Stage) -> str:
     return f"{numbers[0].error:.1e} of {numbers[0].limit:.0e}" if numbers else ""
 
 
-def describe(finding: Finding) -> str:
-    """One finding as a line."""
+def describe(finding: Finding, eps: float) -> str:
+    """One finding as a line, its error also in eps of the compute type."""
     values = f": {finding.reference} against {finding.candidate}" if finding.reference or finding.candidate else ""
-    error = f", error {finding.error:.3g}, limit {finding.limit:.3g}" if finding.error is not None and finding.limit is not None else ""
+    error = (
+        f", error {finding.error:.3g} ({finding.error / eps:.3g} eps), limit {finding.limit:.3g}"
+        if finding.error is not None and finding.limit is not None
+        else ""
+    )
     return f"{finding.what}{values}{error}"

@@ -20,6 +20,9 @@ from align_hooks.settings import PREFIX
 COLUMNS = ["input_ids", "labels", "loss_mask"]
 """What a replayed batch feeds: with a loss mask given, MindFormers weighs tokens by it and not by pad and ignore ids."""
 
+NO_PADDING = -1
+"""An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
+
 REHEARSAL = {
     "context.device_target": "CPU",
     "runner_config.sink_mode": False,
@@ -103,6 +106,7 @@ def replay(session: MsSession, config: Any) -> None:
         "runner_config.batch_size": facts.rows,
         "model.model_config.batch_size": facts.rows,
         "model.model_config.input_sliced_sig": True,
+        "model.model_config.pad_token_id": NO_PADDING,
     }
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)

@@ -1,0 +1,222 @@
+"""``align-hooks compare`` in a process of its own: exit codes, and a report that fits 80 columns."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from align_hooks.compare.verdict import Comparison
+from align_hooks.report.text import render
+from synthetic import Synthetic, by_hand, row, scalars_only, tensors
+
+Done = subprocess.CompletedProcess[str]
+
+
+def command(*arguments: object, **variables: str) -> Done:
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
+    line = [sys.executable, "-m", "align_hooks", *map(str, arguments)]
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+
+
+def bent(key: str, factor: float, step: int = 2) -> Synthetic:
+    run = Synthetic().drifted()
+    run.rows[step][key] *= factor
+    return run
+
+
+def unreadable(path: Path) -> Path:
+    run = scalars_only().write(path)
+    (run / "manifest/rank_0.json").write_text('{"format": 1}')
+    return run
+
+
+def truncated(path: Path) -> Path:
+    file = Synthetic().write(path) / "step_1/rank_0/gradients.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    return path
+
+
+def other_model() -> Synthetic:
+    run = scalars_only()
+    run.shapes["model.layers.1.mlp.up_proj.weight"] = (2, 2)
+    return run
+
+
+CASES: dict[str, tuple[Callable[[Path], Path], int, str]] = {
+    "aligned": (lambda path: Synthetic().drifted().write(path), 0, "aligned"),
+    "diverged": (lambda path: bent("loss", 1.1, 0).write(path), 1, "diverged: step-0 loss"),
+    "not comparable": (lambda path: other_model().write(path), 3, "not comparable: match"),
+    "killed": (lambda path: Synthetic(ended=None).write(path), 3, "not comparable: match"),
+    "inconclusive": (lambda path: bent("loss", 1 + 2e-5).write(path), 4, "inconclusive: later losses"),
+    "no directory": (lambda path: path, 3, ""),
+    "no manifest": (unreadable, 3, ""),
+    "truncated": (truncated, 3, ""),
+    "made by hand": (by_hand, 3, ""),
+}
+
+
+@pytest.mark.parametrize(("make", "code", "start"), CASES.values(), ids=CASES.keys())
+def test_the_exit_code_is_the_contracts(reference: Path, tmp_path: Path, make: Callable[[Path], Path], code: int, start: str) -> None:
+    done = command("compare", reference, make(tmp_path / "run"))
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stdout + done.stderr
+    assert done.stdout.startswith(start)
+
+
+@pytest.mark.parametrize("arguments", [("compare",), ("compare", "a"), ("compare", "a", "b", "--nonsense"), ("nonsense",)])
+def test_a_wrong_command_line_is_2(arguments: tuple[str, ...]) -> None:
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, tmp_path / "no")
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [f"align_hooks: {tmp_path}/no is not a directory; give the directory that ALIGN_HOOKS_RUN named"]
+
+
+def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:
+    run = Synthetic()
+    run.shapes["extra.weight"] = (2,)
+    for named in (*run.weights.values(), *run.gradients.values()):
+        named["extra.weight"] = tensors(0, {"extra.weight": (2,)})["extra.weight"]
+    run.write(tmp_path / "run")
+    assert command("compare", reference, tmp_path / "run").returncode == 3
+    assert command("compare", reference, tmp_path / "run", "--allow-missing", "extra.*").returncode == 0
+
+
+def wide() -> tuple[Synthetic, Synthetic]:
+    """A pair with the names, the paths and the settings of a large model, and a fault in each stage."""
+    names = ["model.layers.127.self_attn.q_proj.weight", "model.layers.127.post_attention_layernorm.weight"]
+    shapes = dict.fromkeys(names, (6, 4))
+    run = Synthetic(shapes=shapes)
+    run.weights = {step: tensors(step, shapes) for step in run.weights}
+    run.gradients = {step: tensors(10 + step, shapes) for step in run.gradients}
+    run.norms = {step: dict.fromkeys(names, 1.234567890123) for step in run.norms}
+    for group, name in zip(run.optimizer["groups"], names, strict=True):
+        group["parameters"] = [name]
+    run.rows = [row(step, loss=9.056482123, objective_loss=9.056482123) for step in range(3)]
+    run.model = {
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "hidden_size": 4096,
+        "num_hidden_layers": 128,
+    }
+    other = deepcopy(run)
+    other.model = {
+        "rope_theta": 10100.0,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-6,
+        "hidden_size": 4096,
+        "num_hidden_layers": 127,
+    }
+    return run, other
+
+
+def fault_gradient(run: Synthetic) -> None:
+    run.gradients[0] = {name: tensor * 2 for name, tensor in run.gradients[0].items()}
+
+
+def fault_norm(run: Synthetic) -> None:
+    run.norms[0] = dict.fromkeys(run.norms[0], 3.0)
+
+
+def fault_hyper(run: Synthetic) -> None:
+    for group in run.optimizer["groups"]:
+        group["betas"] = [0.9, 0.999]
+
+
+def fault_loss(run: Synthetic) -> None:
+    run.rows[0] |= {"loss": 9.2, "objective_loss": 9.2}
+
+
+def fault_token(run: Synthetic) -> None:
+    run.batches[0]["tokens"] += 1
+
+
+def fault_name(run: Synthetic) -> None:
+    run.shapes = run.shapes | {"model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight": (3,)}
+
+
+def fault_kill(run: Synthetic) -> None:
+    run.ended = None
+
+
+def nothing(run: Synthetic) -> None:
+    """An honest pair."""
+
+
+def only_scalars(run: Synthetic) -> None:
+    run.settings = {}
+    for kind in (run.batches, run.weights, run.gradients, run.norms):
+        kind.clear()
+
+
+ALL = [nothing, only_scalars, fault_gradient, fault_norm, fault_hyper, fault_loss, fault_token, fault_name, fault_kill]
+
+
+@pytest.fixture
+def wide_pair(compared: Callable[..., Comparison]) -> Callable[[Callable[[Synthetic], None]], Comparison]:
+    def make(fault: Callable[[Synthetic], None]) -> Comparison:
+        one, other = wide()
+        fault(other)
+        return compared(other, against=one)
+
+    return make
+
+
+def printed(comparison: Comparison, **options: object) -> str:
+    text = io.StringIO()
+    render(comparison, Console(file=text, width=80, **options))  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("fault", ALL)
+def test_every_line_of_a_report_fits_80_columns(wide_pair: Callable[..., Comparison], fault: Callable[[Synthetic], None]) -> None:
+    assert [line for line in printed(wide_pair(fault)).splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("fault", [nothing, fault_gradient, fault_hyper])
+def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[..., Comparison], fault: Callable[[Synthetic], None]) -> None:
+    comparison = wide_pair(fault)
+    text = printed(comparison)
+    assert text.startswith(comparison.verdict.text)
+    for told in [stage.name for stage in comparison.stages] + ["first loss within 0.005 or 0.5 %", "mean global norm within 10 %"]:
+        assert told in text
+
+
+def test_a_report_shows_the_worst_findings_with_both_values(wide_pair: Callable[..., Comparison]) -> None:
+    text = printed(wide_pair(fault_loss))
+    assert "9.05648212 against 9.2" in " ".join(text.split())
+
+
+def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[..., Comparison]) -> None:
+    head = " ".join(printed(wide_pair(only_scalars)).split())
+    assert "(not compared: batches, initial weights, local norms, gradients, free-running steps)" in head
+
+
+def test_brackets_in_a_report_are_text_and_no_markup(wide_pair: Callable[..., Comparison]) -> None:
+    assert "[0.9, 0.95] against [0.9, 0.999]" in " ".join(printed(wide_pair(fault_hyper)).split())
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}])
+def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: Path, variables: dict[str, str]) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), **variables)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[..., Comparison]) -> None:
+    comparison = wide_pair(fault_loss)
+    assert "\x1b[1;31mdiverged" in printed(comparison, force_terminal=True, no_color=False, color_system="standard", legacy_windows=False)
+    assert "31m" not in printed(comparison, force_terminal=True, no_color=True, color_system="standard", legacy_windows=False)
+    assert "\x1b" not in printed(comparison)

@@ -1,0 +1,457 @@
+"""Every stage of the ladder and every verdict, on small runs made with the real Writer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
+from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, row, scalars_only, tensors
+
+Compared = Callable[..., Comparison]
+Q = NAMES[1]
+
+
+def stage(comparison: Comparison, name: str) -> Stage:
+    (found,) = (one for one in comparison.stages if one.name == name)
+    return found
+
+
+def scale_row(run: Synthetic, step: int, key: str, factor: float) -> None:
+    run.rows[step][key] *= factor
+
+
+def scale(named: dict[str, Any], name: str, factor: float) -> None:
+    named[name] = (named[name] * np.float32(factor)) if isinstance(named[name], np.ndarray) else named[name] * factor
+
+
+def change_id(run: Synthetic, name: str, step: int) -> None:
+    run.batches[step][name][1, 2] += 1
+
+
+LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "later losses"]
+LADDER += ["free-running steps"]
+
+FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
+    "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
+    "eps": (lambda run: run.optimizer["groups"][1].update(eps=1e-6), "hyper-parameters", "eps of model.norm.weight"),
+    "decay": (lambda run: run.optimizer["groups"][1].update(weight_decay=0.1), "hyper-parameters", "weight_decay of model.norm.weight"),
+    "clip": (lambda run: run.optimizer.update(clip_grad=None), "hyper-parameters", "clip_grad"),
+    "schedule": (lambda run: scale_row(run, 2, "learning_rate", 0.9), "hyper-parameters", "learning rate at step 2 (iteration 3)"),
+    "tokens": (lambda run: change_id(run, "tokens", 1), "batches", "tokens of step 1 (iteration 2): 1 of 20 differ, first at [1, 2]"),
+    "labels": (lambda run: change_id(run, "labels", 2), "batches", "labels of step 2 (iteration 3): 1 of 20 differ, first at [1, 2]"),
+    "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", "position_ids of step 0 (iteration 1): 1 of 20 differ"),
+    "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", "loss_mask of step 0 (iteration 1): 1 of 20 differ"),
+    "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", "tokens of step 1 (iteration 2): shape"),
+    "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", "valid tokens at step 1 (iteration 2)"),
+    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", "attention_mask of step 1 (iteration 2)"),
+    "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", f"{Q} at step 0 (iteration 1)"),
+    "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", "loss at step 0 (iteration 1)"),
+    "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", "objective_loss at step 0 (iteration 1)"),
+    "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", f"{Q} at step 0 (iteration 1)"),
+    "gradient": (lambda run: scale(run.gradients[0], Q, 1.0001), "gradients", f"{Q} at step 0 (iteration 1)"),
+    "sign": (lambda run: scale(run.gradients[0], "model.norm.weight", -1), "gradients", "model.norm.weight at step 0 (iteration 1)"),
+    "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", f"{Q} at step 0 (iteration 1)"),
+    "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", "loss at step 2 (iteration 3)"),
+    "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", "objective_loss at step 1 (iteration 2)"),
+    "skipped": (lambda run: run.rows[1].update(skipped=True), "later losses", "skipped at step 1 (iteration 2)"),
+    "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", f"local norms: {Q} at step 1 (iteration 2)"),
+    "later gradient": (lambda run: scale(run.gradients[2], Q, 1.1), "free-running steps", f"gradients: {Q} at step 2 (iteration 3)"),
+    "update": (lambda run: scale(run.weights[1], Q, 1.1), "free-running steps", f"weights: {Q} at step 1 (iteration 2)"),
+    "last update": (lambda run: scale(run.weights[STEPS], Q, 1.1), "free-running steps", f"weights: {Q} at step 3 (iteration 4)"),
+}
+IN_ORDER = ["betas", "tokens", "initial weights", "first loss", "norm", "gradient", "later loss", "later gradient"]
+
+
+def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> None:
+    found = compared(reference)
+    assert found.verdict is Verdict.ALIGNED
+    assert found.first is None
+
+
+def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate: Synthetic) -> None:
+    found = compared(candidate)
+    assert found.verdict is Verdict.ALIGNED
+    assert [one.name for one in found.stages] == LADDER
+    assert {one.status for one in found.stages} == {Status.SAME}
+
+
+def test_a_ladder_says_how_much_was_laid_side_by_side(compared: Compared, candidate: Synthetic) -> None:
+    assert stage(compared(candidate), "match").summary == "steps 3 of 3, names 4 of 4, elements 108 of 108"
+
+
+@pytest.mark.parametrize(("bend", "name", "what"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_named_first_in_its_own_stage(compared: Compared, candidate: Synthetic, bend: Any, name: str, what: str) -> None:
+    bend(candidate)
+    found = compared(candidate)
+    assert found.verdict is Verdict.DIVERGED
+    assert found.first is not None
+    assert found.first.name == name
+    assert found.first.findings[0].what.startswith(what)
+    before = found.stages[: LADDER.index(name)]
+    assert {one.status for one in before} == {Status.SAME}
+
+
+@pytest.mark.parametrize("fault", IN_ORDER)
+def test_of_several_faults_the_earliest_stage_is_named(compared: Compared, candidate: Synthetic, fault: str) -> None:
+    for later in IN_ORDER[IN_ORDER.index(fault) :]:
+        FAULTS[later][0](candidate)
+    found = compared(candidate)
+    assert found.first is not None
+    assert found.first.name == FAULTS[fault][1]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_whichever_run_has_it(compared: Compared, reference: Path, candidate: Synthetic, fault: str) -> None:
+    FAULTS[fault][0](candidate)
+    assert compared(reference, against=candidate).verdict is Verdict.DIVERGED
+
+
+def test_a_label_that_does_not_count_may_be_anything(compared: Compared) -> None:
+    one, other = Synthetic(), Synthetic()
+    for run in (one, other):
+        run.batches[0]["loss_mask"][1, 2] = 0
+    change_id(other, "labels", 0)
+    assert compared(other, against=one).verdict is Verdict.ALIGNED
+
+
+def test_a_skipped_first_update_on_one_side_is_never_aligned(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[0]["skipped"] = True
+    assert compared(candidate).verdict is not Verdict.ALIGNED
+
+
+def test_gradient_norms_far_apart_are_never_aligned(compared: Compared) -> None:
+    other = scalars_only()
+    scale_row(other, 1, "grad_norm", 2.0)
+    assert compared(other, against=scalars_only()).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("array", ["tokens", "labels"])
+def test_a_batch_that_lacks_an_array_on_one_side_is_never_aligned(compared: Compared, candidate: Synthetic, array: str) -> None:
+    del candidate.batches[1][array]
+    assert compared(candidate).verdict is not Verdict.ALIGNED
+
+
+def test_optimizers_without_a_parameter_in_common_are_not_called_the_same(compared: Compared, candidate: Synthetic) -> None:
+    for group in candidate.optimizer["groups"]:
+        group["parameters"] = []
+    assert stage(compared(candidate), "hyper-parameters").status is not Status.SAME
+
+
+# ---- inconclusive
+
+
+@pytest.mark.parametrize(
+    "bend",
+    [
+        lambda run: scale_row(run, 2, "loss", 1 + 2e-5),
+        lambda run: scale(run.gradients[1], Q, 1.005),
+        lambda run: scale(run.norms[2], Q, 1.005),
+        lambda run: scale(run.weights[2], Q, 1.005),
+    ],
+    ids=["loss", "gradient", "norm", "weights"],
+)
+def test_a_free_step_just_beyond_its_limit_is_inconclusive(compared: Compared, candidate: Synthetic, bend: Any) -> None:
+    bend(candidate)
+    found = compared(candidate)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.first is not None
+    assert found.first.status is Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("bfloat16", Verdict.ALIGNED), ("float32", Verdict.DIVERGED)])
+def test_limits_follow_the_compute_type(compared: Compared, candidate: Synthetic, kind: str, verdict: Verdict) -> None:
+    scale(candidate.gradients[0], Q, 1.01)
+    candidate.compute_type = kind
+    found = compared(candidate)
+    assert found.verdict is verdict
+    assert kind in found.notes[0]
+
+
+# ---- not comparable
+
+
+def grown(shapes: dict[str, tuple[int, ...]]) -> Synthetic:
+    run = Synthetic(shapes=shapes)
+    run.weights = {step: tensors(100 + step, shapes) for step in run.weights}
+    run.gradients = {step: tensors(200 + step, shapes) for step in run.gradients}
+    return run
+
+
+HONEST = Synthetic()
+PADDED = HONEST.shapes | {"lm_head.weight#padding": (6, 4)}
+
+
+@pytest.mark.parametrize("other", [HONEST.shapes, HONEST.shapes | {"lm_head.weight#padding": (2, 4)}], ids=["none", "less"])
+def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[str, tuple[int, ...]]) -> None:
+    for one, two in ((PADDED, other), (other, PADDED)):
+        found = compared(grown(one), against=grown(two))
+        assert found.verdict is Verdict.NOT_COMPARABLE
+        assert found.first is not None
+        assert found.first.summary.startswith("vocabulary padding differs (lm_head.weight#padding)")
+
+
+def test_equal_padding_is_compared_like_any_tensor(compared: Compared) -> None:
+    one, other = grown(PADDED), grown(PADDED)
+    assert compared(other, against=one).verdict is Verdict.ALIGNED
+    scale(other.gradients[0], "lm_head.weight#padding", 1.1)
+    found = compared(other, against=one)
+    assert found.first is not None
+    assert found.first.findings[0].what.startswith("lm_head.weight#padding")
+
+
+@pytest.mark.parametrize("lacking", ["reference", "candidate"])
+def test_a_missing_parameter_is_not_comparable_and_named(compared: Compared, lacking: str) -> None:
+    less = grown({name: shape for name, shape in HONEST.shapes.items() if name != Q})
+    found = compared(less) if lacking == "candidate" else compared(HONEST, against=less)
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert (found.first.name, found.first.findings[0].what) == ("match", f"{Q} is missing")
+
+
+def test_a_parameter_that_may_be_missing_is_left_out(compared: Compared) -> None:
+    more = deepcopy(HONEST)
+    more.shapes["model.layers.0.extra.weight"] = (2,)
+    for named in (*more.weights.values(), *more.gradients.values()):
+        named["model.layers.0.extra.weight"] = np.ones(2, np.float32)
+    assert compared(more).verdict is Verdict.NOT_COMPARABLE
+    assert compared(more, allow_missing=["model.layers.?.other.*"]).verdict is Verdict.NOT_COMPARABLE
+    assert compared(more, allow_missing=["model.layers.?.extra.*"]).verdict is Verdict.ALIGNED
+
+
+def test_a_parameter_of_another_shape_is_not_comparable(compared: Compared) -> None:
+    found = compared(grown(HONEST.shapes | {Q: (4, 6)}))
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert (found.first.findings[0].what, found.first.findings[0].reference) == (f"shape of {Q}", "[6, 4]")
+
+
+def test_runs_without_a_common_step_are_not_comparable(compared: Compared) -> None:
+    other = scalars_only()
+    other.rows = [row(step) for step in (7, 8)]
+    found = compared(other, against=scalars_only())
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert "no step was completed by both" in found.first.summary
+
+
+def test_a_killed_run_is_not_comparable_and_named(compared: Compared, candidate: Synthetic) -> None:
+    candidate.ended = None
+    found = compared(candidate)
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert found.first.findings[0].what.startswith("rank 0 never ended")
+
+
+def test_a_fault_of_a_killed_run_is_still_named(compared: Compared, candidate: Synthetic) -> None:
+    candidate.ended = None
+    scale_row(candidate, 0, "loss", 1.1)
+    found = compared(candidate)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "step-0 loss")
+
+
+def test_a_directory_made_by_hand_is_not_comparable(compared: Compared, tmp_path: Path) -> None:
+    assert compared(by_hand(tmp_path / "hand")).verdict is Verdict.NOT_COMPARABLE
+
+
+# ---- NaN
+
+NAN: dict[str, Callable[[Synthetic], Any]] = {
+    "first loss": lambda run: run.rows[0].update(loss=math.nan),
+    "first objective": lambda run: run.rows[0].update(objective_loss=math.inf),
+    "later loss": lambda run: run.rows[2].update(loss=math.nan),
+    "later objective": lambda run: run.rows[1].update(objective_loss=-math.inf),
+    "gradient norm": lambda run: run.rows[1].update(grad_norm=math.nan),
+    "clip coefficient": lambda run: run.rows[1].update(clip_coefficient=math.nan),
+    "learning rate": lambda run: run.rows[1].update(learning_rate=math.nan),
+    "rate of a group": lambda run: run.rows[1].update(learning_rate=[1e-3, math.nan]),
+    "initial weights": lambda run: run.weights[0][Q].__setitem__((1, 1), np.nan),
+    "later weights": lambda run: run.weights[2][Q].__setitem__((1, 1), np.inf),
+    "last weights": lambda run: run.weights[STEPS][Q].__setitem__((1, 1), np.nan),
+    "first gradient": lambda run: run.gradients[0][Q].__setitem__((1, 1), np.nan),
+    "later gradient": lambda run: run.gradients[2][Q].__setitem__((1, 1), -np.inf),
+    "first norm": lambda run: run.norms[0].update({Q: math.nan}),
+    "later norm": lambda run: run.norms[2].update({Q: math.inf}),
+}
+
+
+@pytest.mark.parametrize("where", ["reference", "candidate", "both"])
+@pytest.mark.parametrize("bend", NAN.values(), ids=NAN.keys())
+def test_nan_or_infinity_anywhere_is_never_aligned(compared: Compared, candidate: Synthetic, bend: Any, where: str) -> None:
+    one = deepcopy(HONEST)
+    for run in {"reference": [one], "candidate": [candidate], "both": [one, candidate]}[where]:
+        bend(run)
+    assert compared(candidate, against=one).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("kind", ["rows", "norms", "gradients"])
+def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, candidate: Synthetic, kind: str, value: float) -> None:
+    one = deepcopy(HONEST)
+    if kind == "rows":
+        one.rows[0].update(loss=value, objective_loss=value)
+    elif kind == "norms":
+        one.norms[0][Q] = value
+    else:
+        one.gradients[0][Q][0, 0] = value
+    found = compared(candidate, against=one)
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert "record a healthy reference" in found.first.summary
+
+
+# ---- nothing compared is never aligned
+
+
+def test_runs_without_a_number_in_common_are_never_aligned(compared: Compared) -> None:
+    none = scalars_only((None, None, None))
+    assert compared(none, against=scalars_only()).verdict is not Verdict.ALIGNED
+    assert compared(none, against=deepcopy(none)).verdict is not Verdict.ALIGNED
+
+
+def test_later_losses_that_one_run_lacks_are_not_called_the_same(compared: Compared) -> None:
+    assert stage(compared(scalars_only((9.0, None, None)), against=scalars_only()), "later losses").status is not Status.SAME
+
+
+def test_runs_of_no_steps_are_never_aligned(compared: Compared) -> None:
+    assert compared(scalars_only(()), against=scalars_only(())).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("kind", ["gradients", "weights", "norms"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_tensor_that_is_missing_in_one_file_is_never_aligned(compared: Compared, candidate: Synthetic, kind: str, step: int) -> None:
+    del getattr(candidate, kind)[step][Q]
+    assert compared(candidate).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("kind", ["gradients", "norms"])
+def test_files_without_a_tensor_in_common_are_not_called_the_same(compared: Compared, candidate: Synthetic, kind: str) -> None:
+    getattr(candidate, kind)[0].clear()
+    name = {"gradients": "gradients", "norms": "local norms"}[kind]
+    assert stage(compared(candidate), name).status is not Status.SAME
+
+
+@pytest.mark.parametrize("kind", ["batches", "gradients", "weights", "norms"])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_step_that_both_were_asked_for_and_one_lacks_is_never_aligned(
+    compared: Compared, candidate: Synthetic, kind: str, step: int
+) -> None:
+    del getattr(candidate, kind)[step]
+    assert compared(candidate).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("lacking", ["one", "both"])
+@pytest.mark.parametrize("kind", ["batches", "gradients", "weights", "norms"])
+def test_a_kind_that_both_were_asked_for_and_is_not_there_is_never_aligned(
+    compared: Compared, candidate: Synthetic, kind: str, lacking: str
+) -> None:
+    one = deepcopy(HONEST)
+    for run in [candidate] if lacking == "one" else [one, candidate]:
+        getattr(run, kind).clear()
+    assert compared(candidate, against=one).verdict is not Verdict.ALIGNED
+
+
+def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compared) -> None:
+    found = compared(scalars_only(), against=scalars_only())
+    assert found.verdict is Verdict.ALIGNED
+    missing = ["batches", "initial weights", "local norms", "gradients", "free-running steps"]
+    assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
+
+
+def test_a_kind_that_only_one_was_asked_for_is_not_compared(compared: Compared, candidate: Synthetic) -> None:
+    candidate.settings["gradients"] = "none"
+    candidate.gradients.clear()
+    found = compared(candidate)
+    assert found.verdict is Verdict.ALIGNED
+    assert stage(found, "gradients") == Stage("gradients", Status.NOT_COMPARED, "only the reference recorded them")
+
+
+# ---- exact and free steps
+
+
+def at_rest() -> Synthetic:
+    """The weights-not-updated experiment: every rate is 0 and every weight set the first."""
+    run = Synthetic()
+    for one in run.rows:
+        one["learning_rate"] = 0.0
+    run.weights = {step: deepcopy(run.weights[0]) for step in run.weights}
+    return run
+
+
+def test_with_a_rate_of_0_every_step_has_tight_limits(compared: Compared) -> None:
+    other = at_rest()
+    scale(other.gradients[2], Q, 1.0001)
+    found = compared(other, against=at_rest())
+    assert found.first is not None
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 2 (iteration 3)")
+
+
+def test_weights_that_move_at_a_rate_of_0_on_one_side_are_never_aligned(compared: Compared) -> None:
+    other = at_rest()
+    for step in (1, 2, 3):
+        scale(other.weights[step], Q, 1.5)
+    assert compared(other, against=at_rest()).verdict is not Verdict.ALIGNED
+    other.weights.pop(3)
+    one = at_rest()
+    one.weights.pop(3)
+    for run in (one, other):
+        run.settings["weights"] = "0-2"
+    assert compared(other, against=one).verdict is not Verdict.ALIGNED
+
+
+def test_a_step_on_equal_recorded_weights_has_tight_limits(compared: Compared, candidate: Synthetic) -> None:
+    candidate.weights[2] = deepcopy(HONEST.weights[2])
+    scale(candidate.gradients[2], Q, 1.0001)
+    found = compared(candidate)
+    assert found.first is not None
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 2 (iteration 3)")
+
+
+EVERYTHING_BUT_WEIGHTS = {"batches": "all", "local_norms": "all", "gradients": "all"}
+
+
+def test_runs_that_start_at_different_steps_have_no_exact_step(compared: Compared) -> None:
+    one, other = Synthetic(), Synthetic()
+    for run in (one, other):
+        run.weights, run.settings = {}, dict(EVERYTHING_BUT_WEIGHTS)
+    other.rows = other.rows[1:]
+    found = compared(other, against=one)
+    assert stage(found, "gradients").summary == "no recorded step stands on equal weights in both runs"
+
+
+def test_a_resumed_pair_is_judged_from_its_first_step(compared: Compared) -> None:
+    one, other = scalars_only(), scalars_only()
+    for run in (one, other):
+        run.rows = [row(step) for step in (100, 101)]
+    scale_row(other, 0, "loss", 1.1)
+    found = compared(other, against=one)
+    assert found.first is not None
+    assert found.first.name == "first loss (step 100)"
+    assert "step 100 (iteration 101)" in found.first.summary
+
+
+def test_norms_that_rounding_makes_do_not_part_two_runs(compared: Compared, candidate: Synthetic) -> None:
+    one = deepcopy(HONEST)
+    one.norms[0][Q], candidate.norms[0][Q] = (1e-10) ** 2, (3e-10) ** 2
+    assert stage(compared(candidate, against=one), "local norms").status is Status.SAME
+
+
+def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) -> None:
+    said: list[str] = []
+    compared(candidate, progress=said.append)
+    assert said[0] == "matching"
+    assert f"gradients of step 0: {Q}" in said
+
+
+def test_comparing_changes_neither_run(compared: Compared, reference: Path, candidate: Synthetic, tmp_path: Path) -> None:
+    other = candidate.write(tmp_path / "other")
+    before = {path: path.stat().st_mtime_ns for run in (reference, other) for path in run.rglob("*")}
+    compared(other)
+    assert {path: path.stat().st_mtime_ns for run in (reference, other) for path in run.rglob("*")} == before

@@ -1,0 +1,245 @@
+"""The measures, the guide's standard, and what decides a verdict, each by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.limits import DEFAULTS, limits_for
+from align_hooks.compare.measures import BLOCK, ratio, relative_difference, relative_error
+from align_hooks.compare.settings import equal, hyper_parameters, model_settings, show
+from align_hooks.compare.verdict import Finding, Stage, Status, Verdict, decide
+from synthetic import optimizer, row
+
+numbers = st.floats(-1e15, 1e15)
+
+
+@pytest.mark.parametrize("size", [1, 100, BLOCK, BLOCK + 3])
+def test_relative_error_is_the_frobenius_norm_of_the_difference_over_the_references(size: int) -> None:
+    random = np.random.default_rng(size)
+    one = random.standard_normal(size).astype(np.float32)
+    other = (one + 1e-3 * random.standard_normal(size)).astype(np.float32)
+    exact = np.linalg.norm(other.astype(np.float64) - one) / np.linalg.norm(one.astype(np.float64))
+    assert relative_error(one, other) == pytest.approx(exact, rel=1e-12)
+
+
+def test_equal_arrays_have_no_error_at_all() -> None:
+    array = np.random.default_rng(0).standard_normal((30, 7)).astype(np.float32)
+    assert relative_error(array, array.copy()) == 0.0
+    assert relative_error(np.zeros(3), np.zeros(3)) == 0.0
+    assert relative_error(np.zeros(0), np.zeros(0)) == 0.0
+
+
+def test_a_permutation_is_an_error_although_its_norm_is_the_same() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(6, 2)
+    assert relative_error(array, array[::-1]) > 0.5
+
+
+def test_anything_against_nothing_is_infinitely_far() -> None:
+    assert relative_error(np.zeros(3), np.array([0, 1e-30, 0])) == math.inf
+    assert relative_difference(0.0, 1e-300) == math.inf
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, BLOCK + 1])
+def test_nan_or_infinity_on_either_side_is_nan(value: float, place: int) -> None:
+    healthy = np.ones(BLOCK + 2, np.float32)
+    broken = healthy.copy()
+    broken[place] = value
+    for pair in ((healthy, broken), (broken, healthy), (broken, broken)):
+        assert math.isnan(relative_error(*pair))
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_are_measured_without_a_warning_on_the_console() -> None:
+    broken = np.array([1.0, np.inf], np.float32)
+    assert math.isnan(relative_error(broken, broken))
+
+
+@pytest.mark.parametrize("pair", [(math.nan, 1.0), (1.0, math.nan), (math.inf, math.inf), (math.inf, 1.0), (1.0, math.inf)])
+def test_numbers_that_are_not_finite_have_no_difference(pair: tuple[float, float]) -> None:
+    assert math.isnan(relative_difference(*pair))
+
+
+@given(numbers, numbers)
+def test_a_difference_is_zero_only_between_equals(one: float, other: float) -> None:
+    assume(one == 0 or abs(other - one) == 0 or abs(other - one) / abs(one) > 1e-300)  # what fp64 can hold
+    assert (relative_difference(one, other) == 0.0) == (one == other)
+
+
+@given(st.floats(0, 1e100), st.floats(1e-100, 1e100))
+def test_ratio_is_plain_division_of_healthy_numbers(distance: float, size: float) -> None:
+    assert ratio(distance, size) == distance / size
+
+
+@pytest.mark.parametrize("error", [math.nan, None])
+def test_an_error_that_is_no_number_is_infinitely_far_out(error: float | None) -> None:
+    assert Finding("x", error=error, limit=1.0).excess == math.inf
+
+
+@pytest.mark.parametrize(("error", "limit", "excess"), [(0.0, 0.0, 0.0), (1e-9, 0.0, math.inf), (2.0, 4.0, 0.5), (1.0, None, math.inf)])
+def test_excess_is_error_over_limit(error: float, limit: float | None, excess: float) -> None:
+    assert Finding("x", error=error, limit=limit).excess == excess
+
+
+@pytest.mark.parametrize(
+    ("types", "name"),
+    [
+        (("float32", "float32"), "float32"),
+        (("float32", "bfloat16"), "bfloat16"),
+        (("float16", "bfloat16"), "bfloat16"),
+        ((None, "float16"), "float16"),
+        ((None, None), "float32"),
+        (("int8",), "float32"),
+    ],
+)
+def test_limits_are_those_of_the_coarser_type(types: tuple[str | None, ...], name: str) -> None:
+    assert limits_for(*types) == (name, DEFAULTS[name])
+
+
+def test_a_later_free_step_may_be_further_off() -> None:
+    limits = DEFAULTS["float32"]
+    assert limits.free_loss(1) == limits.free_loss(20) == limits.loss
+    assert limits.free_loss(200) == 10 * limits.loss
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (0.1, float(np.float32(0.1)), True),
+        (1e-8, float(np.float32(1e-8)), True),
+        (0.95, 0.951, False),
+        ([0.9, 0.95], [float(np.float32(0.9)), float(np.float32(0.95))], True),
+        ([0.9, 0.95], [0.9], False),
+        ([0.9, 0.95], [0.95, 0.9], False),
+        (1, 1.0, True),
+        (None, None, True),
+        (None, 1.0, False),
+        (0.0, 1e-12, False),
+        (math.nan, math.nan, False),
+        (True, True, True),
+        (True, False, False),
+        ("a", "b", False),
+    ],
+)
+def test_settings_are_equal_within_fp32(one: Any, other: Any, same: bool) -> None:
+    assert equal(one, other) is same
+    assert equal(other, one) is same
+
+
+def test_equal_optimizers_have_no_findings_however_they_are_grouped() -> None:
+    one, other = optimizer(), optimizer()
+    first = other["groups"][0]
+    other["groups"] = [first | {"parameters": [name]} for name in first["parameters"]] + other["groups"][1:]
+    assert hyper_parameters(one, other) == []
+
+
+def test_one_difference_of_many_parameters_is_one_finding() -> None:
+    other = optimizer()
+    other["groups"][0]["weight_decay"] = 0.0
+    (found,) = hyper_parameters(optimizer(), other)
+    assert (found.what, found.reference, found.candidate) == ("weight_decay of lm_head.weight and 2 more", "0.1", "0")
+
+
+def test_a_difference_of_all_parameters_needs_no_names() -> None:
+    other = optimizer()
+    for group in other["groups"]:
+        group["betas"] = [0.9, 0.999]
+    (found,) = hyper_parameters(optimizer(), other)
+    assert (found.what, found.reference, found.candidate) == ("betas", "[0.9, 0.95]", "[0.9, 0.999]")
+
+
+@pytest.mark.parametrize(("key", "value"), [("clip_grad", None), ("loss_scale", 65536.0), ("decoupled_weight_decay", False)])
+def test_settings_of_the_whole_optimizer_are_compared(key: str, value: object) -> None:
+    (found,) = hyper_parameters(optimizer(), optimizer() | {key: value})
+    assert found.what == key
+
+
+def test_differing_model_settings_are_listed_by_name() -> None:
+    found = model_settings({"a": 1, "rope_theta": 10000.0, "same": 2}, {"rope_theta": 10100.0, "same": 2, "z": 3})
+    assert [(one.what, one.reference, one.candidate) for one in found] == [
+        ("a", "1", "None"),
+        ("rope_theta", "10000", "10100"),
+        ("z", "None", "3"),
+    ]
+
+
+def test_fp32s_view_of_a_setting_is_shown_as_people_wrote_it() -> None:
+    assert show(float(np.float32(0.1))) == "0.1"
+    assert show([0.9, (1, "x")]) == "[0.9, [1, x]]"
+
+
+def criteria(losses: list[Any], norms: list[Any]) -> list[bool | None]:
+    rows = [
+        (row(step, loss=loss[0], grad_norm=norm[0]), row(step, loss=loss[1], grad_norm=norm[1]))
+        for step, (loss, norm) in enumerate(zip(losses, norms, strict=True))
+    ]
+    return [one.passed for one in acceptance(rows)]
+
+
+FINE = (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "passed"),
+    [
+        ([FINE], [FINE], [True, True, True]),
+        ([(9.0, 9.04)], [FINE], [True, True, True]),  # 0.04 absolute and 0.44 %
+        ([(9.0, 9.05)], [FINE], [False, True, True]),
+        ([(0.1, 0.104)], [FINE], [True, True, True]),  # 4 % and 0.004 absolute
+        ([(0.1, 0.106)], [FINE], [False, True, True]),
+        ([FINE, (1.0, 1.03)], [FINE, FINE], [True, False, True]),
+        ([FINE], [(1.0, 1.09)], [True, True, True]),
+        ([FINE], [(1.0, 1.2)], [True, True, False]),
+        ([(1.0, math.nan)], [(1.0, math.nan)], [False, False, False]),
+        ([(None, 1.0)], [(1.0, None)], [None, None, None]),
+        ([], [], [None, None, None]),
+    ],
+)
+def test_the_guides_standard_is_judged_as_the_guide_says(losses: list[Any], norms: list[Any], passed: list[bool | None]) -> None:
+    assert criteria(losses, norms) == passed
+
+
+def stages(*statuses: Status) -> list[Stage]:
+    return [Stage(str(index), status, "") for index, status in enumerate(statuses)]
+
+
+SAME, DIFFERENT, INCONCLUSIVE = Status.SAME, Status.DIFFERENT, Status.INCONCLUSIVE
+NOT_COMPARABLE, INCOMPLETE, NOT_COMPARED = Status.NOT_COMPARABLE, Status.INCOMPLETE, Status.NOT_COMPARED
+
+
+@pytest.mark.parametrize(
+    ("statuses", "verdict", "first"),
+    [
+        ((SAME, SAME), Verdict.ALIGNED, None),
+        ((SAME, NOT_COMPARED), Verdict.ALIGNED, None),
+        ((SAME, DIFFERENT, DIFFERENT), Verdict.DIVERGED, "1"),
+        ((NOT_COMPARABLE, DIFFERENT), Verdict.NOT_COMPARABLE, "0"),
+        ((DIFFERENT, NOT_COMPARABLE), Verdict.DIVERGED, "0"),
+        ((INCOMPLETE, SAME), Verdict.NOT_COMPARABLE, "0"),
+        ((INCONCLUSIVE, SAME), Verdict.INCONCLUSIVE, "0"),
+        ((INCONCLUSIVE, INCOMPLETE), Verdict.NOT_COMPARABLE, "1"),
+        ((INCONCLUSIVE, DIFFERENT), Verdict.DIVERGED, "1"),
+    ],
+)
+def test_the_first_stage_that_decides_is_named(statuses: tuple[Status, ...], verdict: Verdict, first: str | None) -> None:
+    found, stage = decide(stages(*statuses), compared=1)
+    assert found is verdict
+    assert (stage.name if stage else None) == first
+
+
+def test_with_nothing_compared_it_is_never_aligned() -> None:
+    found, stage = decide(stages(SAME, SAME), compared=0)
+    assert found is Verdict.NOT_COMPARABLE
+    assert stage is not None
+    assert "nothing was compared" in stage.summary
+
+
+def test_verdicts_carry_the_contracts_exit_codes() -> None:
+    assert {verdict.text: verdict.exit_code for verdict in Verdict} == {"aligned": 0, "diverged": 1, "not comparable": 3, "inconclusive": 4}

@@ -1,0 +1,36 @@
+"""A real ``pretrain_gpt.py`` from a Megatron-LM checkout, unmodified. MEGATRON_LM names the checkout (core_v0.19.0)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from real import frameworks
+
+CHECKOUT = Path(os.environ.get("MEGATRON_LM", "/nonexistent"))
+
+
+@pytest.mark.skipif(not (CHECKOUT / "pretrain_gpt.py").exists(), reason="MEGATRON_LM names no Megatron-LM checkout")
+def test_an_unmodified_pretrain_gpt_is_recorded_as_ours_is(tmp_path: Path, reference: Path) -> None:
+    before = listing()
+    run = tmp_path / "run"
+    environment = {"PYTHONPATH": str(CHECKOUT)}
+    frameworks.megatron(
+        tmp_path, script=CHECKOUT / "pretrain_gpt.py", environment=environment, RUN=run, **frameworks.EVERYTHING
+    ).succeeded()
+    assert listing() == before
+    ours, theirs = open_run(reference), open_run(run)
+    assert theirs.manifest["versions"]["megatron-core"].startswith("0.19")
+    assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
+    assert frameworks.compare(reference, run).code == 0
+
+
+def listing() -> str:
+    """Every python file of the checkout with its digest."""
+    return subprocess.run(
+        ["sh", "-c", "find . -name '*.py' -print0 | sort -z | xargs -0 sha256sum"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout

@@ -1,0 +1,160 @@
+"""Megatron on its own: replayed on itself, at a learning rate of 0, with evaluation, without clipping, padded and tied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from align_hooks import Run, open_run
+from real import frameworks
+
+
+def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, reference: Path) -> None:
+    run = tmp_path / "run"
+    done = frameworks.megatron(
+        tmp_path,
+        change={"--data-path": str(tmp_path / "not" / "there"), "--init-method-std": "0.3", "--eval-iters": "5"},
+        RUN=run,
+        SEED=7,
+        REPLAY_BATCHES=reference,
+        LOAD_WEIGHTS=reference,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
+    ours, theirs = open_run(reference), open_run(run)
+    assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
+    for step in (0, 2):
+        assert all(np.array_equal(ours.gradients(step)[name], theirs.gradients(step)[name]) for name in ours.gradients(step))
+    compared = frameworks.compare(reference, run)
+    assert compared.code == 0, compared.output
+
+
+def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path: Path, reference: Path) -> None:
+    run = tmp_path / "run"
+    done = frameworks.megatron(
+        tmp_path,
+        change={"--train-iters": "8", "--lr-decay-style": "linear", "--min-lr": "0"},
+        RUN=run,
+        REPLAY_BATCHES=f"{reference}@0-1",
+    ).succeeded()
+    assert "training stops after iteration 2 of 8" in done.ours
+    rates = [row["learning_rate"] for row in open_run(run).scalars()]
+    assert rates == pytest.approx([1e-3, 1e-3 * 7 / 8])
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A learning rate of 0, evaluation after every step, no clipping, deterministic."""
+    where = tmp_path_factory.mktemp("still")
+    frameworks.megatron(
+        where,
+        change={"--eval-iters": "2", "--eval-interval": "1", "--split": "90,5,5", "--clip-grad": "0"},
+        RUN=where / "run",
+        LEARNING_RATE=0,
+        DETERMINISTIC=1,
+        SEED=9,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    return open_run(where / "run")
+
+
+def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
+    assert [row["learning_rate"] for row in still.scalars()] == [0.0, 0.0, 0.0]
+    assert still.weight_steps() == [0, 1, 2, 3]
+    assert all(np.array_equal(still.weights(0)[name], still.weights(3)[name]) for name in still.weights(0))
+
+
+def test_evaluation_is_not_recorded(still: Run) -> None:
+    assert still.batch_steps() == [0, 1, 2]
+    assert all(still.batch(step).rows == ((2, 2),) for step in still.batch_steps())
+
+
+def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
+    for row in still.scalars():
+        whole = sum(norm**2 for norm in still.local_norms(row["step"]).values()) ** 0.5
+        assert row["grad_norm"] == pytest.approx(whole, rel=1e-7)
+        assert row["clip_coefficient"] == 1.0
+
+
+def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
+    found = still.manifest["determinism"]
+    assert found["torch.are_deterministic_algorithms_enabled"] is True
+    assert found["model.config.deterministic_mode"] is True
+    assert found["args.seed"] == found["torch.initial_seed"] == 9
+    assert still.manifest["environment"]["PYTHONHASHSEED"] == {"value": "9", "effective": True}
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tied embeddings, and a vocabulary of 257 that Megatron pads to 384."""
+    where = tmp_path_factory.mktemp("padded")
+    change = {"--vocab-size": "257", "--untie-embeddings-and-output-weights": None}
+    frameworks.megatron(where, change=change, RUN=where / "run", **frameworks.EVERYTHING).succeeded()
+    return where / "run"
+
+
+def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
+    run = open_run(padded)
+    assert run.weights(0)["model.embed_tokens.weight"].shape == (257, 64)
+    assert run.weights(0)["model.embed_tokens.weight#padding"].shape == (127, 64)
+    assert "lm_head.weight" not in run.weights(0)
+    assert run.local_norms(0)["model.embed_tokens.weight#padding"] > 0
+    model = load_file(padded / "step_0" / "rank_0" / "weights" / "model.safetensors")
+    assert not any("#" in name for name in model)
+
+
+def test_a_padded_and_tied_pair_is_aligned(tmp_path: Path, padded: Path) -> None:
+    change = {"model.model_config.vocab_size": 384, "model.model_config.tie_word_embeddings": True}
+    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": padded, "LOAD_WEIGHTS": padded}
+    frameworks.mindformers(tmp_path, change=change, **variables, **frameworks.EVERYTHING).succeeded()
+    done = frameworks.compare(padded, tmp_path / "run")
+    assert done.code == 0, done.output
+
+
+def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:
+    change = {"model.model_config.vocab_size": 257, "model.model_config.tie_word_embeddings": True}
+    done = frameworks.mindformers(tmp_path, change=change, LOAD_WEIGHTS=padded, REPLAY_BATCHES=padded)
+    assert done.code == 2, done.output
+    assert "model.embed_tokens.weight#padding [127, 64] is not of this model" in done.ours
+
+
+@pytest.mark.parametrize("how", ["warn", "raise"])
+def test_training_survives_a_recorder_that_fails_unless_told_otherwise(tmp_path: Path, how: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "step_1").write_text("in the way")
+    done = frameworks.megatron(tmp_path, RUN=run, BATCHES="all", ON_ERROR=how)
+    if how == "raise":
+        assert done.code == 1
+        assert "NotADirectoryError" in done.output or "FileExistsError" in done.output
+        return
+    assert done.code == 3, done.output
+    assert "iteration        3/       3" in done.output
+    assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
+    assert open_run(run).steps == [0]
+    assert "rank 0 stopped recording at step 1" in open_run(run).problems[0]
+
+
+def test_the_public_functions_write_what_the_hooks_write(tmp_path: Path, reference: Path) -> None:
+    by_hand = tmp_path / "by_hand"
+    by_hand.mkdir()
+    change = {"--micro-batch-size": "4"}  # one micro-batch a step: the functions know no step's end
+    frameworks.megatron(
+        tmp_path,
+        script=frameworks.SCRIPTS / "patched_megatron.py",
+        change=change,
+        environment={"PATCHED": str(by_hand)},
+        RUN=tmp_path / "run",
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    run = open_run(tmp_path / "run")
+    gradients = load_file(by_hand / "step_1" / "rank_0" / "gradients.safetensors")
+    norms = json.loads((by_hand / "norms_1.json").read_text())
+    assert set(gradients) == set(norms) == set(run.gradients(1))
+    assert all(np.array_equal(gradients[name], run.gradients(1)[name]) for name in gradients)
+    assert norms == pytest.approx(run.local_norms(1), rel=1e-12)
+    assert np.array_equal(open_run(by_hand).batch(1).tokens, run.batch(1).tokens)

@@ -1,0 +1,105 @@
+"""MindFormers on its own: the import form, the guide's YAML, a learning rate of 0, fused projections, the loss mask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from real import frameworks
+from real.test_pair import third_opinion
+
+
+def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide_s_yaml(tmp_path: Path, reference: Path) -> None:
+    done = frameworks.mindformers(
+        tmp_path,
+        script=frameworks.SCRIPTS / "import_form.py",
+        launcher=(),
+        change={"train_dataset.data_loader.dataset_dir": str(reference), "model.model_config.input_sliced_sig": True},
+        RUN=tmp_path / "run",
+        LOAD_WEIGHTS=reference,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    compared = frameworks.compare(reference, tmp_path / "run")
+    assert compared.code == 0, compared.output
+    assert open_run(tmp_path / "run").manifest["environment"]["PYTHONHASHSEED"]["effective"] is False
+    assert "never" not in done.ours
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Run:
+    """A learning rate of 0, no clipping, norms before the reducer, deterministic."""
+    where = tmp_path_factory.mktemp("still")
+    frameworks.mindformers(
+        where,
+        change={"runner_wrapper.use_clip_grad": False},
+        RUN=where / "run",
+        REPLAY_BATCHES=reference,
+        LEARNING_RATE=0,
+        LOCAL_NORMS_POINT="local",
+        DETERMINISTIC=1,
+        SEED=9,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    return open_run(where / "run")
+
+
+def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
+    assert [row["learning_rate"] for row in still.scalars()] == [0.0, 0.0, 0.0]
+    assert still.weight_steps() == [0, 1, 2, 3]
+    assert all(np.array_equal(still.weights(0)[name], still.weights(3)[name]) for name in still.weights(0))
+
+
+def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
+    for row in still.scalars():
+        whole = sum(norm**2 for norm in still.local_norms(row["step"]).values()) ** 0.5
+        assert row["grad_norm"] == pytest.approx(whole, rel=1e-7)
+        assert row["clip_coefficient"] == 1.0
+
+
+def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
+    found = still.manifest["determinism"]
+    assert found["mindspore.get_context(deterministic)"] == "ON"
+    assert found["mindspore.get_seed"] == found["config.seed"] == 9
+    assert still.manifest["environment"]["PYTHONHASHSEED"] == {"value": "9", "effective": True}
+
+
+def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference: Path) -> None:
+    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    change = {"model.model_config.qkv_concat": True}
+    frameworks.mindformers(tmp_path, change=change, **variables, **frameworks.EVERYTHING).succeeded()
+    run = open_run(tmp_path / "run")
+    assert any(shard.native.endswith("w_qkv.weight") for shard in run.shards(0))
+    assert any(shard.native.endswith("w_gate_hidden.weight") for shard in run.shards(0))
+    compared = frameworks.compare(reference, tmp_path / "run")
+    assert compared.code == 0, compared.output
+
+
+def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(tmp_path: Path, reference: Path) -> None:
+    batches = tmp_path / "by_hand"
+    random = np.random.RandomState(0)
+    place = batches / "step_0" / "rank_0"
+    place.mkdir(parents=True)
+    ids = random.randint(0, 4, (4, 129))  # every fourth token is the YAML's pad_token_id
+    mask = random.randint(0, 2, (4, 128)).astype(np.float32)
+    for name, array in (("tokens", ids[:, :-1]), ("labels", ids[:, 1:]), ("loss_mask", mask)):
+        np.save(place / f"{name}.npy", array)
+    frameworks.mindformers(
+        tmp_path, RUN=tmp_path / "run", REPLAY_BATCHES=batches, LOAD_WEIGHTS=reference, BATCHES="0", WEIGHTS="0"
+    ).succeeded()
+    run = open_run(tmp_path / "run")
+    assert run.scalars()[0]["valid_tokens"] == mask.sum()
+    assert run.scalars()[0]["loss"] == pytest.approx(third_opinion(run)[0], rel=1e-6)
+
+
+def test_training_survives_a_recorder_that_fails(tmp_path: Path, reference: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "step_1").write_text("in the way")
+    done = frameworks.mindformers(tmp_path, RUN=run, REPLAY_BATCHES=reference, BATCHES="all")
+    assert done.code == 3, done.output
+    assert "step:[    3/    3]" in done.output
+    assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
+    assert open_run(run).steps == [0]

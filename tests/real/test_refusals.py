@@ -1,0 +1,90 @@
+"""What cannot work is refused before training starts, in one line that names the thing and the way out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from real import frameworks
+from real.frameworks import Ended
+
+
+def refused(done: Ended, *parts: str) -> None:
+    assert done.code == 2, done.output
+    lines = [line for line in done.ours.splitlines() if " -> " not in line and "capturing gradients takes" not in line]
+    assert len(lines) == 1, done.ours
+    for part in parts:
+        assert part in lines[0]
+    assert "iteration        1/" not in done.output
+    assert "step:[    1/" not in done.output
+
+
+@pytest.fixture(scope="session")
+def broken(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+    """Weights of the reference with a NaN in them."""
+    weights = tmp_path_factory.mktemp("broken") / "weights"
+    shutil.copytree(reference / "step_0" / "rank_0" / "weights", weights)
+    tensors = load_file(weights / "model.safetensors")
+    tensors["model.norm.weight"][3] = np.nan
+    save_file(tensors, weights / "model.safetensors")
+    return weights
+
+
+MEGATRON = {
+    "flags that a CPU needs": ({"--no-rope-fusion": None}, (), {}, "--no-rope-fusion"),
+    "sequence length": ({"--seq-length": "64"}, (), {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
+    "batch size": ({"--global-batch-size": "8"}, (), {"REPLAY_BATCHES": "{reference}"}, "has 4 rows, this run consumes 8 a step"),
+    "ids": ({"--vocab-size": "128"}, (), {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 127"),
+    "shapes": (
+        {"--ffn-hidden-size": "96"},
+        (),
+        {"LOAD_WEIGHTS": "{reference}"},
+        "mlp.down_proj.weight is [64, 128], this model has [64, 96]",
+    ),
+    "names": ({"--num-layers": "3"}, (), {"LOAD_WEIGHTS": "{reference}"}, "model.layers.2.input_layernorm.weight [64] is missing"),
+    "NaN": ({}, (), {"LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
+    "distributed optimizer": ({}, ("--use-distributed-optimizer",), {"RUN": "{here}/run"}, "leave out --use-distributed-optimizer"),
+    "another family": ({"--normalization": "LayerNorm"}, (), {"RUN": "{here}/run"}, "has no canonical name"),
+}
+
+
+@pytest.mark.parametrize("case", MEGATRON)
+def test_megatron_refuses(case: str, tmp_path: Path, reference: Path, broken: Path) -> None:
+    change, flags, variables, part = MEGATRON[case]
+    given = {name: value.format(reference=reference, broken=broken, here=tmp_path) for name, value in variables.items()}
+    refused(frameworks.megatron(tmp_path, change=change, flags=flags, **given), part)
+
+
+MINDFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "sink mode": (
+        {"runner_config.sink_mode": True, "runner_config.sink_size": 10},
+        {"DEVICE": None, "RUN": "{here}/run"},
+        "set sink_size: 1",
+    ),
+    "bfloat16 on a CPU": ({"model.model_config.compute_dtype": "bfloat16"}, {}, "set compute_dtype: float32"),
+    "sequence length": ({"model.model_config.seq_length": 64}, {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
+    "ids": ({"model.model_config.vocab_size": 100}, {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 99"),
+    "a schedule of the data's length": (
+        {"lr_schedule.type": "CosineWithWarmUpLR", "lr_schedule.total_steps": -1},
+        {"REPLAY_BATCHES": "{reference}"},
+        "set total_steps in the YAML, or ALIGN_HOOKS_LEARNING_RATE",
+    ),
+    "shapes": (
+        {"model.model_config.intermediate_size": 96},
+        {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{reference}"},
+        "mlp.down_proj.weight is [64, 128], this model has [64, 96]",
+    ),
+    "NaN": ({}, {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
+}
+
+
+@pytest.mark.parametrize("case", MINDFORMERS)
+def test_mindformers_refuses(case: str, tmp_path: Path, reference: Path, broken: Path) -> None:
+    change, variables, part = MINDFORMERS[case]
+    given = {name: value and value.format(reference=reference, broken=broken, here=tmp_path) for name, value in variables.items()}
+    refused(frameworks.mindformers(tmp_path, change=change, **given), part)
