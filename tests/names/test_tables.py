@@ -136,6 +136,29 @@ def test_both_sides_meet_in_the_same_tensors(huggingface: dict[str, np.ndarray])
     assert dict(one.split(one.join(huggingface))).keys() == dict(other.split(other.join(huggingface))).keys()
 
 
+def test_gate_and_up_are_one_after_the_other_in_megatron_and_row_by_row_in_mindformers(huggingface: dict[str, np.ndarray]) -> None:
+    megatron = MEGATRON_LLAMA.fused("decoder.layers.0.mlp.linear_fc1.weight", 2 * DIMS.ffn, DIMS)
+    mindformers = MINDFORMERS_LLAMA.fused("model.layers.0.feed_forward.w_gate_hidden.weight", 2 * DIMS.ffn, DIMS)
+    assert megatron is not None
+    assert mindformers is not None
+    gate, up = (huggingface[f"model.layers.0.mlp.{name}_proj.weight"] for name in ("gate", "up"))
+    np.testing.assert_array_equal(megatron.join(huggingface), np.concatenate([gate, up]))
+    np.testing.assert_array_equal(mindformers.join(huggingface)[0::2], gate)
+    np.testing.assert_array_equal(mindformers.join(huggingface)[1::2], up)
+
+
+@pytest.mark.parametrize("table", [MEGATRON_LLAMA, MINDFORMERS_LLAMA], ids=["Megatron", "MindFormers"])
+def test_fused_attention_stands_group_by_group_on_both_sides(table: Table, huggingface: dict[str, np.ndarray]) -> None:
+    native = {"Megatron": "decoder.layers.1.self_attention.linear_qkv.weight", "MindFormers": "model.layers.1.attention.w_qkv.weight"}
+    fused = table.fused(native[table.framework], QKV, DIMS)
+    assert fused is not None
+    query, key, value = (huggingface[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv")
+    groups = [
+        part for group in (0, 1) for part in (query[4 * group : 4 * group + 4], *(one[2 * group : 2 * group + 2] for one in (key, value)))
+    ]
+    np.testing.assert_array_equal(fused.join(huggingface), np.concatenate(groups))
+
+
 @pytest.mark.parametrize(
     ("table", "native"),
     [

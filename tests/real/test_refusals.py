@@ -64,7 +64,7 @@ MINDFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "sink mode": (
         {"runner_config.sink_mode": True, "runner_config.sink_size": 10},
         {"DEVICE": None, "RUN": "{here}/run"},
-        "set sink_size: 1",
+        "set sink_mode: False",
     ),
     "bfloat16 on a CPU": ({"model.model_config.compute_dtype": "bfloat16"}, {}, "set compute_dtype: float32"),
     "sequence length": ({"model.model_config.seq_length": 64}, {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),

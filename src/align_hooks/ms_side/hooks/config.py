@@ -73,12 +73,9 @@ def apply(session: MsSession, config: Any) -> None:
 
 
 def refuse_sink(config: Any) -> None:
-    """With a sink longer than one step the host sees one value a sink."""
-    if get(config, "runner_config.sink_mode") and get(config, "runner_config.sink_size") != 1:
-        raise RefusedRun(
-            f"runner_config.sink_mode is on with sink_size {get(config, 'runner_config.sink_size')}: steps inside a sink cannot be seen; "
-            f"set sink_size: 1 or sink_mode: False in the YAML"
-        )
+    """In sink mode the batch goes past the host, which sees one value a sink."""
+    if get(config, "runner_config.sink_mode"):
+        raise RefusedRun("runner_config.sink_mode is on: batches and steps inside a sink cannot be seen; set sink_mode: False in the YAML")
 
 
 def replay(session: MsSession, config: Any) -> None:

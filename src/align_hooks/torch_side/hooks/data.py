@@ -13,6 +13,7 @@ import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
+from align_hooks.errors import RecordError
 from align_hooks.replay.batches import Replay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.session import TorchSession
@@ -56,3 +57,6 @@ def micro_batches(replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[st
             size = batch["tokens"].shape[1]
             batch["attention_mask"] = torch.ones(size, size, dtype=torch.bool).triu(1).expand(len(batch["tokens"]), 1, size, size)
         yield batch
+    raise RecordError(
+        f"{replay.source} ends with step {replay.steps[-1]}: nothing is left to replay; train for {replay.steps[-1] + 1} iterations"
+    )

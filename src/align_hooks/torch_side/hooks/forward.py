@@ -29,9 +29,10 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.wants("batches"):
-            given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
-            found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
-            session.micro_batches.append({name: value for name, value in found.items() if isinstance(value, torch.Tensor)})
+            with session.surviving("the batch"):
+                given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
+                found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
+                session.micro_batches.append({name: value for name, value in found.items() if isinstance(value, torch.Tensor)})
         return wrapped(*args, **kwargs)
 
     return around

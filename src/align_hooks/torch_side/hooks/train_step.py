@@ -51,7 +51,7 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         output, loss_function = wrapped(*args, **kwargs)
-        if session.step is None:
+        if session.step is None or not session.recording:
             return output, loss_function
         if session.micro_batches and "loss_mask" not in session.micro_batches[-1]:
             mask = next(iter(getattr(loss_function, "args", ())), None)
@@ -61,7 +61,9 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
         @functools.wraps(loss_function, assigned=())
         def listening(*loss_args: Any, **loss_kwargs: Any) -> Any:
             found = loss_function(*loss_args, **loss_kwargs)
-            if isinstance(found, tuple) and len(found) == 3:
+            with session.surviving("the loss"):
+                if not (isinstance(found, tuple) and len(found) == 3):
+                    raise TypeError("the script's loss function returns no (loss, tokens, report)")
                 session.losses.append((found[0].detach().clone(), found[1].detach().clone()))
             return found
 
@@ -86,7 +88,9 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     """Write everything of the step that just ended; its row of scalars comes last and makes it whole."""
     step = session.step
     assert step is not None
-    numbers = to_host(session)
+    numbers: dict[str, Any] = {}
+    with session.surviving("the numbers of the step"):
+        numbers = to_host(session)
     with session.surviving("local norms"):
         local_norms(session, step, numbers)
     with session.surviving("the batch"):

@@ -23,22 +23,28 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.step is None or not session.recording:
             return wrapped(*args, **kwargs)
-        rates = [group["lr"] for leaf in leaf_optimizers(instance) for group in leaf.optimizer.param_groups if group["params"]]
-        scale = instance.get_loss_scale().detach().clone()
+        with session.surviving("the update"):
+            before(session, instance)
         result = wrapped(*args, **kwargs)
-        norm, clip = result[1], leaf_optimizers(instance)[0].config.clip_grad
-        if not clip and session.parameters is not None:  # Megatron takes no norm then: ours
-            with session.surviving("the gradient norm"):
-                norm = sum(squared_sum(gradient) for _, gradient in session.parameters.gradients()).sqrt()
-        session.update |= {
-            "learning_rate": _one(rates),
-            "loss_scale": scale,
-            "grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm,
-            "clip_grad": clip,
-        }
+        with session.surviving("the update"):
+            after(session, instance, result[1])
         return result
 
     return around
+
+
+def before(session: TorchSession, optimizer: Any) -> None:
+    """Note what the update will use."""
+    groups = [group for leaf in leaf_optimizers(optimizer) for group in leaf.optimizer.param_groups if group["params"]]
+    session.update |= {"learning_rate": _one([group["lr"] for group in groups]), "loss_scale": optimizer.get_loss_scale().detach().clone()}
+
+
+def after(session: TorchSession, optimizer: Any, norm: Any) -> None:
+    """Note the norm before clipping, which Megatron takes only where it clips: otherwise it is ours."""
+    clip = leaf_optimizers(optimizer)[0].config.clip_grad
+    if not clip and session.parameters is not None:
+        norm = sum(squared_sum(gradient) for _, gradient in session.parameters.gradients()).sqrt()
+    session.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
 
 
 def _one(rates: list[Any]) -> float | list[float]:
