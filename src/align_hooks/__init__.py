@@ -1,9 +1,22 @@
 """align_hooks records what a Megatron-LM and a MindFormers run do, feeds one to the other, and says where they part.
 
-Importing this package imports no framework and attaches nothing. ``open_run`` reads a record with numpy alone.
+Importing this package imports no framework, nor numpy, and attaches nothing. ``open_run`` reads a record with numpy alone.
 """
 
-from align_hooks.record.reader import Batch, Run, open_run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from align_hooks.record.reader import Batch, Run, open_run
 
 __version__ = "0.1.0"
 __all__ = ["Batch", "Run", "__version__", "open_run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from align_hooks.record import reader
+
+        return getattr(reader, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

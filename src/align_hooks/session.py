@@ -24,7 +24,11 @@ KINDS = ("batches", "local_norms", "gradients", "weights")
 
 @dataclass
 class Session:
-    """One process of one run. ``step`` is the training step under way, None between steps and during evaluation."""
+    """One process of one run.
+
+    ``step`` is the training step under way, None between steps and during evaluation. ``complete`` is whether the
+    training loop came to its end, None where the side does not see that.
+    """
 
     side: str
     settings: Settings
@@ -35,6 +39,7 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     step: int | None = None
     stopped: str | None = None
+    complete: bool | None = None
     done: set[str] = field(default_factory=set)
 
     def begin(self) -> None:

@@ -203,7 +203,13 @@ def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[.
     assert "(not compared: batches, initial weights, local norms, gradients, free-running steps)" in head
 
 
-def test_brackets_in_a_report_are_text_and_no_markup(wide_pair: Callable[..., Comparison]) -> None:
+def test_brackets_in_a_report_are_text_and_no_markup(compared: Callable[..., Comparison]) -> None:
+    run = scalars_only()
+    run.shapes["model.[bold].weight"] = (2,)
+    assert "model.[bold].weight is missing" in printed(compared(run))
+
+
+def test_both_values_of_a_list_are_shown(wide_pair: Callable[..., Comparison]) -> None:
     assert "[0.9, 0.95] against [0.9, 0.999]" in " ".join(printed(wide_pair(fault_hyper)).split())
 
 

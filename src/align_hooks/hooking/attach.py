@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import wrapt
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
 from align_hooks.hooking.hook import Hook
@@ -65,8 +65,9 @@ def _on_import(hook: Hook, session: Attached, *, late: bool) -> Callable[[Module
             else:
                 load(hook.body)(session, module)
                 ledger.calls[hook.name] += 1
-        except AlignHooksError as error:
-            ledger.failed[hook.name] = str(error)
+        except Exception as error:  # whatever it is, it is told: here, and by the exit code even if the framework swallows it
+            expected = isinstance(error, AlignHooksError)
+            ledger.failed[hook.name] = str(error) if expected else f"hook {hook.name!r} could not be attached: {error!r}"
             raise
         finally:
             del ledger.pending[hook.name]
@@ -96,7 +97,11 @@ def installed_version(package: str) -> str:
 def check_version(hook: Hook) -> None:
     """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``."""
     found = installed_version(hook.package)
-    if not SpecifierSet(hook.supports).contains(Version(found).base_version):
+    try:
+        inside = SpecifierSet(hook.supports).contains(Version(found).base_version)
+    except InvalidVersion:
+        inside = False
+    if not inside:
         raise UnsupportedVersion(
             f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {found}; install a version in that range"
         )

@@ -20,6 +20,16 @@ from align_hooks.hooking.hook import Hook
 _ABSENT = object()
 
 
+class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc]
+    """A wrapt wrapper that pickles by name and copies as itself, like the function that it stands for."""
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        return str(self.__wrapped__.__qualname__)
+
+    def __deepcopy__(self, memo: object) -> Wrapper:
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One attribute replaced: on what, which, before and after, and whether the owner itself held it."""
@@ -60,7 +70,7 @@ class Ledger:
         owner: Any = module
         for part in path:
             owner = getattr(owner, part, None)
-        before = getattr(owner, name, _ABSENT)
+        before = getattr(owner, name, _ABSENT) if hasattr(owner, "__dict__") else _ABSENT
         if before is _ABSENT:
             raise AttachError(f"hook {hook.name!r}: {module.__name__} has no {target}; run with a version inside {hook.supports}")
         if any(change.owner is owner and change.name == name for change in self.journal):
@@ -70,14 +80,13 @@ class Ledger:
             self.calls[hook.name] += 1
             return around(wrapped, instance, args, kwargs)
 
-        held = vars(owner).get(name, before)  # a staticmethod or classmethod object, where it is one
-        wrapper = wrapt.FunctionWrapper(held, counting)
+        homes = owner.__mro__ if isinstance(owner, type) else (owner,)
+        raw = next((vars(home)[name] for home in homes if name in vars(home)), before)  # a staticmethod or classmethod, where it is one
+        wrapper = Wrapper(raw, counting)
         self.replace(owner, name, wrapper)
         if rebind and not path:
-            for other in list(sys.modules.values()):
-                for alias, value in list(vars(other).items()) if isinstance(other, ModuleType) else ():
-                    if value is before:
-                        self.replace(other, alias, wrapper)
+            for other, alias in _holders(before):
+                self.replace(other, alias, wrapper)
 
     def replace(self, owner: Any, name: str, value: Any) -> Any:
         """Set one attribute, journalled; returns what was there (None where nothing was)."""
@@ -89,31 +98,47 @@ class Ledger:
 
     def undo(self) -> None:
         """Undo all changes, the last first; raises AttachError after trying every one."""
-        problems = []
+        problems, taken = [], list(self.journal)
         while self.journal:
             try:
                 self.journal.pop().undo()
             except AttachError as error:
                 problems.append(str(error))
+        for change in taken:  # names that other modules took from ours with "from … import …"
+            if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
+                for other, alias in _holders(change.after):
+                    setattr(other, alias, change.before)
         self.attached.clear()
+        self.pending.clear()
         if problems:
             raise AttachError("; ".join(problems))
 
     def unfired(self) -> list[str]:
-        """Why hooks that were asked for did nothing, one sentence each; empty when all is well."""
+        """Why hooks that were asked for did nothing, one sentence each; empty when all is well.
+
+        Where one could not be attached, that is the reason for whatever else did not happen.
+        """
+        if self.failed:
+            return list(self.failed.values())
         never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
         idle = [
             f"hook {name!r}: attached to {hook.trigger}, never called"
             for name, hook in self.attached.items()
             if hook.must_fire and not self.calls[name]
         ]
-        return [*self.failed.values(), *never, *idle]
+        return [*never, *idle]
 
     def facts(self) -> dict[str, Any]:
         """As a manifest keeps them: hook name to its state and number of calls."""
         states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached")
         states |= dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
+
+
+def _holders(value: object) -> list[tuple[ModuleType, str]]:
+    """Every module that holds ``value`` itself, and the name it holds it under."""
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    return [(module, alias) for module in modules for alias, held in list(vars(module).items()) if held is value]
 
 
 def _label(owner: Any) -> str:

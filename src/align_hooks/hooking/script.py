@@ -9,34 +9,44 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import io
+import os
+import signal
 import sys
-import traceback
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
 
+_interrupted: list[bool] = []
+
+
+def find_script(script: str) -> Path:
+    """The script's absolute path, as python makes it; raises SettingsError where there is none."""
+    path = Path.cwd() / script
+    if not path.is_file():
+        what = "it is a directory" if path.is_dir() else "no such file"
+        raise SettingsError(f"can't open script {script!r}: {what} in {Path.cwd()}; give the path of a python script")
+    return path
+
 
 def run_script(arguments: list[str]) -> int:
     """Run ``arguments[0]`` with the rest as its arguments; returns the exit code that python would end with."""
-    script = arguments[0]
-    path = Path(script)
-    if path.is_dir() or not path.exists():
-        raise SettingsError(f"can't open script {script!r}: no such file in {Path.cwd()}")
-    with io.open_code(str(path.absolute())) as file:
+    path = find_script(arguments[0])
+    with io.open_code(str(path)) as file:
         source = file.read()
-    loader = importlib.machinery.SourceFileLoader("__main__", script)
+    loader = importlib.machinery.SourceFileLoader("__main__", str(path))
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=script, __builtins__=builtins, __loader__=loader, __package__=None, __spec__=None, __cached__=None)
+    main.__dict__.update(__file__=str(path), __annotations__={}, __builtins__=builtins, __loader__=loader, __cached__=None)
     sys.modules["__main__"] = main
     sys.argv = list(arguments)
-    sys.path[0] = str(path.resolve().parent)
-    return guarded(lambda: exec(compile(source, script, "exec"), main.__dict__))
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(path.resolve().parent)
+    return guarded(lambda: exec(compile(source, str(path), "exec", dont_inherit=True), main.__dict__))
 
 
-def guarded(body: object) -> int:
+def guarded(body: Callable[[], object]) -> int:
     """Call ``body`` and turn the way it ends into an exit code, printing what python would print."""
-    assert callable(body)
     try:
         body()
     except SystemExit as error:
@@ -44,14 +54,24 @@ def guarded(body: object) -> int:
     except AlignHooksError as error:
         report(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        traceback.print_exc()
-        return 130
     except BaseException as error:
         error.__traceback__ = _without_our_frames(error.__traceback__)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]
         sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            _interrupted.append(True)
+            return 130
         return 1
     return 0
+
+
+def die_of_interrupt() -> None:
+    """After an interrupt end as python does: by the signal, which is what stops a shell's loop."""
+    if _interrupted:
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def report(error: AlignHooksError) -> None:

@@ -27,7 +27,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-if sys.argv[0] != "-m":  # under ``python -m`` the launcher attaches; argv[0] is "-m" while python locates the module
+# Under ``python -m align_hooks.ms_side`` the launcher attaches; argv[0] is "-m" while python locates the module.
+if not (sys.argv[0] == "-m" and any(word.endswith(__name__) for word in sys.orig_argv)):
     from align_hooks.launcher import attach_on_import
 
     attach_on_import("ms")

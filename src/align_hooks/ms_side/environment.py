@@ -9,6 +9,7 @@ from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Settings
 
 AT_START = ("PYTHONHASHSEED",)
+FRAMEWORK = ("mindspore",)
 
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
 

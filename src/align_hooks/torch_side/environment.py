@@ -14,6 +14,7 @@ from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 
 AT_START = ("PYTHONHASHSEED",)
+FRAMEWORK = ("torch",)
 
 DETERMINISTIC = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

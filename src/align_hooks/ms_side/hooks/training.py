@@ -59,6 +59,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_train_begin(self, run_context: Any) -> None:
         """Load weights, describe the run, record the initial weights: the last moment before the first step."""
         session = self.session
+        session.complete = False
         if session.train_cell is None:
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
@@ -74,6 +75,10 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.weights(self.first)
+
+    def on_train_end(self, run_context: Any) -> None:
+        """Note that the loop came to its end: in the import form nothing else tells."""
+        self.session.complete = True
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Open a step; the rate is read here, before the update moves the schedule on."""
