@@ -562,7 +562,10 @@ def test_the_import_form_does_not_start_the_interpreter_again_and_says_that_the_
     write(tmp_path, "import align_hooks.ms_side\nprint('ran')")
     assert run(tmp_path, "script.py", **environment, **SEED).out == "ran\n"
     assert count(tmp_path) == 1
-    begin = "import os; from align_hooks.launcher import begin; print(begin('torch', os.environ, restart=False).facts['environment'])"
+    begin = (
+        "import os; from align_hooks.launcher import begin; from align_hooks.settings import Settings; "
+        "print(begin('torch', Settings.from_environment(os.environ), os.environ, restart=False).facts['environment'])"
+    )
     early = {"PYTHONHASHSEED": "1"}
     assert run(tmp_path, "-c", begin, **SEED).out == "{'PYTHONHASHSEED': {'value': '1', 'effective': False}}\n"
     assert run(tmp_path, "-c", begin, **SEED, **early).out == "{'PYTHONHASHSEED': {'value': '1', 'effective': True}}\n"

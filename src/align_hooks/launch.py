@@ -10,6 +10,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from align_hooks.errors import SettingsError
+
 RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
 WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
@@ -26,8 +28,10 @@ class Launch:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Launch:
-        """Read the launcher's variables; a process started by hand is rank 0 of 1."""
+        """Read the launcher's variables; a process started by hand is rank 0 of 1. Raises SettingsError where they clash."""
         rank, world_size = (_first(environment, names) for names in (RANK, WORLD_SIZE))
+        if (rank or 0) >= (world_size or 1):
+            raise SettingsError(f"the launcher's variables say rank {rank} of {world_size or 1}; set WORLD_SIZE, or unset RANK")
         if rank is None or world_size is None:
             return cls(host=socket.gethostname())
         job = " ".join(f"{name}={environment[name]}" for name in JOB if name in environment)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import multiprocessing
 import os
 import sys
 from collections.abc import MutableMapping
@@ -31,8 +30,8 @@ STARTED = "_ALIGN_HOOKS_STARTED"
 def launch(side: str, arguments: list[str]) -> int:
     """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them."
-        print(usage, file=sys.stdout if arguments else sys.stderr)
+        usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
+        print(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     atexit.register(die_of_interrupt)  # before the script registers anything, so that it is the last to run
     try:
@@ -89,6 +88,8 @@ def attach_on_import(side: str) -> None:
     A worker process that imports the script again is left alone. The exit code stays the script's: an exit handler
     cannot know it. What never happened is said on stderr.
     """
+    import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
+
     if side in _attached or multiprocessing.current_process().name != "MainProcess":
         return
     _attached.add(side)

@@ -44,6 +44,11 @@ class Steps:
     def __bool__(self) -> bool:
         return self.ranges is None or any(self.ranges)
 
+    def single(self) -> int | None:
+        """The one step that is chosen, None where it is none or several."""
+        chosen = [step for part in self.ranges or () for step in part]
+        return chosen[0] if len(set(chosen)) == 1 else None
+
     def within(self, count: int) -> int:
         """How many of the steps 0 … count-1 are chosen."""
         return sum(step in self for step in range(count))
@@ -204,6 +209,6 @@ def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> l
         if source is not None and source.path == target:
             problems.append(f"{PREFIX}{name.upper()}: {source.path} is also {PREFIX}RUN; record into another directory")
     source = values.get("load_weights")
-    if source is not None and (source.steps.ranges is None or sum(map(len, source.steps.ranges)) != 1):
+    if source is not None and source.steps.single() is None:
         problems.append(f"{PREFIX}LOAD_WEIGHTS={source}: weights are those of one step; write {source.path}@N")
     return problems

@@ -87,6 +87,8 @@ def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path
     run.shapes["extra.weight"] = (2,)
     for named in (*run.weights.values(), *run.gradients.values()):
         named["extra.weight"] = tensors(0, {"extra.weight": (2,)})["extra.weight"]
+    for squared in run.norms.values():
+        squared["extra.weight"] = 1.0
     run.write(tmp_path / "run")
     assert command("compare", reference, tmp_path / "run").returncode == 3
     assert command("compare", reference, tmp_path / "run", "--allow-missing", "extra.*").returncode == 0

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
+from align_hooks.errors import RecordError
+from align_hooks.norms import squared_sum
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, row, scalars_only, tensors
 
 Compared = Callable[..., Comparison]
@@ -35,8 +37,8 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
     run.batches[step][name][1, 2] += 1
 
 
-LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "later losses"]
-LADDER += ["free-running steps"]
+LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
+LADDER += ["later losses", "free-running steps"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
@@ -50,7 +52,7 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", "loss_mask of step 0 (iteration 1): 1 of 20 differ"),
     "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", "tokens of step 1 (iteration 2): shape"),
     "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", "valid tokens at step 1 (iteration 2)"),
-    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", "attention_mask of step 1 (iteration 2)"),
+    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", "attention mask of step 1 (iteration 2)"),
     "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", f"{Q} at step 0 (iteration 1)"),
     "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", "loss at step 0 (iteration 1)"),
     "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", "objective_loss at step 0 (iteration 1)"),
@@ -60,7 +62,7 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", f"{Q} at step 0 (iteration 1)"),
     "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", "loss at step 2 (iteration 3)"),
     "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", "objective_loss at step 1 (iteration 2)"),
-    "skipped": (lambda run: run.rows[1].update(skipped=True), "later losses", "skipped at step 1 (iteration 2)"),
+    "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", "skipped at step 1 (iteration 2)"),
     "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", f"local norms: {Q} at step 1 (iteration 2)"),
     "later gradient": (lambda run: scale(run.gradients[2], Q, 1.1), "free-running steps", f"gradients: {Q} at step 2 (iteration 3)"),
     "update": (lambda run: scale(run.weights[1], Q, 1.1), "free-running steps", f"weights: {Q} at step 1 (iteration 2)"),
@@ -181,6 +183,7 @@ def grown(shapes: dict[str, tuple[int, ...]]) -> Synthetic:
     run = Synthetic(shapes=shapes)
     run.weights = {step: tensors(100 + step, shapes) for step in run.weights}
     run.gradients = {step: tensors(200 + step, shapes) for step in run.gradients}
+    run.norms = {step: {name: squared_sum(gradient) for name, gradient in named.items()} for step, named in run.gradients.items()}
     return run
 
 
@@ -220,6 +223,8 @@ def test_a_parameter_that_may_be_missing_is_left_out(compared: Compared) -> None
     more.shapes["model.layers.0.extra.weight"] = (2,)
     for named in (*more.weights.values(), *more.gradients.values()):
         named["model.layers.0.extra.weight"] = np.ones(2, np.float32)
+    for squared in more.norms.values():
+        squared["model.layers.0.extra.weight"] = 2.0
     assert compared(more).verdict is Verdict.NOT_COMPARABLE
     assert compared(more, allow_missing=["model.layers.?.other.*"]).verdict is Verdict.NOT_COMPARABLE
     assert compared(more, allow_missing=["model.layers.?.extra.*"]).verdict is Verdict.ALIGNED
@@ -326,16 +331,17 @@ def test_runs_of_no_steps_are_never_aligned(compared: Compared) -> None:
 
 @pytest.mark.parametrize("kind", ["gradients", "weights", "norms"])
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_tensor_that_is_missing_in_one_file_is_never_aligned(compared: Compared, candidate: Synthetic, kind: str, step: int) -> None:
+def test_a_tensor_that_is_missing_in_one_file_is_refused(compared: Compared, candidate: Synthetic, kind: str, step: int) -> None:
     del getattr(candidate, kind)[step][Q]
-    assert compared(candidate).verdict is not Verdict.ALIGNED
+    with pytest.raises(RecordError, match=f"lacks {Q}"):
+        compared(candidate)
 
 
 @pytest.mark.parametrize("kind", ["gradients", "norms"])
-def test_files_without_a_tensor_in_common_are_not_called_the_same(compared: Compared, candidate: Synthetic, kind: str) -> None:
+def test_files_without_a_tensor_are_refused(compared: Compared, candidate: Synthetic, kind: str) -> None:
     getattr(candidate, kind)[0].clear()
-    name = {"gradients": "gradients", "norms": "local norms"}[kind]
-    assert stage(compared(candidate), name).status is not Status.SAME
+    with pytest.raises(RecordError, match="lacks "):
+        compared(candidate)
 
 
 @pytest.mark.parametrize("kind", ["batches", "gradients", "weights", "norms"])
@@ -448,7 +454,7 @@ def test_norms_that_rounding_makes_do_not_part_two_runs(compared: Compared, cand
 def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) -> None:
     said: list[str] = []
     compared(candidate, progress=said.append)
-    assert said[0] == "matching"
+    assert said[0] == "match"
     assert f"gradients of step 0: {Q}" in said
 
 

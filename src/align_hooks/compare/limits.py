@@ -35,6 +35,8 @@ DEFAULTS = {
     "float16": Limits(eps=2.0**-10, loss=1e-4, norm=2 * 2.0**-10, gradient=8 * 2.0**-10, free=32 * 2.0**-10, clear=10.0),
     "bfloat16": Limits(eps=2.0**-7, loss=2.5e-4, norm=2 * 2.0**-7, gradient=8 * 2.0**-7, free=32 * 2.0**-7, clear=4.0),
 }
+CLIPPING = 0.05
+"""Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
 SETTING = 1e-6
 """Hyper-parameters are equal within this: one side keeps them as fp32, the other as fp64."""
 

@@ -1,25 +1,26 @@
 """The ladder: matched of expected, hyper-parameters, batches, weights, first loss, norms, gradients, what came later.
 
-The order is that of a training step, so the first stage that differs is the earliest place where the runs part. A step
-is *exact* when both runs stand on the same weights: their first common step, one whose recorded weights are equal, or
-one after updates with a learning rate of 0. Exact steps have tight limits; free-running ones only drift.
+The order is that of a training step, so the first stage that differs is the earliest place where the runs part. Exact
+steps, where both runs stand on the same weights, have tight limits; free-running ones only drift (see
+:mod:`align_hooks.compare.pair` and :mod:`align_hooks.compare.limits`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from align_hooks.compare.acceptance import acceptance
-from align_hooks.compare.limits import Limits, limits_for
-from align_hooks.compare.measures import relative_difference, relative_error
-from align_hooks.compare.settings import equal, hyper_parameters, model_settings, show
+from align_hooks.compare.batches import differences
+from align_hooks.compare.limits import CLIPPING
+from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.settings import by_parameter, equal, hyper_parameters, model_settings, show
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, decide
 
 WORST = 10
@@ -28,15 +29,14 @@ Progress = Callable[[str], None]
 
 def compare(reference: Any, candidate: Any, *, allow_missing: Sequence[str] = (), progress: Progress = lambda message: None) -> Comparison:
     """Compare two runs, made by ``open_run``; ``allow_missing`` are patterns of canonical names that one side may lack."""
-    return Ladder(reference, candidate, tuple(allow_missing), progress).climb()
+    return Ladder(Pair(reference, candidate), tuple(allow_missing), progress).climb()
 
 
 @dataclass
 class Ladder:
     """One comparison under way. ``compared`` counts the stages of numbers that really compared some."""
 
-    reference: Any
-    candidate: Any
+    pair: Pair
     allow_missing: tuple[str, ...]
     progress: Progress
     compared: int = 0
@@ -52,354 +52,266 @@ class Ladder:
             self.first_loss,
             self.local_norms,
             self.gradients,
+            self.clipping,
             self.later_losses,
             self.later_tensors,
         ):
+            self.progress(stage.__name__.replace("_", " "))
             stages.append(stage())
+            if stages[0].status is Status.NOT_COMPARABLE and len(stages) == 3:  # no tensor of one model says anything of the other
+                break
         verdict, first = decide(stages, self.compared)
-        settings = model_settings(self.reference.manifest.get("model", {}), self.candidate.manifest.get("model", {}))
-        return Comparison(verdict, first, tuple(stages), self.limits.eps, acceptance(self.rows), tuple(settings), (self.limits_note,))
-
-    # ---- what both have
-
-    @cached_property
-    def rows(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Rows of scalars of the steps that both completed."""
-        theirs = {row["step"]: row for row in self.candidate.scalars()}
-        return [(row, theirs[row["step"]]) for row in self.reference.scalars() if row["step"] in theirs]
-
-    @cached_property
-    def limits(self) -> Limits:
-        """Default limits of the coarser of the two compute types."""
-        return limits_for(*self._compute_types)[1]
-
-    @property
-    def _compute_types(self) -> list[str | None]:
-        return [run.manifest.get("training", {}).get("compute_type") for run in (self.reference, self.candidate)]
-
-    @property
-    def limits_note(self) -> str:
-        """Where the limits come from."""
-        name, limits = limits_for(*self._compute_types)
-        return f"limits are the defaults for {name} (eps {limits.eps:.3g}); they were not measured on this pair"
-
-    def is_exact(self, step: int) -> bool:
-        """Whether both runs stand on the same weights at ``step``."""
-        return step in self._exact
-
-    @cached_property
-    def _exact(self) -> set[int]:
-        exact: set[int] = set()
-        firsts = [run.steps[0] for run in (self.reference, self.candidate) if run.steps]
-        still = len(firsts) == 2 and firsts[0] == firsts[1]
-        equal_weights = {step for step in self._both("weight_steps") if self._weights_equal(step)}
-        for ours, theirs in self.rows:
-            step = ours["step"]
-            still = still or step in equal_weights
-            if still:
-                exact.add(step)
-            still = still and not _any_rate(ours) and not _any_rate(theirs)
-        return exact
-
-    def _weights_equal(self, step: int) -> bool:
-        one, other = self.reference.weights(step), self.candidate.weights(step)
-        return set(one) == set(other) and all(
-            one.shape(name) == other.shape(name) and np.array_equal(one[name], other[name]) for name in one
+        settings = model_settings(*(run.manifest.get("model", {}) for run in self.pair.both))
+        return Comparison(
+            verdict, first, tuple(stages), self.pair.limits.eps, acceptance(self.pair.rows), tuple(settings), (self.pair.limits_note,)
         )
 
-    def _both(self, steps: str) -> list[int]:
-        return sorted(set(getattr(self.reference, steps)()) & set(getattr(self.candidate, steps)()))
-
-    def _only_one(self, steps: str) -> str | None:
-        """Why a kind of record cannot be compared at all, None where it can."""
-        have = [bool(getattr(run, steps)()) for run in (self.reference, self.candidate)]
-        if all(have):
-            return None
-        return "neither run recorded them" if not any(have) else f"only the {'reference' if have[0] else 'candidate'} recorded them"
-
-    # ---- stages
+    # ---- before any number
 
     def match(self) -> Stage:
         """How much of the two runs can be laid side by side."""
-        self.progress("matching")
-        findings = [Finding(problem, "reference") for problem in self.reference.problems] + [
-            Finding(problem, "candidate") for problem in self.candidate.problems
+        problems = [
+            Finding(problem, side) for side, run in zip(("reference", "candidate"), self.pair.both, strict=True) for problem in run.problems
         ]
-        ours, theirs = (self._pieces(run) for run in (self.reference, self.candidate))
-        names, missing = ours.keys() & theirs.keys(), self._missing(ours, theirs)
-        steps = len(self.rows)
-        expected = max(len(self.reference.steps), len(self.candidate.steps))
-        elements = sum(math.prod(ours[name]) for name in names if ours[name] == theirs[name])
-        total = sum(math.prod(shape) for shape in (theirs | ours).values())
+        ours, theirs = (self.pair.pieces(run) for run in self.pair.both)
+        names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
+        steps, expected = len(self.pair.rows), max(len(run.steps) for run in self.pair.both)
+        elements, total = (sum(map(math.prod, shapes)) for shapes in ([ours[name] for name in shared], (theirs | ours).values()))
         summary = f"steps {steps} of {expected}, names {len(names)} of {len(ours.keys() | theirs.keys())}, elements {elements} of {total}"
-        padding = [name for name in ours.keys() ^ theirs.keys() if name.endswith("#padding")] + [
-            name for name in names if ours[name] != theirs[name] and name.endswith("#padding")
-        ]
+        padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
         if padding:
-            return Stage(
-                "match", Status.NOT_COMPARABLE, f"vocabulary padding differs ({', '.join(sorted(padding))}); {summary}", tuple(findings)
-            )
-        wrong = [
-            Finding(f"shape of {name}", show(list(ours[name])), show(list(theirs[name])))
-            for name in sorted(names)
-            if ours[name] != theirs[name]
-        ]
-        if missing or wrong:
-            lacking = [Finding(f"{name} is missing", *(("there", "") if name in ours else ("", "there"))) for name in missing]
-            return Stage("match", Status.NOT_COMPARABLE, f"the models differ in parameters; {summary}", tuple(lacking + wrong + findings))
+            return Stage("match", Status.NOT_COMPARABLE, f"vocabulary padding differs ({', '.join(padding)}); {summary}", tuple(problems))
+        apart = [Finding(f"shape of {name}", show(list(ours[name])), show(list(theirs[name]))) for name in sorted(names - shared)]
+        missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in self.allow_missing)]
+        apart += [Finding(f"{name} is missing", *(("there", "-") if name in ours else ("-", "there"))) for name in missing]
+        if apart:
+            return Stage("match", Status.NOT_COMPARABLE, f"the models differ in parameters; {summary}", tuple(apart + problems))
         if not steps:
-            return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(findings))
-        return Stage("match", Status.INCOMPLETE if findings else Status.SAME, summary, tuple(findings))
-
-    @staticmethod
-    def _pieces(run: Any) -> dict[str, tuple[int, ...]]:
-        return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
-
-    def _missing(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-        return [
-            name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in self.allow_missing)
-        ]
+            return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(problems))
+        return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
 
     def hyper_parameters(self) -> Stage:
         """What the optimizers were built with, and the learning rate of every step."""
-        self.progress("hyper-parameters")
-        one, other = (run.manifest.get("optimizer") for run in (self.reference, self.candidate))
+        name = "hyper-parameters"
+        one, other = (run.manifest.get("optimizer") for run in self.pair.both)
         if not one or not other:
-            return Stage("hyper-parameters", Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+            return Stage(name, Status.NOT_COMPARED, "a run has no run.json, so they are not known")
         findings = hyper_parameters(one, other)
-        rates = [(ours, theirs) for ours, theirs in self.rows if not _rates_equal(ours["learning_rate"], theirs["learning_rate"])]
+        rates = [(ours, theirs) for ours, theirs in self.pair.rows if not _rates_equal(ours["learning_rate"], theirs["learning_rate"])]
         if rates:
             ours, theirs = rates[0]
-            what = (
-                f"learning rate at {_when(ours['step'])} (and {len(rates) - 1} later steps)"
-                if len(rates) > 1
-                else f"learning rate at {_when(ours['step'])}"
+            more = f" (and at {len(rates) - 1} later steps)" if len(rates) > 1 else ""
+            findings.append(
+                Finding(f"learning rate at {_when(ours['step'])}{more}", show(ours["learning_rate"]), show(theirs["learning_rate"]))
             )
-            findings.append(Finding(what, show(ours["learning_rate"]), show(theirs["learning_rate"])))
-        status = Status.DIFFERENT if findings else Status.SAME
-        return Stage(
-            "hyper-parameters",
-            status,
-            f"{len(one['groups'])} and {len(other['groups'])} groups, learning rate of {len(self.rows)} steps",
-            tuple(findings),
-        )
+        shared = by_parameter(one).keys() & by_parameter(other).keys()
+        summary = f"of {len(shared)} parameters, learning rate of {len(self.pair.rows)} steps"
+        status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
+        return Stage(name, status, summary, tuple(findings))
 
     def batches(self) -> Stage:
         """What the models consumed, element by element, and the number of tokens that count."""
-        self.progress("batches")
         counts = [
             Finding(f"valid tokens at {_when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
-            for ours, theirs in self.rows
+            for ours, theirs in self.pair.rows
             if ours["valid_tokens"] != theirs["valid_tokens"]
         ]
-        why = self._only_one("batch_steps")
-        if why:
-            status = Status.DIFFERENT if counts else Status.NOT_COMPARED
-            return Stage("batches", status, f"{why}; valid tokens of {len(self.rows)} steps compared", tuple(counts[:WORST]))
-        steps = self._both("batch_steps")
-        findings = []
+        steps, gaps = self.pair.steps("batches"), self.pair.gaps("batches")
+        findings: list[Finding] = []
         for step in steps:
             self.progress(f"batch of step {step}")
-            findings += _batch_differences(self.reference.batch(step), self.candidate.batch(step), step)
+            found, alone = differences(self.pair.reference.batch(step), self.pair.candidate.batch(step), _when(step))
+            findings += found
+            gaps += [f"{what} in one run only" for what in alone]
         findings += counts
-        lost = self._lost("batch_steps")
-        status = Status.DIFFERENT if findings else Status.INCOMPLETE if lost else Status.SAME
-        return Stage("batches", status, f"{len(steps)} steps, every element{lost}", tuple(findings[:WORST]))
+        summary = f"{len(steps)} steps, every element" if steps else f"{self.pair.why_not('batches')}; numbers of valid tokens compared"
+        status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
+        return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
 
-    def _lost(self, steps: str) -> str:
-        """Steps that both runs made and one did not record although it recorded the kind; empty where all is there."""
-        ours, theirs = (set(getattr(run, steps)()) for run in (self.reference, self.candidate))
-        common = {row["step"] for row, _ in self.rows}
-        settings = [run.manifest.get("settings", {}).get(_SETTING[steps]) for run in (self.reference, self.candidate)]
-        differing = sorted((ours ^ theirs) & common)
-        if not differing or settings[0] != settings[1]:
-            return f" ({len(differing)} recorded by one only)" if differing and not ours & theirs else ""
-        return f"; missing in one: step {differing[0]}" + (f" and {len(differing) - 1} more" if len(differing) > 1 else "")
+    # ---- exact steps
 
     def initial_weights(self) -> Stage:
         """The weights that both runs start from; equal to the bit where they were handed over."""
-        why = self._only_one("weight_steps")
-        first = self.rows[0][0]["step"] if self.rows else 0
-        if why or first not in self._both("weight_steps"):
-            return Stage("initial weights", Status.NOT_COMPARED, why or f"not both recorded weights {first}")
-        self.compared += 1
-        found = self._tensor_errors("weights", first, 0.0)
-        wrong = [finding for finding in found if finding.excess > 1]
-        return Stage("initial weights", Status.DIFFERENT if wrong else Status.SAME, f"{len(found)} tensors, to the bit", _worst(found))
+        steps = [step for step in self.pair.steps("weights") if step == self.pair.first]
+        return self._exact_stage("initial weights", "weights", steps, lambda step: self._tensor_errors("weights", step, 0.0))
 
     def first_loss(self) -> Stage:
         """The loss of the first common step: the forward computation."""
-        if not self.rows:
-            return Stage("step-0 loss", Status.NOT_COMPARED, "no common step")
-        ours, theirs = self.rows[0]
-        findings = self._loss_findings(ours, theirs, self.limits.loss)
+        rows = self.pair.rows[:1]
+        name = "step-0 loss" if self.pair.first in (0, None) else f"first loss (step {self.pair.first})"
+        findings = [finding for ours, theirs in rows for finding in _losses(ours, theirs, self.pair.limits.loss)]
         if not findings:
-            return Stage("step-0 loss", Status.NOT_COMPARED, "a run has no loss at its first step")
-        if any(not math.isfinite(ours[key]) for key in ("loss", "objective_loss") if ours[key] is not None):
-            return Stage(
-                "step-0 loss", Status.NOT_COMPARABLE, f"the reference's loss is {ours['loss']}; record a healthy reference", findings
-            )
+            return Stage(name, Status.NOT_COMPARED, "a run has no loss at its first step")
         self.compared += 1
-        wrong = any(finding.excess > 1 for finding in findings)
-        name = "step-0 loss" if ours["step"] == 0 else f"first loss (step {ours['step']})"
-        return Stage(name, Status.DIFFERENT if wrong else Status.SAME, f"loss and objective at {_when(ours['step'])}", findings)
-
-    def _loss_findings(self, ours: dict[str, Any], theirs: dict[str, Any], limit: float) -> tuple[Finding, ...]:
-        found: list[Finding] = []
-        for key in ("loss", "objective_loss"):
-            if ours[key] is not None and theirs[key] is not None:
-                error = relative_difference(ours[key], theirs[key])
-                found.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit))
-        return tuple(sorted(found, key=lambda finding: -finding.excess))
+        return _judged(name, f"loss and objective at {_when(rows[0][0]['step'])}", findings)
 
     def local_norms(self) -> Stage:
         """Norms of exact steps."""
-        return self._exact_stage("local norms", "local_norm_steps", self._norm_errors, self.limits.norm)
+        steps = [step for step in self.pair.steps("local_norms") if self.pair.is_exact(step)]
+        return self._exact_stage("local norms", "local_norms", steps, lambda step: self._norm_errors(step, self.pair.limits.norm))
 
     def gradients(self) -> Stage:
         """Gradients of exact steps, tensor by tensor."""
+        steps = [step for step in self.pair.steps("gradients") if self.pair.is_exact(step)]
         return self._exact_stage(
-            "gradients", "gradient_steps", lambda step, limit: self._tensor_errors("gradients", step, limit), self.limits.gradient
+            "gradients", "gradients", steps, lambda step: self._tensor_errors("gradients", step, self.pair.limits.gradient)
         )
 
-    def _exact_stage(self, name: str, steps: str, errors: Callable[[int, float], list[Finding]], limit: float) -> Stage:
-        why = self._only_one(steps)
-        exact = [step for step in self._both(steps) if self.is_exact(step)]
-        if why or not exact:
-            return Stage(name, Status.NOT_COMPARED, why or "no recorded step stands on equal weights in both runs")
-        self.compared += 1
-        found = [finding for step in exact for finding in errors(step, limit)]
-        bad = [finding for finding in found if finding.excess > 1]
-        lost = self._lost(steps)
-        if any(finding.reference == "nan" for finding in bad):
-            return Stage(name, Status.NOT_COMPARABLE, "the reference holds NaN or infinity; record a healthy reference", _worst(bad))
-        status = Status.DIFFERENT if bad else Status.INCOMPLETE if lost else Status.SAME
-        return Stage(name, status, f"{len(found)} tensors at {_steps(exact)}{lost}", _worst(found))
+    def _exact_stage(self, name: str, kind: str, steps: list[int], errors: Callable[[int], list[Finding]]) -> Stage:
+        gaps = self.pair.gaps(kind)
+        found = [finding for step in steps for finding in errors(step)]
+        if found:
+            self.compared += 1
+            exact = "to the bit" if kind == "weights" else f"at {_steps(steps)}"
+            return _judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
+        if gaps or steps:
+            return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
+        free = "no recorded step stands on equal weights in both runs"
+        return Stage(name, Status.NOT_COMPARED, free if self.pair.steps(kind) else self.pair.why_not(kind))
 
     def _norm_errors(self, step: int, limit: float) -> list[Finding]:
-        self.progress(f"local norms of step {step}")
-        ours, theirs = self.reference.local_norms(step), self.candidate.local_norms(step)
-        largest = max(ours.values(), default=0.0)
-        return [
-            Finding(
-                f"{name} at {_when(step)}",
-                f"{ours[name]:.9g}",
-                f"{theirs[name]:.9g}",
-                _norm_error(ours[name], theirs[name], largest),
-                limit,
-            )
-            for name in ours.keys() & theirs.keys()
-        ]
+        ours, theirs = (run.local_norms(step) for run in self.pair.both)
+        floor = self.pair.limits.eps * max(ours.values(), default=0.0)
+        found = []
+        for name in sorted(ours.keys() & theirs.keys()):
+            error = 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
+            found.append(Finding(f"{name} at {_when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit))
+        return found
 
     def _tensor_errors(self, kind: str, step: int, limit: float) -> list[Finding]:
-        ours, theirs = getattr(self.reference, kind)(step), getattr(self.candidate, kind)(step)
-        found: list[Finding] = []
+        """Relative Frobenius errors. A gradient below eps times the step's largest is made by rounding on either side."""
+        ours, theirs = (getattr(run, kind)(step) for run in self.pair.both)
+        found: list[tuple[str, float, float, float]] = []
         for name in ours:
             if name in theirs and ours.shape(name) == theirs.shape(name):
                 self.progress(f"{kind} of step {step}: {name}")
-                one, other = ours[name], theirs[name]
-                error = relative_error(one, other)
-                found.append(Finding(f"{name} at {_when(step)}", _finite(one), _finite(other), error, limit))
-        return found
+                found.append((name, *distances(ours[name], theirs[name])))
+        floor = self.pair.limits.eps * max((size for _, _, size, _ in found), default=0.0) if kind == "gradients" else 0.0
+        return [
+            Finding(
+                f"{name} at {_when(step)}",
+                _unless_finite(size),
+                _unless_finite(other),
+                0.0 if max(size, other) < floor else ratio(apart, size),
+                limit,
+            )
+            for name, apart, size, other in found
+        ]
 
-    def later_losses(self) -> Stage:
-        """Losses and skipped steps after the first."""
-        later = self.rows[1:]
-        if not later:
-            return Stage("later losses", Status.NOT_COMPARED, "the runs have one step in common")
-        self.compared += 1
-        found: list[Finding] = []
-        skipped: list[Finding] = []
-        for ours, theirs in later:
-            limit = self.limits.loss if self.is_exact(ours["step"]) else self.limits.free_loss(ours["step"])
-            found += self._loss_findings(ours, theirs, limit)[:1]
+    # ---- every step, and what came later
+
+    def clipping(self) -> Stage:
+        """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
+        findings, skipped = [], []
+        for ours, theirs in self.pair.rows:
+            for key in ("grad_norm", "clip_coefficient"):
+                if ours[key] is not None and theirs[key] is not None:
+                    error = relative_difference(ours[key], theirs[key])
+                    findings.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
             if ours["skipped"] != theirs["skipped"]:
                 skipped.append(Finding(f"skipped at {_when(ours['step'])}", str(ours["skipped"]), str(theirs["skipped"])))
+        summary = f"global norm, coefficient and skipped updates of {len(self.pair.rows)} steps"
         if skipped:
-            return Stage("later losses", Status.DIFFERENT, "an overflow skipped an update on one side only", tuple(skipped[:WORST]))
-        return Stage("later losses", self._drift(found), f"{len(later)} steps{self._first_out(found)}", _worst(found))
+            return Stage("clipping", Status.DIFFERENT, f"an overflow skipped an update on one side only; {summary}", tuple(skipped[:WORST]))
+        if not findings:
+            return Stage("clipping", Status.NOT_COMPARED, "a run has no gradient norm")
+        exact = [finding for finding in findings[:2] if self.pair.first is not None]
+        worst = _judged("clipping", summary, exact)
+        return worst if worst.status is not Status.SAME else self._drifting("clipping", summary, [], findings)
+
+    def later_losses(self) -> Stage:
+        """Losses after the first."""
+        exact: list[Finding] = []
+        free: list[Finding] = []
+        for ours, theirs in self.pair.rows[1:]:
+            still = self.pair.is_exact(ours["step"])
+            limit = self.pair.limits.loss if still else self.pair.limits.free_loss(ours["step"])
+            (exact if still else free).extend(_losses(ours, theirs, limit)[:1])
+        if not exact and not free:
+            return Stage("later losses", Status.NOT_COMPARED, "the runs have no later loss in common")
+        self.compared += 1
+        out = next((finding.what for finding in [*exact, *free] if finding.excess > 1), None)
+        summary = f"{len(exact) + len(free)} steps" + (f"; first beyond its limit: {out}" if out else "")
+        lost = len(self.pair.rows) - 1 - len(exact) - len(free)
+        stage = self._drifting("later losses", summary, exact, free)
+        return (
+            replace(stage, status=Status.INCOMPLETE, summary=f"{summary}; {lost} without a loss")
+            if lost and stage.status is Status.SAME
+            else stage
+        )
 
     def later_tensors(self) -> Stage:
-        """Norms, gradients and weights of free-running steps, beside what an honest pair gives."""
-        found: list[Finding] = []
-        first = self.rows[0][0]["step"] if self.rows else 0
-        parts = []
-        for kind, steps in (("local norms", "local_norm_steps"), ("gradients", "gradient_steps"), ("weights", "weight_steps")):
-            free = [step for step in self._both(steps) if not self.is_exact(step) and step > first]
-            for step in free:
-                errors = (
-                    self._norm_errors(step, self.limits.free)
-                    if kind == "local norms"
-                    else self._tensor_errors(kind, step, self.limits.free)
-                )
-                found += [Finding(f"{kind}: {one.what}", one.reference, one.candidate, one.error, one.limit) for one in errors]
-            if free:
-                parts.append(f"{kind} of {len(free)} steps")
-        if not found:
+        """Norms, gradients and weights of free-running steps, beside what an honest pair gives; weights at a rate of 0."""
+        exact: list[Finding] = []
+        free: list[Finding] = []
+        parts, gaps = [], []
+        limit = self.pair.limits.free
+        for kind, errors in (
+            ("local_norms", self._norm_errors),
+            ("gradients", lambda step, limit: self._tensor_errors("gradients", step, limit)),
+            ("weights", lambda step, limit: self._tensor_errors("weights", step, limit)),
+        ):
+            steps = [
+                step for step in self.pair.steps(kind) if step != self.pair.first and not (kind != "weights" and self.pair.is_exact(step))
+            ]
+            for step in steps:
+                still = kind == "weights" and self.pair.is_still(step)
+                named = _named(kind, errors(step, 0.0 if still else limit))
+                (exact if still else free).extend(named)
+            parts += [f"{kind.replace('_', ' ')} of {len(steps)} steps"] if steps else []
+            gaps += self.pair.gaps(kind)
+        if not exact and not free:
             return Stage("free-running steps", Status.NOT_COMPARED, "no tensors or norms of later steps in both runs")
-        return Stage("free-running steps", self._drift(found), ", ".join(parts), _worst(found))
+        stage = self._drifting("free-running steps", ", ".join(parts), exact, free)
+        return (
+            replace(stage, status=Status.INCOMPLETE, summary=f"{stage.summary}; {gaps[0]}")
+            if gaps and stage.status is Status.SAME
+            else stage
+        )
 
-    def _drift(self, found: list[Finding]) -> Status:
-        worst = max((finding.excess for finding in found), default=0.0)
-        return Status.SAME if worst <= 1 else Status.INCONCLUSIVE if worst <= self.limits.clear else Status.DIFFERENT
-
-    @staticmethod
-    def _first_out(found: list[Finding]) -> str:
-        out = next((finding for finding in found if finding.excess > 1), None)
-        return f"; first beyond its limit: {out.what}" if out else ""
-
-
-_SETTING = {"batch_steps": "batches", "local_norm_steps": "local_norms", "gradient_steps": "gradients", "weight_steps": "weights"}
-
-
-def _batch_differences(ours: Any, theirs: Any, step: int) -> list[Finding]:
-    one, other = ours.arrays(), theirs.arrays()
-    found: list[Finding] = []
-    counts = one.get("loss_mask")
-    for name in ("tokens", "labels", "loss_mask", "position_ids"):
-        if name not in one or name not in other:
-            continue
-        if one[name].shape != other[name].shape:
-            found.append(Finding(f"{name} of {_when(step)}: shape", show(list(one[name].shape)), show(list(other[name].shape))))
-            continue
-        wrong = one[name] != other[name]
-        if name == "labels" and counts is not None and counts.shape == wrong.shape:
-            wrong = wrong & (counts > 0)  # a label that does not count may be anything
-        if wrong.any():
-            place = tuple(int(index) for index in np.argwhere(wrong)[0])
-            found.append(
-                Finding(
-                    f"{name} of {_when(step)}: {int(wrong.sum())} of {wrong.size} differ, first at {list(place)}",
-                    str(one[name][place]),
-                    str(other[name][place]),
-                )
-            )
-    return found
+    def _drifting(self, name: str, summary: str, exact: Sequence[Finding], free: Sequence[Finding]) -> Stage:
+        """Exact findings are in or out; free ones drift, and between limit and ``clear`` only measured noise could tell."""
+        found = [*exact, *free]
+        bad = max((finding.excess for finding in exact), default=0.0) > 1
+        worst = max((finding.excess for finding in free), default=0.0)
+        if worst <= 1 and not bad:
+            return Stage(name, Status.SAME, summary, _worst(found))
+        if bad or worst > self.pair.limits.clear:
+            return _judged(name, summary, found)
+        return Stage(name, Status.INCONCLUSIVE, summary, _worst(found))
 
 
-def _norm_error(ours: float, theirs: float, largest: float) -> float:
-    """Relative error of a norm; below 1e-7 of the largest norm of the step, rounding makes it, so it is taken of that."""
-    return (
-        relative_difference(ours, theirs)
-        if not (ours < 1e-7 * largest)
-        else abs(theirs - ours) / (1e-7 * largest)
-        if largest
-        else relative_difference(ours, theirs)
-    )
+def _judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False) -> Stage:
+    """A stage whose findings are in or out; a reference that is not finite makes it not comparable."""
+    bad = [finding for finding in found if finding.excess > 1]
+    if any(finding.reference in ("nan", "inf", "-inf") for finding in bad):
+        why = f"the reference holds NaN or infinity; record a healthy reference; {summary}"
+        return Stage(name, Status.NOT_COMPARABLE, why, _worst(bad))
+    return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, _worst(found))
 
 
-def _finite(array: Any) -> str:
-    return "" if np.isfinite(array).all() else "nan"
+def _losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: float) -> list[Finding]:
+    """Loss and objective of a step, the worse first."""
+    found = []
+    for key in ("loss", "objective_loss"):
+        if ours[key] is not None and theirs[key] is not None:
+            error = relative_difference(ours[key], theirs[key])
+            found.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit))
+    return sorted(found, key=lambda finding: -finding.excess)
 
 
-def _any_rate(row: Mapping[str, Any]) -> bool:
-    rates = row["learning_rate"]
-    return any(rates) if isinstance(rates, list) else rates != 0
+def _named(kind: str, found: Iterable[Finding]) -> list[Finding]:
+    return [replace(finding, what=f"{kind.replace('_', ' ')}: {finding.what}") for finding in found]
+
+
+def _unless_finite(size: float) -> str:
+    """A tensor's value as a finding shows it: nothing, unless it is not finite."""
+    return "" if math.isfinite(size) else "nan"
 
 
 def _rates_equal(one: Any, other: Any) -> bool:
     """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared."""
-    ours, theirs = (sorted(set(rate)) if isinstance(rate, list) else [rate] for rate in (one, other))
+    ours, theirs = (np.unique(rate).tolist() for rate in (one, other))
     return equal(ours, theirs)
 
 

@@ -20,7 +20,7 @@ from align_hooks.hooking.hook import Hook
 _ABSENT = object()
 
 
-class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc]
+class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
     """A wrapt wrapper that pickles by name and copies as itself, like the function that it stands for."""
 
     def __reduce_ex__(self, protocol: object) -> str:
@@ -81,7 +81,9 @@ class Ledger:
             return around(wrapped, instance, args, kwargs)
 
         homes = owner.__mro__ if isinstance(owner, type) else (owner,)
-        raw = next((vars(home)[name] for home in homes if name in vars(home)), before)  # a staticmethod or classmethod, where it is one
+        raw: Any = next(
+            (vars(home)[name] for home in homes if name in vars(home)), before
+        )  # a staticmethod or classmethod, where it is one
         wrapper = Wrapper(raw, counting)
         self.replace(owner, name, wrapper)
         if rebind and not path:
@@ -114,19 +116,14 @@ class Ledger:
             raise AttachError("; ".join(problems))
 
     def unfired(self) -> list[str]:
-        """Why hooks that were asked for did nothing, one sentence each; empty when all is well.
-
-        Where one could not be attached, that is the reason for whatever else did not happen.
-        """
-        if self.failed:
-            return list(self.failed.values())
+        """Why hooks that were asked for did nothing, one sentence each, failures first; empty when all is well."""
         never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
         idle = [
             f"hook {name!r}: attached to {hook.trigger}, never called"
             for name, hook in self.attached.items()
             if hook.must_fire and not self.calls[name]
         ]
-        return [*never, *idle]
+        return [*self.failed.values(), *never, *idle]
 
     def facts(self) -> dict[str, Any]:
         """As a manifest keeps them: hook name to its state and number of calls."""

@@ -37,7 +37,11 @@ def create(path: Path, content: Mapping[str, Any]) -> None:
     try:
         temporary.write_text(json_text(content), encoding="utf-8")
         _sync(temporary)
-        os.link(temporary, path)
+        try:
+            os.link(temporary, path)
+        except PermissionError:  # a file system without hard links
+            with path.open("x", encoding="utf-8") as file:
+                file.write(json_text(content))
     finally:
         temporary.unlink(missing_ok=True)
     _sync(path.parent)

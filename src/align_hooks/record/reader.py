@@ -21,7 +21,8 @@ from safetensors import SafetensorError, safe_open
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.shard import Shard
-from align_hooks.record.writer import digest, id_range
+from align_hooks.record.writer import digest, id_range, is_causal
+from align_hooks.settings import Steps
 
 Array = NDArray[Any]
 SUMMED = ("loss", "objective_loss")
@@ -64,13 +65,15 @@ class BatchFacts:
 class Tensors(Mapping[str, Array]):
     """Canonical name to whole fp32 array, each read when asked for and not kept."""
 
-    def __init__(self, run: Run, files: Mapping[int, tuple[Path, ...]]) -> None:
+    def __init__(self, run: Run, files: Mapping[int, tuple[Path, ...]], *, trainable: bool) -> None:
         self._run = run
         self._homes = {rank: _homes(paths) for rank, paths in files.items()}
         self._parts: dict[str, list[tuple[int, Shard]]] = {}
         for rank in files:
             for shard in run.shards(rank):
-                if shard.counted and shard.name in self._homes[rank]:
+                if shard.counted and (shard.trainable or not trainable):
+                    if shard.name not in self._homes[rank]:
+                        raise RecordError(f"{files[rank][0]} lacks {shard.name}, which the manifest lists; record the step again")
                     self._parts.setdefault(shard.name, []).append((rank, shard))
 
     def __iter__(self) -> Iterator[str]:
@@ -85,30 +88,35 @@ class Tensors(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         parts = self._parts[name]
-        whole: Array | None = None
-        covered = 0
+        rank, first = parts[0]
+        if len(parts) == 1 and first.local_shape == first.shape:
+            return self._local(rank, first)
+        whole = np.zeros(first.shape, np.float32)
+        times = np.zeros(first.shape, np.uint8)
         for rank, shard in parts:
-            data = _tensor(self._homes[rank][name], name)
-            if data.shape != shard.local_shape:
-                raise RecordError(
-                    f"{self._homes[rank][name]}: {name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; "
-                    f"record the run again"
-                )
-            covered += data.size
-            if data.shape == shard.shape and len(parts) == 1:
-                return data
-            if whole is None:
-                whole = np.zeros(shard.shape, np.float32)
-            box = whole[tuple(slice(*bounds) for bounds in shard.box)]
+            place = tuple(slice(*bounds) for bounds in shard.box)
+            data = self._local(rank, shard)
             if shard.flat:
-                box.flat[slice(*shard.flat)] = data
+                whole[place].flat[slice(*shard.flat)] = data
+                times[place].flat[slice(*shard.flat)] += np.uint8(1)
             else:
-                box[...] = data
-        if whole is None or covered != whole.size:
+                whole[place] = data
+                times[place] += np.uint8(1)
+        if not (times == 1).all():
             raise RecordError(
-                f"{self._run.path}: the ranks hold {covered} elements of {name}, the whole has {math.prod(parts[0][1].shape)}"
+                f"{self._run.path}: {name} is not whole: {int((times == 0).sum())} of its elements are on no rank, "
+                f"{int((times > 1).sum())} on several; record with every rank"
             )
         return whole
+
+    def _local(self, rank: int, shard: Shard) -> Array:
+        home = self._homes[rank][shard.name]
+        data = _tensor(home, shard.name)
+        if data.shape != shard.local_shape:
+            raise RecordError(
+                f"{home}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
+            )
+        return data
 
 
 @dataclass(frozen=True)
@@ -158,12 +166,13 @@ class Run:
 
         ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks.
         """
+        if self.made_by_hand:
+            return []
         tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
         rows = []
         for step in self.steps:
-            mine = [tables[rank][step] for rank in sorted(tables)]
-            row = dict(mine[0])
-            holders = [one for one in mine if one.get("loss") is not None]
+            row = dict(tables[min(tables)][step])
+            holders = list(self._loss_holders({rank: table[step] for rank, table in tables.items()}))
             if len(holders) > 1:
                 tokens = sum(one["valid_tokens"] for one in holders)
                 row["valid_tokens"] = tokens
@@ -174,6 +183,16 @@ class Run:
             rows.append({key: _number(value) for key, value in row.items()})
         return rows
 
+    def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one."""
+        seen = set()
+        for rank, row in sorted(rows.items()):
+            place = self.manifests[rank].get("place") or {}
+            where = (place.get("dp", rank), place.get("cp", 0))
+            if row.get("loss") is not None and where not in seen:
+                seen.add(where)
+                yield row
+
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``."""
         total: dict[str, float] = {}
@@ -183,11 +202,16 @@ class Run:
                 raise RecordError(
                     f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}"
                 )
-            counted = {shard.name for shard in self.shards(rank) if shard.counted}
-            for name, squared in row["squared"].items():
-                if name in counted:
-                    total[name] = total.get(name, 0.0) + float(squared)
+            for shard in self.shards(rank):
+                if shard.counted and shard.trainable:
+                    if shard.name not in row["squared"]:
+                        raise RecordError(f"{layout.local_norms(self.path, rank)} lacks {shard.name} at step {step}; record the run again")
+                    total[shard.name] = total.get(shard.name, 0.0) + float(row["squared"][shard.name])
         return {name: math.sqrt(squared) for name, squared in total.items()}
+
+    def asked(self, kind: str) -> Steps:
+        """For which steps the run was asked to record ``kind``, the name of a recording setting."""
+        return Steps.parse((self.facts.get("settings") or {}).get(kind) or "none")
 
     def local_norm_steps(self) -> list[int]:
         """Whole steps that have local norms."""
@@ -214,13 +238,13 @@ class Run:
 
     def gradients(self, step: int) -> Tensors:
         """Gradients of ``step``: reduced, unscaled, not clipped."""
-        return self._tensors(step, "GRADIENTS", "gradients.safetensors")
+        return self._tensors(step, "GRADIENTS", "gradients.safetensors", trainable=True)
 
     def weights(self, step: int) -> Tensors:
         """Weights after ``step`` updates."""
         return self._tensors(step, "WEIGHTS", "weights/model.safetensors", "weights/padding.safetensors")
 
-    def _tensors(self, step: int, variable: str, required: str, *optional: str) -> Tensors:
+    def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:
         files = {}
         for rank in self.manifests:
             place = layout.step(self.path, step, rank)
@@ -229,18 +253,22 @@ class Run:
             files[rank] = (place / required, *(place / name for name in optional if (place / name).exists()))
         if not files:
             raise RecordError(f"{self.path} was made by hand and holds no tensors; record the run with ALIGN_HOOKS_{variable}={step}")
-        return Tensors(self, files)
+        return Tensors(self, files, trainable=trainable)
 
     def batch(self, step: int) -> Batch:
         """The batch that ``step`` consumed on all data-parallel ranks; raises RecordError where a file is not whole."""
         parts = self._batch_parts(step)
+        causal = all(part.causal for part in parts)
         arrays: dict[str, Array] = {}
         for name in layout.BATCH_ARRAYS:
+            if name == "attention_mask":
+                continue
             pieces = [part.arrays.get(name) for part in parts]
             if any(piece is not None for piece in pieces):
                 arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
-        causal = all(part.causal for part in parts)
-        if causal and parts and parts[0].mask == "causal":
+        if not causal or any("attention_mask" in part.arrays for part in parts):
+            arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
+        elif parts and parts[0].mask == "causal":
             arrays["attention_mask"] = _array(layout.causal_mask(self.path))
         return Batch(step, tuple(part.rows for part in parts), causal=causal, **arrays)
 
@@ -267,7 +295,7 @@ class Run:
             if index not in seen:
                 seen.add(index)
                 place = layout.step(self.path, step, rank)
-                facts = _json(place / "batch.json")
+                facts = _batch_json(place)
                 for name in facts["arrays"]:
                     _array(place / f"{name}.npy", headers_only=True)
                 yield facts
@@ -311,6 +339,8 @@ def open_run(path: str | Path) -> Run:
         return Run(run, {}, {})
     manifests = {rank: _json(layout.manifest(run, rank)) for rank in ranks}
     for rank, manifest in manifests.items():
+        if not isinstance(manifest.get("launch"), dict):
+            raise RecordError(f"{layout.manifest(run, rank)} is no manifest: it has no launch facts")
         if manifest.get("format") != layout.FORMAT:
             raise RecordError(
                 f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; "
@@ -322,6 +352,8 @@ def open_run(path: str | Path) -> Run:
                 f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
             )
     facts = _json(layout.run_file(run)) if layout.run_file(run).exists() else {}
+    if facts and facts.get("format") != layout.FORMAT:
+        raise RecordError(f"{layout.run_file(run)} has format {facts.get('format')}, this version reads {layout.FORMAT}")
     return Run(run, facts, manifests)
 
 
@@ -339,7 +371,7 @@ class _Part:
 
 
 def _part(place: Path) -> _Part:
-    facts = _json(place / "batch.json")
+    facts = _batch_json(place)
     arrays = {}
     for name, said in facts["arrays"].items():
         array = _array(place / f"{name}.npy")
@@ -349,14 +381,31 @@ def _part(place: Path) -> _Part:
     return _Part(tuple(facts["rows"]), arrays, facts["attention_mask"])
 
 
+def _batch_json(place: Path) -> dict[str, Any]:
+    facts = _json(place / "batch.json")
+    whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
+    if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
+        raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
+    return facts
+
+
 def _part_by_hand(place: Path) -> _Part:
     arrays = {name: _array(place / f"{name}.npy") for name in layout.BATCH_ARRAYS if (place / f"{name}.npy").exists()}
     for name in ("tokens", "labels"):
         if name not in arrays:
             raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
     mask = arrays.get("attention_mask")
-    own = mask is not None and not (mask.ndim == 4 and bool((mask.astype(bool) == ~np.tri(mask.shape[-1], dtype=bool)).all()))
+    if mask is not None:
+        arrays["attention_mask"] = mask.astype(bool)
+    own = mask is not None and not is_causal(arrays["attention_mask"])
     return _Part((len(arrays["tokens"]),), arrays, "own" if own else None)
+
+
+def _own_mask(part: _Part) -> Array:
+    """A part's attention mask, one a row; the causal one where it has none of its own."""
+    size = part.arrays["tokens"].shape[1]
+    mask = part.arrays.get("attention_mask", ~np.tri(size, dtype=bool)[None, None])
+    return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
 
 
 def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:
@@ -377,7 +426,10 @@ def _rows(path: Path) -> dict[int, dict[str, Any]]:
     if not path.exists():
         return {}
     rows: dict[int, dict[str, Any]] = {}
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is empty or torn
         try:
             row = json.loads(line)
@@ -430,4 +482,6 @@ def _tensor(path: Path, name: str) -> Array:
 
 def _number(value: Any) -> Any:
     """Undo the strings that stand for NaN and the infinities in strict JSON."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
     return float(value) if value in ("nan", "inf", "-inf") else value

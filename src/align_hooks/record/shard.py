@@ -19,7 +19,8 @@ class Shard:
 
     ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements
     [start, stop) in row-major order; None is all. ``counted`` is False on ranks that hold a copy which another rank
-    already accounts for. ``dtype`` is the parameter's own, before the record made fp32 of it.
+    already accounts for. ``trainable`` is False for a frozen parameter, which has no gradient. ``dtype`` is the
+    parameter's own, before the record made fp32 of it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Shard:
     box: tuple[tuple[int, int], ...] = ()
     flat: tuple[int, int] | None = None
     counted: bool = True
+    trainable: bool = True
 
     def __post_init__(self) -> None:
         if not self.box:

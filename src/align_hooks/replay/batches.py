@@ -41,9 +41,10 @@ class Replay:
             raise RecordError(f"{self.source} holds no batch of step {self.first} or later; record it with ALIGN_HOOKS_BATCHES=all")
         missing = sorted(set(range(self.first, chosen[-1] + 1)) - set(chosen))
         if missing:
+            before = f", or replay {self.source.path}@{self.first}-{missing[0] - 1}" if missing[0] > self.first else ""
             raise RecordError(
                 f"{self.source} has no batch of step {missing[0]} ({len(missing)} missing up to {chosen[-1]}); "
-                f"record with ALIGN_HOOKS_BATCHES=0-{chosen[-1]}, or replay {self.source.path}@{self.first}-{missing[0] - 1}"
+                f"record with ALIGN_HOOKS_BATCHES={self.first}-{chosen[-1]}{before}"
             )
         return range(self.first, chosen[-1] + 1)
 

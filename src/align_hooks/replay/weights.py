@@ -27,9 +27,11 @@ class Checkpoint(Mapping[str, Array]):
     def __init__(self, path: Path) -> None:
         index = path / "model.safetensors.index.json"
         try:
-            files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else ["model.safetensors"]
+            files = sorted(set(dict(json.loads(index.read_text())["weight_map"]).values())) if index.exists() else ["model.safetensors"]
             self._homes = {name: path / file for file in files for name in _names(path / file)}
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            if not self._homes:
+                raise ValueError("it holds no tensor")
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
 
     def __iter__(self) -> Iterator[str]:
@@ -62,8 +64,9 @@ def open_weights(source: Source) -> Any:
     """The weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names: a mapping with ``shape(name)``."""
     if is_checkpoint(source.path):
         return Checkpoint(source.path)
-    step = int(source.steps.text)
-    run = open_run(source.path)
+    step, run = source.steps.single(), open_run(source.path)
+    if step is None:
+        raise RecordError(f"{source}: weights are those of one step; write {source.path}@N")
     if step not in run.weight_steps():
         there = ", ".join(map(str, run.weight_steps())) or "none"
         raise RecordError(f"{source.path} holds no weights of step {step} (recorded: {there}); record it with ALIGN_HOOKS_WEIGHTS={step}")
@@ -82,7 +85,7 @@ class Loader:
     def __init__(self, source: Source, wanted: Mapping[str, tuple[int, ...]]) -> None:
         self.source = source
         self._weights = open_weights(source)
-        given = {name: self._weights.shape(name) for name in self._weights}
+        given = {name: self._weights.shape(name) for name in self._weights if not name.endswith(".rotary_emb.inv_freq")}
         padding = {name for name in wanted if name.endswith(layout.PADDING)} - given.keys()
         if padding:
             raise RefusedRun(

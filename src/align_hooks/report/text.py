@@ -32,20 +32,20 @@ SHOWN = 5
 def render(comparison: Comparison, console: Console) -> None:
     """Print a comparison."""
     colour = VERDICT_COLOUR[comparison.verdict]
-    console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}", soft_wrap=True)
+    console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}")
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
-            console.print("  " + escape(describe(finding, comparison.eps)), soft_wrap=True)
+            console.print("  " + escape(describe(finding, comparison.eps)))
         if comparison.settings:
             listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
-            console.print(f"  model settings that differ: {escape(listed)}", soft_wrap=True)
+            console.print(f"  model settings that differ: {escape(listed)}")
     console.print(ladder(comparison.stages))
     console.print("The guide's acceptance standard:")
     for criterion in comparison.acceptance:
         result = {True: "[green]passed[/]", False: "[red]failed[/]", None: "[dim]not judged[/]"}[criterion.passed]
-        console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}", soft_wrap=True)
+        console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}")
     for note in comparison.notes:
-        console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(note)}[/]")
 
 
 def headline(comparison: Comparison) -> str:

@@ -61,7 +61,13 @@ class Parameters:
     def shards(self) -> list[Shard]:
         """This rank's parameter table."""
         return [
-            Shard(name, tuple(piece.shape), parameter.fused.native, str(parameter.model.dtype).removeprefix("torch."))
+            Shard(
+                name,
+                tuple(piece.shape),
+                parameter.fused.native,
+                str(parameter.model.dtype).removeprefix("torch."),
+                trainable=parameter.model.requires_grad,
+            )
             for parameter in self.all
             for name, piece in parameter.fused.split(parameter.model.detach())
         ]

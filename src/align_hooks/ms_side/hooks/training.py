@@ -149,7 +149,7 @@ def load(session: MsSession) -> None:
     assert source is not None and parameters is not None
     parameters.load(Loader(source, {shard.name: shard.shape for shard in parameters.shards()}).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
-    if source.steps.text != "0":
+    if source.steps.single() != 0:
         session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
 
 

@@ -68,7 +68,7 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     parameters.load(Loader(source, wanted).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     stateful = any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
-    if source.steps.text != "0" or stateful:
+    if source.steps.single() != 0 or stateful:
         for leaf in leaf_optimizers(optimizer):
             leaf.optimizer.state.clear()
         session.override(

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import wrapt
 from megatron.training import get_args
 
+from align_hooks.hooking.ledger import Wrapper
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import record_weights
 from align_hooks.torch_side.session import TorchSession
@@ -30,7 +30,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         call = inspect.signature(wrapped).bind(*args, **kwargs)
-        call.arguments["forward_step_func"] = wrapt.FunctionWrapper(call.arguments["forward_step_func"], forward_step(session))
+        call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], forward_step(session))
         session.step = get_args().curr_iteration
         session.forget_attempt()
         session.update.clear()

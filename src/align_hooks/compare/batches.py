@@ -1,0 +1,57 @@
+"""Two recorded batches of one step against each other, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.compare.verdict import Finding
+
+
+def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[str]]:
+    """What differs, and what only one of the two holds and so cannot be compared.
+
+    A side that recorded no loss mask or position ids had the plain ones: every token counts, positions run from 0. A
+    label that does not count may be anything.
+    """
+    one, other = ours.arrays(), theirs.arrays()
+    alone = [f"{name} of {when}" for name in ("tokens", "labels") if (name in one) != (name in other)]
+    found = _attention(ours, theirs, when)
+    for name in ("tokens", "labels", "loss_mask", "position_ids"):
+        left, right = _or_plain(one, name), _or_plain(other, name)
+        if left is None or right is None:
+            continue
+        if left.shape != right.shape:
+            found.append(Finding(f"{name} of {when}: shape", str(list(left.shape)), str(list(right.shape))))
+            continue
+        wrong = left != right
+        if name == "labels" and (mask := _or_plain(one, "loss_mask")) is not None and mask.shape == wrong.shape:
+            wrong = wrong & (mask > 0)
+        if wrong.any():
+            place = tuple(int(index) for index in np.argwhere(wrong)[0])
+            what = f"{name} of {when}: {int(wrong.sum())} of {wrong.size} differ, first at {list(place)}"
+            found.append(Finding(what, str(left[place]), str(right[place])))
+    return found, alone
+
+
+def _or_plain(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
+    if name in arrays or "tokens" not in arrays:
+        return arrays.get(name)
+    shape = arrays["tokens"].shape
+    return {"loss_mask": np.ones(shape, np.float32), "position_ids": np.broadcast_to(np.arange(shape[1]), shape)}.get(name)
+
+
+def _attention(ours: Any, theirs: Any, when: str) -> list[Finding]:
+    """A causal mask is the same whether it was written or made by a kernel."""
+    if ours.causal and theirs.causal:
+        return []
+    if ours.causal != theirs.causal:
+        left, right = ("causal" if one.causal else "its own" for one in (ours, theirs))
+        return [Finding(f"attention mask of {when}", left, right)]
+    one, other = ours.attention_mask, theirs.attention_mask
+    if one.shape[1:] != other.shape[1:]:
+        return [Finding(f"attention mask of {when}: shape", str(list(one.shape)), str(list(other.shape)))]
+    wrong = int((one != other).sum())
+    return [Finding(f"attention mask of {when}: {wrong} of {max(one.size, other.size)} differ")] if wrong else []

@@ -1,0 +1,129 @@
+"""Two runs side by side: what both completed, what both were asked to record, and where both stand on the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from align_hooks.compare.limits import Limits, limits_for
+
+KINDS = {"batches": "batch_steps", "local_norms": "local_norm_steps", "gradients": "gradient_steps", "weights": "weight_steps"}
+"""What a run may be asked to record, and the method of Run that says for which steps it has it."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A reference and a candidate, both made by ``open_run``."""
+
+    reference: Any
+    candidate: Any
+
+    @property
+    def both(self) -> tuple[Any, Any]:
+        """Reference and candidate."""
+        return self.reference, self.candidate
+
+    @cached_property
+    def rows(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Rows of scalars of the steps that both completed."""
+        theirs = {row["step"]: row for row in self.candidate.scalars()}
+        return [(row, theirs[row["step"]]) for row in self.reference.scalars() if row["step"] in theirs]
+
+    @property
+    def compute_types(self) -> list[str | None]:
+        """What each side computes in."""
+        return [run.manifest.get("training", {}).get("compute_type") for run in self.both]
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Default limits of the coarser of the two compute types."""
+        return limits_for(*self.compute_types)[1]
+
+    @property
+    def limits_note(self) -> str:
+        """Where the limits come from."""
+        name, limits = limits_for(*self.compute_types)
+        return f"limits are the defaults for {name} (eps {limits.eps:.3g}); they were not measured on this pair"
+
+    def pieces(self, run: Any) -> dict[str, tuple[int, ...]]:
+        """Canonical name to shape of everything in a run's parameter tables."""
+        return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
+
+    # ---- what was asked and what is there
+
+    def steps(self, kind: str) -> list[int]:
+        """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
+        ours, theirs = (set(getattr(run, KINDS[kind])()) for run in self.both)
+        return sorted(ours & theirs & self._possible(kind))
+
+    def gaps(self, kind: str) -> list[str]:
+        """What both runs were asked for, could have and at least one lacks, in words."""
+        asked = [run.asked(kind) for run in self.both]
+        wanted = {step for step in self._possible(kind) if all(step in one for one in asked)}
+        lost = {
+            side: sorted(wanted - set(getattr(run, KINDS[kind])())) for side, run in zip(("reference", "candidate"), self.both, strict=True)
+        }
+        return [f"the {side} lacks {len(steps)} of {len(wanted)} steps, first {steps[0]}" for side, steps in lost.items() if steps]
+
+    def why_not(self, kind: str) -> str:
+        """Why there is nothing of ``kind`` to compare."""
+        asked = [bool(run.asked(kind)) for run in self.both]
+        if all(asked):
+            return "the two runs recorded different steps"
+        return "neither run recorded them" if not any(asked) else f"only the {'reference' if asked[0] else 'candidate'} recorded them"
+
+    def _possible(self, kind: str) -> set[int]:
+        steps = {ours["step"] for ours, _ in self.rows}
+        return steps | {step + 1 for step in steps} if kind == "weights" else steps
+
+    # ---- where both stand on the same weights
+
+    @property
+    def first(self) -> int | None:
+        """The first common step."""
+        return self.rows[0][0]["step"] if self.rows else None
+
+    def is_exact(self, step: int) -> bool:
+        """Whether both runs stand on the same weights at ``step``: the start, equal recorded weights, or a rate of 0 since."""
+        return step in self._exact
+
+    def is_still(self, step: int) -> bool:
+        """Whether no update since the start could have moved the weights before ``step``: all rates were 0."""
+        return step in self._still
+
+    @cached_property
+    def _still(self) -> set[int]:
+        still: set[int] = set()
+        for ours, theirs in self.rows:
+            still.add(ours["step"])
+            if _any_rate(ours) or _any_rate(theirs):
+                return still
+        return still | ({self.rows[-1][0]["step"] + 1} if self.rows else set())
+
+    @cached_property
+    def _exact(self) -> set[int]:
+        starts = [run.steps[0] for run in self.both if run.steps]
+        same = len(starts) == 2 and starts[0] == starts[1]
+        equal = {step for step in self.steps("weights") if self._weights_equal(step)}
+        exact: set[int] = set()
+        for ours, theirs in self.rows:
+            same = same or ours["step"] in equal
+            if same:
+                exact.add(ours["step"])
+            same = same and not _any_rate(ours) and not _any_rate(theirs)
+        return exact
+
+    def _weights_equal(self, step: int) -> bool:
+        one, other = self.reference.weights(step), self.candidate.weights(step)
+        return set(one) == set(other) and all(
+            one.shape(name) == other.shape(name) and np.array_equal(one[name], other[name]) for name in one
+        )
+
+
+def _any_rate(row: Mapping[str, Any]) -> bool:
+    rates = row["learning_rate"]
+    return any(rates) if isinstance(rates, list) else rates != 0
