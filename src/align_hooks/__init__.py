@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from align_hooks.record.reader import Batch, Run, open_run
+    from align_hooks.record.batch import Batch
+    from align_hooks.record.reader import Run, open_run
 
 __version__ = "0.1.0"
 __all__ = ["Batch", "Run", "__version__", "open_run"]
@@ -16,7 +17,7 @@ __all__ = ["Batch", "Run", "__version__", "open_run"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from align_hooks.record import reader
+        from align_hooks.record import batch, reader
 
-        return getattr(reader, name)
+        return getattr(batch if name == "Batch" else reader, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,6 @@ Whatever is not whole, not ours or contradicts itself is a RecordError that name
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,109 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
+from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, join, read_part, read_part_by_hand
+from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.shard import Shard
-from align_hooks.record.writer import digest, id_range, is_causal
+from align_hooks.record.tensors import Tensors
+from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
 
-Array = NDArray[Any]
 SUMMED = ("loss", "objective_loss")
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The global batch of one step, rows in the order micro-batch, data-parallel rank, row.
-
-    ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
-    where attention is forbidden; None where the model was given none (a kernel made the causal one itself). ``rows`` is
-    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None.
-    """
-
-    step: int
-    rows: tuple[tuple[int, ...], ...]
-    tokens: Array | None = None
-    labels: Array | None = None
-    loss_mask: Array | None = None
-    position_ids: Array | None = None
-    attention_mask: Array | None = None
-    causal: bool = True
-
-    def arrays(self) -> dict[str, Array]:
-        """What there is, by name."""
-        found = ((name, getattr(self, name)) for name in layout.BATCH_ARRAYS)
-        return {name: array for name, array in found if array is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFacts:
-    """What a batch is, without reading its arrays: sequence length, global rows, lowest and highest id that counts."""
-
-    sequence: int
-    rows: int
-    lowest: int
-    highest: int
-
-
-class Tensors(Mapping[str, Array]):
-    """Canonical name to whole fp32 array, each read when asked for and not kept."""
-
-    def __init__(self, run: Run, files: Mapping[int, tuple[Path, ...]], *, trainable: bool) -> None:
-        self._run = run
-        self._homes = {rank: _homes(paths) for rank, paths in files.items()}
-        self._parts: dict[str, list[tuple[int, Shard]]] = {}
-        for rank in files:
-            for shard in run.shards(rank):
-                if shard.counted and (shard.trainable or not trainable):
-                    if shard.name not in self._homes[rank]:
-                        raise RecordError(f"{files[rank][0]} lacks {shard.name}, which the manifest lists; record the step again")
-                    self._parts.setdefault(shard.name, []).append((rank, shard))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a whole tensor, without reading it."""
-        return self._parts[name][0][1].shape
-
-    def __getitem__(self, name: str) -> Array:
-        parts = self._parts[name]
-        rank, first = parts[0]
-        if len(parts) == 1 and first.local_shape == first.shape:
-            return self._local(rank, first)
-        whole = np.zeros(first.shape, np.float32)
-        times = np.zeros(first.shape, np.uint8)
-        for rank, shard in parts:
-            place = tuple(slice(*bounds) for bounds in shard.box)
-            data = self._local(rank, shard)
-            if shard.flat:
-                whole[place].flat[slice(*shard.flat)] = data
-                times[place].flat[slice(*shard.flat)] += np.uint8(1)
-            else:
-                whole[place] = data
-                times[place] += np.uint8(1)
-        if not (times == 1).all():
-            raise RecordError(
-                f"{self._run.path}: {name} is not whole: {int((times == 0).sum())} of its elements are on no rank, "
-                f"{int((times > 1).sum())} on several; record with every rank"
-            )
-        return whole
-
-    def _local(self, rank: int, shard: Shard) -> Array:
-        home = self._homes[rank][shard.name]
-        data = _tensor(home, shard.name)
-        if data.shape != shard.local_shape:
-            raise RecordError(
-                f"{home}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
-            )
-        return data
 
 
 @dataclass(frozen=True)
@@ -253,24 +159,12 @@ class Run:
             files[rank] = (place / required, *(place / name for name in optional if (place / name).exists()))
         if not files:
             raise RecordError(f"{self.path} was made by hand and holds no tensors; record the run with ALIGN_HOOKS_{variable}={step}")
-        return Tensors(self, files, trainable=trainable)
+        tables = {rank: [one for one in self.shards(rank) if one.counted and (one.trainable or not trainable)] for rank in files}
+        return Tensors(files, tables)
 
     def batch(self, step: int) -> Batch:
         """The batch that ``step`` consumed on all data-parallel ranks; raises RecordError where a file is not whole."""
-        parts = self._batch_parts(step)
-        causal = all(part.causal for part in parts)
-        arrays: dict[str, Array] = {}
-        for name in layout.BATCH_ARRAYS:
-            if name == "attention_mask":
-                continue
-            pieces = [part.arrays.get(name) for part in parts]
-            if any(piece is not None for piece in pieces):
-                arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
-        if not causal or any("attention_mask" in part.arrays for part in parts):
-            arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
-        elif parts and parts[0].mask == "causal":
-            arrays["attention_mask"] = _array(layout.causal_mask(self.path))
-        return Batch(step, tuple(part.rows for part in parts), causal=causal, **arrays)
+        return join(step, self._batch_parts(step), layout.causal_mask(self.path))
 
     def batch_facts(self, step: int) -> BatchFacts:
         """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
@@ -295,28 +189,28 @@ class Run:
             if index not in seen:
                 seen.add(index)
                 place = layout.step(self.path, step, rank)
-                facts = _batch_json(place)
+                facts = batch_json(place)
                 for name in facts["arrays"]:
-                    _array(place / f"{name}.npy", headers_only=True)
+                    read_array(place / f"{name}.npy", headers_only=True)
                 yield facts
 
-    def _batch_parts(self, step: int) -> list[_Part]:
+    def _batch_parts(self, step: int) -> list[Part]:
         if self.made_by_hand:
             ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
-            return [_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
-        chosen: dict[int, _Part] = {}
+            return [read_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
+        chosen: dict[int, Part] = {}
         for rank, manifest in sorted(self.manifests.items()):
             data_parallel = manifest.get("place", {}).get("dp", 0)
-            part = _part(layout.step(self.path, step, rank))
+            part = read_part(layout.step(self.path, step, rank))
             if data_parallel in chosen:  # another tensor or pipeline stage of the same data: it may hold what was missing
-                part = _Part(part.rows, part.arrays | chosen[data_parallel].arrays, part.mask or chosen[data_parallel].mask)
+                part = Part(part.rows, part.arrays | chosen[data_parallel].arrays, part.mask or chosen[data_parallel].mask)
             chosen[data_parallel] = part
         return [chosen[index] for index in sorted(chosen)]
 
     def _rows(self, path: Path) -> dict[int, dict[str, Any]]:
         """Step to row; of a step that was repeated the last row counts; a torn last line does not."""
         if path not in self._row_cache:
-            self._row_cache[path] = _rows(path)
+            self._row_cache[path] = read_rows(path)
         return self._row_cache[path]
 
     @cached_property
@@ -337,7 +231,7 @@ def open_run(path: str | Path) -> Run:
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
         return Run(run, {}, {})
-    manifests = {rank: _json(layout.manifest(run, rank)) for rank in ranks}
+    manifests = {rank: read_json(layout.manifest(run, rank)) for rank in ranks}
     for rank, manifest in manifests.items():
         if not isinstance(manifest.get("launch"), dict):
             raise RecordError(f"{layout.manifest(run, rank)} is no manifest: it has no launch facts")
@@ -351,133 +245,10 @@ def open_run(path: str | Path) -> Run:
             raise RecordError(
                 f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
             )
-    facts = _json(layout.run_file(run)) if layout.run_file(run).exists() else {}
+    facts = read_json(layout.run_file(run)) if layout.run_file(run).exists() else {}
     if facts and facts.get("format") != layout.FORMAT:
         raise RecordError(f"{layout.run_file(run)} has format {facts.get('format')}, this version reads {layout.FORMAT}")
     return Run(run, facts, manifests)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One data-parallel rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own."""
-
-    rows: tuple[int, ...]
-    arrays: dict[str, Array]
-    mask: str | None
-
-    @property
-    def causal(self) -> bool:
-        return self.mask != "own"
-
-
-def _part(place: Path) -> _Part:
-    facts = _batch_json(place)
-    arrays = {}
-    for name, said in facts["arrays"].items():
-        array = _array(place / f"{name}.npy")
-        if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
-            raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
-        arrays[name] = array
-    return _Part(tuple(facts["rows"]), arrays, facts["attention_mask"])
-
-
-def _batch_json(place: Path) -> dict[str, Any]:
-    facts = _json(place / "batch.json")
-    whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
-    if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
-        raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
-    return facts
-
-
-def _part_by_hand(place: Path) -> _Part:
-    arrays = {name: _array(place / f"{name}.npy") for name in layout.BATCH_ARRAYS if (place / f"{name}.npy").exists()}
-    for name in ("tokens", "labels"):
-        if name not in arrays:
-            raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
-    mask = arrays.get("attention_mask")
-    if mask is not None:
-        arrays["attention_mask"] = mask.astype(bool)
-    own = mask is not None and not is_causal(arrays["attention_mask"])
-    return _Part((len(arrays["tokens"]),), arrays, "own" if own else None)
-
-
-def _own_mask(part: _Part) -> Array:
-    """A part's attention mask, one a row; the causal one where it has none of its own."""
-    size = part.arrays["tokens"].shape[1]
-    mask = part.arrays.get("attention_mask", ~np.tri(size, dtype=bool)[None, None])
-    return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
-
-
-def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:
-    """Join the arrays of data-parallel ranks, each with its row counts, as micro-batch, data-parallel rank, row."""
-    if len(pieces) == 1:
-        return pieces[0]
-    slices = [np.split(piece, np.cumsum(counts)[:-1]) for piece, counts in zip(pieces, rows, strict=True)]
-    return np.concatenate([one[index] for index in range(max(map(len, slices))) for one in slices if index < len(one)])
-
-
-def _required(piece: Array | None, name: str, step: int) -> Array:
-    if piece is None:
-        raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
-    return piece
-
-
-def _rows(path: Path) -> dict[int, dict[str, Any]]:
-    if not path.exists():
-        return {}
-    rows: dict[int, dict[str, Any]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from None
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is empty or torn
-        try:
-            row = json.loads(line)
-            rows[row["step"]] = row
-        except (ValueError, KeyError, TypeError):
-            raise RecordError(f"{path}:{number} is no row of a record: {line[:60]!r}") from None
-    return rows
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecordError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise RecordError(f"{path} holds no JSON object")
-    return content
-
-
-def _array(path: Path, *, headers_only: bool = False) -> Array:
-    try:
-        array = np.load(path, mmap_mode="r" if headers_only else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise RecordError(f"{path} is missing") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise RecordError(f"{path} is not a whole .npy array ({error}); pickled arrays are never loaded") from None
-    if not isinstance(array, np.ndarray):
-        raise RecordError(f"{path} is not a single .npy array")
-    return array
-
-
-def _homes(paths: tuple[Path, ...]) -> dict[str, Path]:
-    """Tensor name to the file that holds it."""
-    homes: dict[str, Path] = {}
-    for path in paths:
-        try:
-            with safe_open(path, framework="np") as file:
-                homes |= dict.fromkeys(file.keys(), path)
-        except (OSError, SafetensorError) as error:
-            raise RecordError(f"{path} is not a whole safetensors file ({error}); record the step again") from None
-    return homes
-
-
-def _tensor(path: Path, name: str) -> Array:
-    with safe_open(path, framework="np") as file:
-        return np.asarray(file.get_tensor(name))
 
 
 def _number(value: Any) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.reader import Batch, Run, open_run
+from align_hooks.record.batch import Batch
+from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 
 

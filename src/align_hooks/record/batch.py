@@ -1,0 +1,134 @@
+"""Batches of a step, put together from data-parallel ranks, recorded by us or made by hand with the guide's snippet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.record import layout
+from align_hooks.record.files import Array, read_array, read_json
+from align_hooks.record.writer import digest, is_causal
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The global batch of one step, rows in the order micro-batch, data-parallel rank, row.
+
+    ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
+    where attention is forbidden; None where the model was given none (a kernel made the causal one itself). ``rows`` is
+    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None.
+    """
+
+    step: int
+    rows: tuple[tuple[int, ...], ...]
+    tokens: Array | None = None
+    labels: Array | None = None
+    loss_mask: Array | None = None
+    position_ids: Array | None = None
+    attention_mask: Array | None = None
+    causal: bool = True
+
+    def arrays(self) -> dict[str, Array]:
+        """What there is, by name."""
+        found = ((name, getattr(self, name)) for name in layout.BATCH_ARRAYS)
+        return {name: array for name, array in found if array is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What a batch is, without reading its arrays: sequence length, global rows, lowest and highest id that counts."""
+
+    sequence: int
+    rows: int
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One data-parallel rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own."""
+
+    rows: tuple[int, ...]
+    arrays: dict[str, Array]
+    mask: str | None
+
+    @property
+    def causal(self) -> bool:
+        """Whether attention is the plain causal one."""
+        return self.mask != "own"
+
+
+def read_part(place: Path) -> Part:
+    """What a rank recorded, each array checked against its digest."""
+    facts = batch_json(place)
+    arrays = {}
+    for name, said in facts["arrays"].items():
+        array = read_array(place / f"{name}.npy")
+        if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
+            raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
+        arrays[name] = array
+    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"])
+
+
+def batch_json(place: Path) -> dict[str, Any]:
+    """A rank's description of its batch."""
+    facts = read_json(place / "batch.json")
+    whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
+    if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
+        raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
+    return facts
+
+
+def read_part_by_hand(place: Path) -> Part:
+    """What the guide's snippet left for a rank, which is then data-parallel rank."""
+    arrays = {name: read_array(place / f"{name}.npy") for name in layout.BATCH_ARRAYS if (place / f"{name}.npy").exists()}
+    for name in ("tokens", "labels"):
+        if name not in arrays:
+            raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
+    mask = arrays.get("attention_mask")
+    if mask is not None:
+        arrays["attention_mask"] = mask.astype(bool)
+    own = mask is not None and not is_causal(arrays["attention_mask"])
+    return Part((len(arrays["tokens"]),), arrays, "own" if own else None)
+
+
+def _own_mask(part: Part) -> Array:
+    """A part's attention mask, one a row; the causal one where it has none of its own."""
+    size = part.arrays["tokens"].shape[1]
+    mask = part.arrays.get("attention_mask", ~np.tri(size, dtype=bool)[None, None])
+    return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
+
+
+def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
+    """The global batch of all data-parallel parts; ``causal_mask`` is the run's file of it."""
+    causal = all(part.causal for part in parts)
+    arrays: dict[str, Array] = {}
+    for name in layout.BATCH_ARRAYS:
+        if name == "attention_mask":
+            continue
+        pieces = [part.arrays.get(name) for part in parts]
+        if any(piece is not None for piece in pieces):
+            arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
+    if not causal or any("attention_mask" in part.arrays for part in parts):
+        arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
+    elif parts and parts[0].mask == "causal":
+        arrays["attention_mask"] = read_array(causal_mask)
+    return Batch(step, tuple(part.rows for part in parts), causal=causal, **arrays)
+
+
+def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:
+    """Join the arrays of data-parallel ranks, each with its row counts, as micro-batch, data-parallel rank, row."""
+    if len(pieces) == 1:
+        return pieces[0]
+    slices = [np.split(piece, np.cumsum(counts)[:-1]) for piece, counts in zip(pieces, rows, strict=True)]
+    return np.concatenate([one[index] for index in range(max(map(len, slices))) for one in slices if index < len(one)])
+
+
+def _required(piece: Array | None, name: str, step: int) -> Array:
+    if piece is None:
+        raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
+    return piece
