@@ -103,6 +103,7 @@ class Synthetic:
     compute_type: str = "float32"
     ended: str | None = "finished"
     side: str = "torch"
+    micro_batches: list[int] | None = None
 
     def __post_init__(self) -> None:
         self.norms = self.norms or {
@@ -124,13 +125,18 @@ class Synthetic:
         writer = begun(path, side=self.side, **self.settings)
         facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
         shards = [Shard(name, shape, name, self.compute_type) for name, shape in self.shapes.items()]
-        writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts=facts, steps=len(self.rows))
+        writer.describe(
+            place={"dp": 0, "tp": 0, "pp": 0},
+            shards=shards,
+            facts=facts,
+            steps=range(self.rows[0]["step"], self.rows[0]["step"] + len(self.rows)) if self.rows else range(0),
+        )
         if 0 in self.weights:
             writer.weights(0, self.weights[0], self.model)
         for one in self.rows:
             step = one["step"]
             if step in self.batches:
-                writer.batch(step, self.batches[step], [len(self.batches[step]["loss_mask"])])
+                writer.batch(step, self.batches[step], self.micro_batches or [len(self.batches[step]["loss_mask"])])
             if step in self.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from typing import Annotated
 try:
     import typer
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
@@ -23,7 +23,7 @@ from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.record.reader import open_run
-from align_hooks.report.text import render
+from align_hooks.report.text import escape, render
 from align_hooks.settings import PREFIX, Settings
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -50,11 +50,28 @@ def compare(
 
     Example: align-hooks compare runs/megatron runs/mindformers
     """
-    console = Console()
+    console = Output()
     with progress(console) as say:
         comparison = compare_runs(open_run(reference), open_run(candidate), allow_missing=allow_missing or (), progress=say)
-    render(comparison, console)
+    try:
+        render(comparison, console)
+    except OSError as error:  # the verdict stands, whatever became of the terminal
+        report(AlignHooksError(f"the report could not be printed: {error}"))
+        discard_output()
     raise typer.Exit(comparison.verdict.exit_code)
+
+
+class Output(Console):
+    """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code."""
+
+    def on_broken_pipe(self) -> None:
+        """Write the rest to nowhere, instead of ending with 1, which means diverged."""
+        discard_output()
+
+
+def discard_output() -> None:
+    """Let whatever is still printed go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -81,7 +98,7 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
 def progress(console: Console) -> Iterator[Progress]:
     """A line that says what is being read, on a terminal only."""
     with console.status("reading") as status:
-        yield lambda message: status.update(message)
+        yield lambda message: status.update(escape(message))
 
 
 def main() -> None:

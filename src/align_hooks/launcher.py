@@ -103,8 +103,7 @@ def attach_on_import(side: str) -> None:
 
 
 def _account_at_exit(session: Session) -> None:
-    broken = getattr(sys, "last_value", None) is not None or session.complete is False
-    _account(session, 1 if broken else 0)
+    _account(session, 1 if getattr(sys, "last_value", None) is not None else 0)
 
 
 _attached: set[str] = set()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from align_hooks.errors import NothingRecorded
+from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
 from align_hooks.record.writer import Writer
@@ -26,8 +26,8 @@ KINDS = ("batches", "local_norms", "gradients", "weights")
 class Session:
     """One process of one run.
 
-    ``step`` is the training step under way, None between steps and during evaluation. ``complete`` is whether the
-    training loop came to its end, None where the side does not see that.
+    ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends,
+    None until it is built; ``made`` counts those that ended.
     """
 
     side: str
@@ -39,7 +39,8 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     step: int | None = None
     stopped: str | None = None
-    complete: bool | None = None
+    planned: range | None = None
+    made: int = 0
     done: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
@@ -50,7 +51,10 @@ class Session:
 
     def override(self, what: str, before: object, after: object, why: str) -> None:
         """Account for something that a switch changed in the run, and say it once per job."""
-        self.overrides.append({"what": what, "before": str(before), "after": str(after), "why": why})
+        said = {"what": what, "before": str(before), "after": str(after), "why": why}
+        if said in self.overrides:  # a script may read its arguments several times
+            return
+        self.overrides.append(said)
         self.say(f"{what}: {before} -> {after} ({why})")
 
     def say(self, message: str) -> None:
@@ -100,28 +104,52 @@ class Session:
 
     def finish(self, *, failed: bool) -> list[str]:
         """Close the record and return what was asked for and did not happen, one sentence each."""
-        problems = [] if failed else self.ledger.unfired()
-        if not failed:
-            asked = [kind for kind in KINDS if getattr(self.settings, kind) and not (self.settings.run is None and kind != "local_norms")]
-            problems += [
-                f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: no such step was reached, nothing was recorded"
-                for kind in asked
-                if kind not in self.done and self.stopped is None
-            ]
+        problems = [] if failed else [*self.ledger.unfired(), *self._unreached()]
         if self.stopped is not None:
             problems.append(f"rank {self.launch.rank} {self.stopped}")
         if self.record is not None:
             try:
-                ended = self.stopped or ("failed: the script ended with an error" if failed else "finished")
-                self.record.finish(hooks=self.ledger.facts(), ended=ended)
-            except OSError as error:
+                self.record.finish(hooks=self.ledger.facts(), ended=self._ended(failed))
+            except (OSError, AlignHooksError) as error:
                 problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
         return problems
 
-    def describe(self, *, place: Mapping[str, int], shards: Any, facts: Mapping[str, Any], steps: int) -> None:
-        """Hand the built run's facts to the record, with the overrides so far."""
+    def _ended(self, failed: bool) -> str:
+        """How the run ended, for the manifest; only a run that made all the steps it intended is finished."""
+        if self.stopped is not None or failed:
+            return self.stopped or "failed: the script ended with an error"
+        if self.planned is None or self.made < len(self.planned):
+            return f"ended early: {self.made} of {len(self.planned) if self.planned else 'its'} planned steps were made"
+        return "finished"
+
+    def _unreached(self) -> list[str]:
+        """Recording and replay that was asked for and that the run did not come to."""
+        asked = [kind for kind in KINDS if getattr(self.settings, kind) and (self.settings.run is not None or kind == "local_norms")]
+        never = [
+            f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: no such step was reached, nothing was recorded"
+            for kind in asked
+            if kind not in self.done and self.stopped is None
+        ]
+        if self.settings.replay_batches is not None and self.planned is not None and self.made < len(self.planned):
+            never.append(f"{PREFIX}REPLAY_BATCHES: {self.made} of {len(self.planned)} steps were trained on recorded batches")
+        return never
+
+    def describe(self, *, place: Mapping[str, int], shards: Any, facts: Mapping[str, Any], steps: range) -> None:
+        """Hand the built run's facts to the record, with the overrides so far; ``steps`` are those that it intends.
+
+        Raises RefusedRun for a step that was named and that the run will never make.
+        """
+        self.planned = steps
+        for kind in KINDS:
+            last = steps.stop if kind == "weights" else steps.stop - 1
+            beyond = [part[0] for part in getattr(self.settings, kind).ranges or () if part[0] > last]
+            if beyond:
+                raise RefusedRun(
+                    f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}"
+                )
         if self.record is not None:
-            self.record.describe(place=place, shards=shards, facts=dict(facts) | self.facts | {"overrides": self.overrides}, steps=steps)
+            whole = dict(facts) | self.facts | {"overrides": self.overrides}
+            self.record.describe(place=place, shards=shards, facts=whole, steps=steps)
 
 
 def exit_code(code: int, problems: list[str]) -> int:

@@ -228,3 +228,21 @@ def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[..., Compar
     assert "\x1b[1;31mdiverged" in printed(comparison, force_terminal=True, no_color=False, color_system="standard", legacy_windows=False)
     assert "31m" not in printed(comparison, force_terminal=True, no_color=True, color_system="standard", legacy_windows=False)
     assert "\x1b" not in printed(comparison)
+
+
+def test_a_reader_that_leaves_early_does_not_change_the_verdict(reference: Path) -> None:
+    shell = f"set -o pipefail; {sys.executable} -m align_hooks compare {reference} {reference} | true"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_a_disk_that_is_full_does_not_change_the_verdict(reference: Path) -> None:
+    shell = f"{sys.executable} -m align_hooks compare {reference} {reference} > /dev/full"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal(reference: Path, tmp_path: Path) -> None:
+    run = Synthetic()
+    run.shapes["model.\x1b[2J[/red].weight"] = (2,)
+    done = command("compare", reference, run.write(tmp_path / "run"))
+    assert done.returncode == 3
+    assert "\x1b" not in done.stdout + done.stderr

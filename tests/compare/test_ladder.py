@@ -38,7 +38,7 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
 
 
 LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
-LADDER += ["later losses", "free-running steps"]
+LADDER += ["later losses", "free-running steps", "model settings"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
@@ -463,3 +463,59 @@ def test_comparing_changes_neither_run(compared: Compared, reference: Path, cand
     before = {path: path.stat().st_mtime_ns for run in (reference, other) for path in run.rglob("*")}
     compared(other)
     assert {path: path.stat().st_mtime_ns for run in (reference, other) for path in run.rglob("*")} == before
+
+
+# ---- what hides
+
+
+def test_model_settings_that_differ_are_never_aligned(compared: Compared, candidate: Synthetic) -> None:
+    candidate.model["rope_theta"] = 10100.0
+    found = compared(candidate)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.first is not None
+    assert [finding.what for finding in found.first.findings] == ["rope_theta"]
+
+
+def test_how_long_sequences_may_be_is_no_difference(compared: Compared, candidate: Synthetic) -> None:
+    candidate.model["max_position_embeddings"] = 4096
+    assert compared(candidate).verdict is Verdict.ALIGNED
+
+
+def test_micro_batches_of_unequal_masks_are_not_comparable(compared: Compared) -> None:
+    runs = []
+    for _ in range(2):
+        run = deepcopy(HONEST)
+        run.batches[0]["loss_mask"][0] = 0
+        run.rows[0]["valid_tokens"] = int(run.batches[0]["loss_mask"].sum())
+        runs.append(run)
+    assert compared(runs[0], against=runs[1]).verdict is Verdict.ALIGNED
+    runs[0].micro_batches = [2, 2]
+    found = compared(runs[0], against=runs[1])
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert found.first.summary.startswith("loss normalisation differs")
+
+
+def test_steps_that_both_skipped_are_left_out_and_leave_the_weights(compared: Compared) -> None:
+    runs = []
+    for _ in range(2):
+        run = deepcopy(HONEST)
+        run.rows[0] |= {"skipped": True, "grad_norm": None, "clip_coefficient": None}
+        run.gradients[0][Q] = np.full_like(run.gradients[0][Q], np.inf)
+        run.norms[0][Q] = math.inf
+        run.weights[1] = deepcopy(run.weights[0])
+        runs.append(run)
+    assert compared(runs[0], against=runs[1]).verdict is Verdict.ALIGNED
+    scale(runs[0].gradients[1], Q, 1.0001)  # beyond an exact step's limit, and well within a free one's
+    assert compared(runs[0], against=runs[1]).verdict is Verdict.DIVERGED
+
+
+def test_another_kind_of_optimizer_is_found(compared: Compared, candidate: Synthetic) -> None:
+    candidate.optimizer["type"] = "SGD"
+    assert compared(candidate).verdict is Verdict.DIVERGED
+
+
+def test_losses_of_one_side_only_are_never_aligned(compared: Compared, candidate: Synthetic) -> None:
+    for one in candidate.rows:
+        one |= {"loss": None, "objective_loss": None}
+    assert compared(candidate).verdict is Verdict.NOT_COMPARABLE

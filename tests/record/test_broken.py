@@ -15,7 +15,10 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from synthetic import NAMES, STEPS, Synthetic, begun, job, row, scalars_only
+from align_hooks.launch import Launch
+from align_hooks.record.writer import Writer
+from align_hooks.settings import Settings
+from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, job, row, scalars_only
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +116,7 @@ def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
 def two_ranks(path: Path, second: str = "one") -> Path:
     for rank, name in enumerate(("one", second)):
         writer = begun(path, job(rank, 2, name))
-        writer.describe(place={"dp": rank}, shards=[], facts={}, steps=2)
+        writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(2))
         for step in range(STEPS - rank):
             writer.scalars(row(step))
         writer.finish(hooks={}, ended="finished")
@@ -128,7 +131,7 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     (two_ranks(tmp_path / "run") / "manifest/rank_1.json").unlink()
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1, 2]
-    assert run.problems == ["rank 1 left no manifest"]
+    assert run.problems == ["1 of 2 ranks left no manifest, first rank 1"]
 
 
 def test_ranks_of_different_jobs_are_refused(tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def test_a_pickled_array_is_never_loaded(run: Path) -> None:
 def test_an_archive_in_place_of_an_array_is_refused(run: Path) -> None:
     with (run / TOKENS).open("wb") as file:
         np.savez(file, np.zeros(3))
-    with pytest.raises(RecordError, match=r"not a single \.npy array"):
+    with pytest.raises(RecordError, match=r"not a single array of numbers"):
         open_run(run).batch(1)
 
 
@@ -247,7 +250,7 @@ def test_run_exists_refuse_is_the_default_and_leaves_the_run_alone(run: Path) ->
 def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None:
     writer = begun(run, run_exists="replace")
     assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == ["manifest/rank_0.json"]
-    writer.describe(place={}, shards=[], facts={}, steps=1)
+    writer.describe(place={}, shards=[], facts={}, steps=range(1))
     writer.scalars(row(0, loss=1.0))
     writer.finish(hooks={}, ended="finished")
     assert [one["loss"] for one in open_run(run).scalars()] == [1.0]
@@ -256,7 +259,7 @@ def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None
 def test_run_exists_replace_removes_ranks_that_the_new_job_has_not(tmp_path: Path) -> None:
     path = two_ranks(tmp_path / "run")
     writer = begun(path, job(0, 1, "new"), run_exists="replace")
-    writer.describe(place={}, shards=[], facts={}, steps=1)
+    writer.describe(place={}, shards=[], facts={}, steps=range(1))
     writer.finish(hooks={}, ended="finished")
     assert open_run(path).problems == []
     assert not (path / "scalars/rank_1.jsonl").exists()
@@ -304,3 +307,96 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
         writer.gradients(0, {"x": np.zeros(1, np.float16)})
     assert path.read_bytes() == before
     assert list(run.rglob("*.tmp")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("run.json", '{"format": 1, "settings": 5}'),
+        ("run.json", '{"format": 1, "settings": {"weights": "9-1"}}'),
+        ("run.json", '{"format": 1, "optimizer": {"groups": [{"betas": []}]}}'),
+        ("run.json", '{"format": 1, "optimizer": []}'),
+        ("run.json", "[" * 100_000),
+        ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": "1"}}'),
+        ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "place": []}'),
+        ("manifest/rank_0.json", '{"format": 1, "launch": {"world_size": 1}, "parameters": [{"nome": 1}]}'),
+        ("scalars/rank_0.jsonl", '{"step": -1}\n'),
+        ("scalars/rank_0.jsonl", '{"step": 0, "loss": "ten"}\n'),
+        ("scalars/rank_0.jsonl", '{"step": 0}\n'),
+        ("scalars/rank_0.jsonl", '{"step": 0, "loss": 1' + "0" * 400 + "}\n"),
+    ],
+)
+def test_json_of_a_stranger_is_refused(tmp_path: Path, file: str, content: str) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (run / file).write_text(content)
+    with pytest.raises(RecordError, match=file):
+        read_all(run)
+
+
+def read_all(run: Path) -> None:
+    opened = open_run(run)
+    opened.scalars()
+    opened.shards(0)
+
+
+def test_a_million_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    manifest = json.loads((run / "manifest/rank_0.json").read_text())
+    manifest["launch"]["world_size"] = 10**9
+    (run / "manifest/rank_0.json").write_text(json.dumps(manifest))
+    assert open_run(run).problems == ["999999999 of 1000000000 ranks left no manifest, first rank 1"]
+
+
+def test_a_device_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (run / "run.json").unlink()
+    (run / "run.json").symlink_to("/dev/zero")
+    with pytest.raises(RecordError, match="not a regular file"):
+        open_run(run)
+
+
+def test_an_array_that_promises_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    place = run / "step_0/rank_0/tokens.npy"
+    with place.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (10**7, 10**6)})
+    with pytest.raises(RecordError, match=r"tokens.npy is not a whole \.npy array"):
+        open_run(run).batch(0)
+
+
+def test_names_of_directories_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (run / "step_²" / "rank_0").mkdir(parents=True)
+    (run / "manifest" / "rank_².json").write_text("{}")
+    (run / "manifest" / "rank_00.json").write_text("{}")
+    assert open_run(run).problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("loss_mask", np.ones((4, 3), np.float32)),
+        ("labels", np.ones(4, np.int64)),
+        ("tokens", np.ones((), np.int64)),
+        ("tokens", np.full((4, 5), 1.7)),
+        ("loss_mask", np.full((4, 5), np.nan, np.float32)),
+        ("attention_mask", np.ones((5, 5), bool)),
+    ],
+)
+def test_a_hand_made_array_of_another_shape_or_kind_is_refused(tmp_path: Path, name: str, array: np.ndarray) -> None:
+    run = by_hand(tmp_path / "hand", steps=(0,))
+    np.save(run / "step_0" / "rank_0" / f"{name}.npy", array)
+    with pytest.raises(RecordError, match=r"\.npy"):
+        open_run(run).batch(0)
+
+
+def test_a_directory_made_by_hand_is_not_written_into(tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "hand", steps=(0,))
+    with pytest.raises(RefusedRun, match="already holds a run"):
+        Writer(run, Launch(), "torch", Settings()).begin()
+
+
+def test_a_missing_step_is_a_problem(tmp_path: Path) -> None:
+    one = Synthetic()
+    del one.rows[1]
+    assert open_run(one.write(tmp_path / "run")).problems == ["step 1 has no row although later ones do"]

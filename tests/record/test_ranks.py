@@ -41,7 +41,7 @@ def sharded(path: Path, shards: Sequence[Sequence[Shard]], held: Mapping[int, An
     """One rank for each sequence of shards, with gradients, weights and norms of step 0."""
     for rank, mine in enumerate(shards):
         writer = begun(path, job(rank, len(shards)), gradients="all", weights="all", local_norms="all")
-        writer.describe(place={"dp": rank}, shards=mine, facts={}, steps=1)
+        writer.describe(place={"dp": rank}, shards=mine, facts={}, steps=range(1))
         data = {shard.name: (held or {}).get(rank, part(shard)) for shard in mine}
         writer.gradients(0, data)
         writer.weights(0, data, {})
@@ -122,7 +122,7 @@ def test_a_shard_survives_its_manifest(shape: tuple[int, ...], counted: bool, da
 def data_parallel(path: Path, batches: Sequence[Mapping[str, Any]], rows: Sequence[list[int]], places: Sequence[dict[str, int]]) -> Run:
     for rank, (arrays, counts, place) in enumerate(zip(batches, rows, places, strict=True)):
         writer = begun(path, job(rank, len(batches)), batches="all")
-        writer.describe(place=place, shards=[], facts={}, steps=1)
+        writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.batch(0, arrays, counts)
         writer.scalars(row(0))
         writer.finish(hooks={}, ended="finished")
@@ -198,7 +198,7 @@ def test_a_causal_rank_beside_one_with_its_own_mask_is_read(tmp_path: Path) -> N
 def losses(path: Path, rows: Sequence[dict[str, Any]], places: Sequence[dict[str, int]]) -> dict[str, Any]:
     for rank, (one, place) in enumerate(zip(rows, places, strict=True)):
         writer = begun(path, job(rank, len(rows)))
-        writer.describe(place=place, shards=[], facts={}, steps=1)
+        writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.scalars(one)
         writer.finish(hooks={}, ended="finished")
     (found,) = open_run(path).scalars()

@@ -191,7 +191,7 @@ def test_a_repeated_step_replaces_the_first(tmp_path: Path) -> None:
 def test_a_plan_that_the_disk_cannot_hold_is_refused_before_the_first_step(tmp_path: Path) -> None:
     writer = begun(tmp_path / "run", gradients="all")
     with pytest.raises(RefusedRun, match="choose fewer steps in ALIGN_HOOKS_GRADIENTS"):
-        writer.describe(place={}, shards=[Shard("x", (10**9, 10**6), "x", "float32")], facts={}, steps=10)
+        writer.describe(place={}, shards=[Shard("x", (10**9, 10**6), "x", "float32")], facts={}, steps=range(10))
 
 
 def test_no_temporary_file_is_left(run: Run) -> None:

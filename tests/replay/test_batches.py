@@ -28,7 +28,7 @@ def replay(path: Path, steps: str = "all", first: int = 0) -> Replay:
 def recorded(path: Path, steps: tuple[int, ...]) -> Path:
     """A run of 8 steps that recorded the batches of some of them."""
     writer = begun(path, batches="all")
-    writer.describe(place={"dp": 0}, shards=[], facts={}, steps=8)
+    writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(8))
     for step in range(8):
         if step in steps:
             writer.batch(step, batch(step), [ROWS])
@@ -46,7 +46,14 @@ def test_every_recorded_step_is_replayed_in_order(run: Path) -> None:
     assert one.steps == range(STEPS)
     for step in one.steps:
         np.testing.assert_array_equal(one.batch(step).tokens, batch(step)["tokens"])
-    assert one.last_fed == STEPS - 1
+
+
+def test_a_first_step_that_is_told_late_still_counts(run: Path) -> None:
+    one = replay(run)
+    assert one.last == STEPS - 1  # asked for before training knows where it starts
+    one.first = 1
+    assert one.steps == range(1, STEPS)
+    assert next(one.micro_batches(ROWS))[0] == 1
 
 
 def test_a_resumed_run_replays_from_its_own_step(run: Path) -> None:
@@ -61,11 +68,10 @@ def test_after_the_last_recorded_step_it_stops_and_says_so(run: Path) -> None:
     one = replay(run)
     with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}: nothing is left to replay for step {STEPS}"):
         one.batch(STEPS)
-    assert one.last_fed is None
 
 
 def test_a_run_without_batches_of_the_step_is_refused(run: Path) -> None:
-    with pytest.raises(RecordError, match=f"holds no batch of step {STEPS} or later; record it with {PREFIX}BATCHES=all"):
+    with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}, training starts with step {STEPS}"):
         _ = replay(run, first=STEPS).steps
 
 
@@ -139,7 +145,9 @@ def test_a_batch_without_tokens_or_labels_is_refused(tmp_path: Path, name: str) 
 
 
 def test_micro_batches_are_rows_in_order_step_after_step(run: Path) -> None:
-    found = list(replay(run).micro_batches(2))
+    fed = list(replay(run).micro_batches(2))
+    found = [arrays for _, arrays in fed]
+    assert [step for step, _ in fed] == [step for step in range(STEPS) for _ in range(ROWS // 2)]
     assert [len(one["tokens"]) for one in found] == [2] * (STEPS * ROWS // 2)
     whole = np.concatenate([batch(step)["tokens"] for step in range(STEPS)])
     np.testing.assert_array_equal(np.concatenate([one["tokens"] for one in found]), whole)

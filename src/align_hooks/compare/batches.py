@@ -36,6 +36,25 @@ def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[
     return found, alone
 
 
+def weights_of_tokens(batch: Any, per_token: bool) -> NDArray[Any] | None:
+    """How much each row's tokens weigh in the objective, ``[rows]``; None without tokens.
+
+    With a per-token loss all valid tokens of the step weigh alike; without, each micro-batch of each data-parallel rank
+    is a mean of its own and the objective is the mean of those (Megatron's ``forward_step_calc_loss``).
+    """
+    arrays = batch.arrays()
+    mask = _or_plain(arrays, "loss_mask")
+    if mask is None:
+        return None
+    counts = mask.astype(np.float64).sum(axis=1)
+    if per_token:
+        return np.full(len(counts), 1.0 / max(float(counts.sum()), 1.0))
+    sizes = [rows[index] for index in range(max(map(len, batch.rows))) for rows in batch.rows if index < len(rows)]
+    groups = np.split(counts, np.cumsum(sizes)[:-1])
+    weights: NDArray[Any] = np.concatenate([np.full(len(group), 1.0 / max(float(group.sum()), 1.0) / len(groups)) for group in groups])
+    return weights
+
+
 def _or_plain(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
     if name in arrays or "tokens" not in arrays:
         return arrays.get(name)

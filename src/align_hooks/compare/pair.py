@@ -58,7 +58,12 @@ class Pair:
     def steps(self, kind: str) -> list[int]:
         """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
         ours, theirs = (set(getattr(run, KINDS[kind])()) for run in self.both)
-        return sorted(ours & theirs & self._possible(kind))
+        return sorted(ours & theirs & self._possible(kind) - (self.skipped if kind in ("local_norms", "gradients") else set()))
+
+    @cached_property
+    def skipped(self) -> set[int]:
+        """Steps whose update both sides skipped for an overflow: their gradients are not finite, and their weights stay."""
+        return {ours["step"] for ours, theirs in self.rows if ours["skipped"] and theirs["skipped"]}
 
     def gaps(self, kind: str) -> list[str]:
         """What both runs were asked for, could have and at least one lacks, in words."""
@@ -125,5 +130,6 @@ class Pair:
 
 
 def _any_rate(row: Mapping[str, Any]) -> bool:
+    """Whether the step's update could move a weight."""
     rates = row["learning_rate"]
-    return any(rates) if isinstance(rates, list) else rates != 0
+    return not row["skipped"] and (any(rates) if isinstance(rates, list) else rates != 0)

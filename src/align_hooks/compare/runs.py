@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from align_hooks.compare.acceptance import acceptance
-from align_hooks.compare.batches import differences
+from align_hooks.compare.batches import differences, weights_of_tokens
 from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.pair import Pair
@@ -55,16 +55,29 @@ class Ladder:
             self.clipping,
             self.later_losses,
             self.later_tensors,
+            self.model_settings,
         ):
             self.progress(stage.__name__.replace("_", " "))
             stages.append(stage())
             if stages[0].status is Status.NOT_COMPARABLE and len(stages) == 3:  # no tensor of one model says anything of the other
                 break
         verdict, first = decide(stages, self.compared)
-        settings = model_settings(*(run.manifest.get("model", {}) for run in self.pair.both))
-        return Comparison(
-            verdict, first, tuple(stages), self.pair.limits.eps, acceptance(self.pair.rows), tuple(settings), (self.pair.limits_note,)
-        )
+        accepted = acceptance(self.pair.rows)
+        return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, tuple(self._settings()), tuple(self._notes()))
+
+    def _settings(self) -> list[Finding]:
+        return model_settings(*(run.manifest.get("model", {}) for run in self.pair.both))
+
+    def _notes(self) -> list[str]:
+        """What a reader should know beside the verdict."""
+        notes = [self.pair.limits_note]
+        ours, theirs = self.pair.compute_types
+        if ours != theirs:
+            notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
+        steps = [len(run.steps) for run in self.pair.both]
+        if steps[0] != steps[1]:
+            notes.append(f"the reference made {steps[0]} steps, the candidate {steps[1]}: only common ones were compared")
+        return notes
 
     # ---- before any number
 
@@ -124,9 +137,23 @@ class Ladder:
             findings += found
             gaps += [f"{what} in one run only" for what in alone]
         findings += counts
+        if not findings and self.pair.first in steps and (why := self._normalisation()):
+            return Stage("batches", Status.NOT_COMPARABLE, why)
         summary = f"{len(steps)} steps, every element" if steps else f"{self.pair.why_not('batches')}; numbers of valid tokens compared"
         status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
         return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
+
+    def _normalisation(self) -> str | None:
+        """Why the two sides weigh the same tokens differently in what they differentiate, None where they do not."""
+        batches = [run.batch(self.pair.first) for run in self.pair.both]
+        per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in self.pair.both]
+        one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(batches, per_token, strict=True))
+        if one is None or other is None or one.shape != other.shape or np.allclose(one, other, rtol=1e-9, atol=0):
+            return None
+        return (
+            "loss normalisation differs: tokens of micro-batches with unequal masks weigh differently on the two sides; "
+            "train both with the same micro-batches, or with a per-token loss on both"
+        )
 
     # ---- exact steps
 
@@ -141,7 +168,7 @@ class Ladder:
         name = "step-0 loss" if self.pair.first in (0, None) else f"first loss (step {self.pair.first})"
         findings = [finding for ours, theirs in rows for finding in _losses(ours, theirs, self.pair.limits.loss)]
         if not findings:
-            return Stage(name, Status.NOT_COMPARED, "a run has no loss at its first step")
+            return Stage(name, Status.INCOMPLETE, "a run has no loss at its first step")
         self.compared += 1
         return _judged(name, f"loss and objective at {_when(rows[0][0]['step'])}", findings)
 
@@ -204,7 +231,7 @@ class Ladder:
         """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
         findings, skipped = [], []
         for ours, theirs in self.pair.rows:
-            for key in ("grad_norm", "clip_coefficient"):
+            for key in ("grad_norm", "clip_coefficient") if ours["step"] not in self.pair.skipped else ():
                 if ours[key] is not None and theirs[key] is not None:
                     error = relative_difference(ours[key], theirs[key])
                     findings.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
@@ -228,7 +255,8 @@ class Ladder:
             limit = self.pair.limits.loss if still else self.pair.limits.free_loss(ours["step"])
             (exact if still else free).extend(_losses(ours, theirs, limit)[:1])
         if not exact and not free:
-            return Stage("later losses", Status.NOT_COMPARED, "the runs have no later loss in common")
+            status = Status.INCOMPLETE if len(self.pair.rows) > 1 else Status.NOT_COMPARED
+            return Stage("later losses", status, "the runs have no later loss in common")
         self.compared += 1
         out = next((finding.what for finding in [*exact, *free] if finding.excess > 1), None)
         summary = f"{len(exact) + len(free)} steps" + (f"; first beyond its limit: {out}" if out else "")
@@ -268,6 +296,14 @@ class Ladder:
             if gaps and stage.status is Status.SAME
             else stage
         )
+
+    def model_settings(self) -> Stage:
+        """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long."""
+        found = self._settings()
+        if not all(run.manifest.get("model") for run in self.pair.both):
+            return Stage("model settings", Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+        status = Status.INCONCLUSIVE if found else Status.SAME
+        return Stage("model settings", status, "as the built models hold them", tuple(found))
 
     def _drifting(self, name: str, summary: str, exact: Sequence[Finding], free: Sequence[Finding]) -> Stage:
         """Exact findings are in or out; free ones drift, and between limit and ``clear`` only measured noise could tell."""

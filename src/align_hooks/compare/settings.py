@@ -10,6 +10,8 @@ from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay")
+LONGEST = "max_position_embeddings"
+"""How long sequences may be; it changes nothing for those that are shorter."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
@@ -24,12 +26,17 @@ def equal(one: Any, other: Any) -> bool:
 
 def by_parameter(optimizer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Canonical name to the hyper-parameters of its group."""
-    return {name: {key: group[key] for key in PER_GROUP} for group in optimizer["groups"] for name in group["parameters"]}
+    return {name: {key: group.get(key) for key in PER_GROUP} for group in optimizer["groups"] for name in group["parameters"]}
 
 
 def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
     """What differs between two recorded optimizers, parameters with the same difference in one finding."""
-    found = [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
+    found = [
+        _setting("type", reference.get("type"), candidate.get("type"))
+        for families in [{"Adam" if "adam" in str(one.get("type")).lower() else one.get("type") for one in (reference, candidate)}]
+        if len(families) > 1
+    ]
+    found += [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
     ours, theirs = by_parameter(reference), by_parameter(candidate)
     for key in PER_GROUP:
         differing: dict[tuple[str, str], list[str]] = {}
@@ -44,7 +51,7 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
 
 def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
     """What differs between two recorded model configurations."""
-    keys = [key for key in reference.keys() | candidate.keys() if not equal(reference.get(key), candidate.get(key))]
+    keys = [key for key in (reference.keys() | candidate.keys()) - {LONGEST} if not equal(reference.get(key), candidate.get(key))]
     return [_setting(key, reference.get(key), candidate.get(key)) for key in sorted(keys)]
 
 

@@ -78,7 +78,7 @@ def report(error: AlignHooksError) -> None:
     """Print an error of ours as one line a problem, with no traceback."""
     sys.stdout.flush()
     for line in str(error).splitlines():
-        print(f"align_hooks: {line}", file=sys.stderr, flush=True)
+        print(f"align_hooks: {line.encode(errors='backslashreplace').decode()}", file=sys.stderr, flush=True)
 
 
 def _code(code: object) -> int:

@@ -78,6 +78,8 @@ def batch_json(place: Path) -> dict[str, Any]:
     """A rank's description of its batch."""
     facts = read_json(place / "batch.json")
     whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
+    said = facts["arrays"].values() if whole else ()
+    whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
     if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
         raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
     return facts
@@ -89,7 +91,17 @@ def read_part_by_hand(place: Path) -> Part:
     for name in ("tokens", "labels"):
         if name not in arrays:
             raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
+    shape = arrays["tokens"].shape
+    for name in ("tokens", "labels", "loss_mask", "position_ids"):
+        if name in arrays and (len(shape) != 2 or arrays[name].shape != shape):
+            raise RecordError(f"{place / name}.npy is {list(arrays[name].shape)}; it must be [rows, sequence] as the tokens are")
+        if name in arrays and name != "loss_mask" and arrays[name].dtype.kind not in "iu":
+            raise RecordError(f"{place / name}.npy is {arrays[name].dtype}; ids are integers")
+    if "loss_mask" in arrays and not (np.isfinite(arrays["loss_mask"]).all() and (arrays["loss_mask"] >= 0).all()):
+        raise RecordError(f"{place / 'loss_mask.npy'} holds what is no weight of a token")
     mask = arrays.get("attention_mask")
+    if mask is not None and (mask.ndim != 4 or mask.shape[2:] != (shape[1], shape[1])):
+        raise RecordError(f"{place / 'attention_mask.npy'} is {list(mask.shape)}; it must be [rows or 1, 1, sequence, sequence]")
     if mask is not None:
         arrays["attention_mask"] = mask.astype(bool)
     own = mask is not None and not is_causal(arrays["attention_mask"])

@@ -55,13 +55,19 @@ def step(run: Path, number: int, rank: int) -> Path:
     return run / f"step_{number}" / f"rank_{rank}"
 
 
+def number(name: str, prefix: str) -> int | None:
+    """The number in a name that we write, ``step_7``; None for any other name."""
+    digits = name.removeprefix(prefix)
+    return int(digits) if name.startswith(prefix) and digits.isascii() and digits.isdigit() and str(int(digits)) == digits else None
+
+
 def steps_with(run: Path, rank: int, name: str) -> list[int]:
     """The numbers N, ascending, for which ``step_N/rank_M/name`` exists."""
-    numbers = (path.name.removeprefix("step_") for path in run.glob("step_*") if (path / f"rank_{rank}" / name).exists())
-    return sorted(int(number) for number in numbers if number.isdigit())
+    numbers = (number(path.name, "step_") for path in run.glob("step_*") if (path / f"rank_{rank}" / name).exists())
+    return sorted(one for one in numbers if one is not None)
 
 
 def ranks(run: Path) -> list[int]:
     """The ranks that left a manifest, ascending."""
-    numbers = (path.stem.removeprefix("rank_") for path in (run / "manifest").glob("rank_*.json"))
-    return sorted(int(number) for number in numbers if number.isdigit())
+    numbers = (number(path.stem, "rank_") for path in (run / "manifest").glob("rank_*.json"))
+    return sorted(one for one in numbers if one is not None)

@@ -16,6 +16,7 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, join, read_part, read_part_by_hand
+from align_hooks.record.checks import check_facts, check_manifest, check_row
 from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors
@@ -54,8 +55,16 @@ class Run:
     @cached_property
     def problems(self) -> list[str]:
         """Why the run is not whole, one sentence each: ranks that are missing, ended early or stopped recording."""
-        world = self.facts.get("world_size", len(self.manifests))
-        found = [f"rank {rank} left no manifest" for rank in range(world) if rank not in self.manifests and not self.made_by_hand]
+        if self.made_by_hand:
+            return []
+        world = next(iter(self.manifests.values()))["launch"]["world_size"]
+        missing = [rank for rank in range(min(world, max(self.manifests) + 2)) if rank not in self.manifests]
+        found = [f"{world - len(self.manifests)} of {world} ranks left no manifest, first rank {missing[0]}"] if missing else []
+        if not self.facts:
+            found.append("run.json is missing: what ran, and with which settings, is not known")
+        gaps = [step for step, after in zip(self.steps, self.steps[1:], strict=False) if after != step + 1]
+        if gaps:
+            found.append(f"step {gaps[0] + 1} has no row although later ones do")
         for rank, manifest in self.manifests.items():
             ended = manifest.get("ended")
             if ended != "finished":
@@ -65,7 +74,17 @@ class Run:
 
     def shards(self, rank: int) -> list[Shard]:
         """A rank's parameter table."""
-        return [Shard.from_facts(facts) for facts in self.manifests[rank].get("parameters", ())]
+        return self._tables[rank]
+
+    @cached_property
+    def _tables(self) -> dict[int, list[Shard]]:
+        tables = {}
+        for rank, manifest in self.manifests.items():
+            try:
+                tables[rank] = [Shard.from_facts(facts) for facts in manifest.get("parameters", ())]
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise RecordError(f"{layout.manifest(self.path, rank)}: its parameter table cannot be read ({error})") from None
+        return tables
 
     def scalars(self) -> list[dict[str, Any]]:
         """One row a whole step, ascending, losses put together over the ranks that hold one.
@@ -76,6 +95,9 @@ class Run:
             return []
         tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
         rows = []
+        for rank, table in tables.items():
+            for step, row in table.items():
+                check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
         for step in self.steps:
             row = dict(tables[min(tables)][step])
             holders = list(self._loss_holders({rank: table[step] for rank, table in tables.items()}))
@@ -108,6 +130,8 @@ class Run:
                 raise RecordError(
                     f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}"
                 )
+            if not isinstance(row.get("squared"), dict):
+                raise RecordError(f"{layout.local_norms(self.path, rank)} has no squared sums at step {step}; record the run again")
             for shard in self.shards(rank):
                 if shard.counted and shard.trainable:
                     if shard.name not in row["squared"]:
@@ -233,8 +257,7 @@ def open_run(path: str | Path) -> Run:
         return Run(run, {}, {})
     manifests = {rank: read_json(layout.manifest(run, rank)) for rank in ranks}
     for rank, manifest in manifests.items():
-        if not isinstance(manifest.get("launch"), dict):
-            raise RecordError(f"{layout.manifest(run, rank)} is no manifest: it has no launch facts")
+        check_manifest(manifest, layout.manifest(run, rank))
         if manifest.get("format") != layout.FORMAT:
             raise RecordError(
                 f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; "
@@ -248,6 +271,7 @@ def open_run(path: str | Path) -> Run:
     facts = read_json(layout.run_file(run)) if layout.run_file(run).exists() else {}
     if facts and facts.get("format") != layout.FORMAT:
         raise RecordError(f"{layout.run_file(run)} has format {facts.get('format')}, this version reads {layout.FORMAT}")
+    check_facts(facts, layout.run_file(run))
     return Run(run, facts, manifests)
 
 

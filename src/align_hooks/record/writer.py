@@ -7,6 +7,7 @@ record that is readable up to its last whole step.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -24,6 +25,7 @@ from safetensors.numpy import save_file
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record import atomic, layout
+from align_hooks.record.files import read_json
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -44,11 +46,18 @@ class Writer:
     written: Counter[str] = field(default_factory=Counter)
     _rows: dict[Path, TextIO] = field(default_factory=dict)
     _manifest: dict[str, Any] = field(default_factory=dict)
+    _earlier: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Claim this rank's manifest, honouring ``RUN_EXISTS``."""
         rank, how = self.launch.rank, self.settings.run_exists
         path = layout.manifest(self.run, rank)
+        taken = (
+            f"{PREFIX}RUN={self.run} already holds a run of rank {rank}; "
+            f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
+        )
+        if how == "refuse" and next(self.run.glob(f"step_*/rank_{rank}"), None):  # perhaps made by hand, with no manifest
+            raise RefusedRun(taken)
         self._manifest = {
             "format": layout.FORMAT,
             "side": self.side,
@@ -62,14 +71,16 @@ class Writer:
             if how == "replace":
                 self._remove_earlier()
             if how == "continue" and path.exists():
+                self._earlier = read_json(path)
+                self._manifest["segments"] = [
+                    *self._earlier.get("segments", []),
+                    {key: self._earlier.get(key) for key in ("started", "ended")},
+                ]
                 atomic.write_json(path, self._manifest)
             else:
                 atomic.create(path, self._manifest)
         except FileExistsError:
-            raise RefusedRun(
-                f"{PREFIX}RUN={self.run} already holds a run of rank {rank}; "
-                f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
-            ) from None
+            raise RefusedRun(taken) from None
         except OSError as error:
             raise RefusedRun(
                 f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
@@ -87,26 +98,53 @@ class Writer:
             for path in self.run.glob(f"step_*/rank_{rank}"):
                 shutil.rmtree(path)
 
-    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: int) -> None:
+    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: range) -> None:
         """Write what is known once model and optimizer are built, before the first step.
 
         ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
-        ``steps`` is the number of steps that the run intends. Raises RefusedRun where the disk cannot hold the plan.
+        ``steps`` are those that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
+        continued run is another model.
         """
+        table = [shard.facts() for shard in shards]
         elements = sum(shard.elements for shard in shards)
-        planned = 4 * elements * (self.settings.gradients.within(steps) + self.settings.weights.within(steps + 1))
-        free = shutil.disk_usage(self.run).free
-        if planned > free:
-            raise RefusedRun(
-                f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
-                f"choose fewer steps in {PREFIX}GRADIENTS and {PREFIX}WEIGHTS, or another disk"
-            )
-        self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "planned_bytes": planned}
-        atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
-        if self.launch.rank == 0:
-            run_facts = {"format": layout.FORMAT, "run_id": secrets.token_hex(8), "side": self.side, "world_size": self.launch.world_size}
-            run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": steps}
-            atomic.write_json(layout.run_file(self.run), run_facts | dict(facts))
+        planned = 4 * elements * sum((step in self.settings.gradients) + (step + 1 in self.settings.weights) for step in steps)
+        planned += 4 * elements * (steps.start in self.settings.weights)
+        try:
+            free = shutil.disk_usage(self.run).free
+            if planned > free:
+                raise RefusedRun(
+                    f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
+                    f"choose fewer steps in {PREFIX}GRADIENTS and {PREFIX}WEIGHTS, or another disk"
+                )
+            self._manifest |= {"place": dict(place), "parameters": table, "planned_bytes": planned}
+            if self._earlier:
+                self._continue_from(steps.start)
+            atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+            if self.launch.rank == 0:
+                run_facts = {
+                    "format": layout.FORMAT,
+                    "run_id": secrets.token_hex(8),
+                    "side": self.side,
+                    "world_size": self.launch.world_size,
+                }
+                run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": len(steps)}
+                atomic.write_json(layout.run_file(self.run), run_facts | dict(facts))
+        except OSError as error:
+            raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
+
+    def _continue_from(self, first: int) -> None:
+        """Drop what an earlier segment recorded beyond ``first``: it is made again. Refuse another side or model."""
+        written = json.loads(atomic.json_text(self._manifest))
+        for key in ("side", "parameters"):
+            if self._earlier.get(key) not in (None, written[key]):
+                raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {self.run} holds a run of another {key}; choose another directory")
+        for path in self.run.glob(f"step_*/rank_{self.launch.rank}"):
+            number = layout.number(path.parent.name, "step_")
+            if number is not None and number > first:
+                shutil.rmtree(path)
+            elif number == first:
+                for stale in ("batch.json", "gradients.safetensors"):
+                    (path / stale).unlink(missing_ok=True)
 
     def scalars(self, row: Mapping[str, Any]) -> None:
         """Append the row that completes a step."""

@@ -7,7 +7,7 @@ training starts, and sequence length, rows and token ids must fit the run that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,6 @@ class Replay:
 
     source: Source
     first: int = 0
-    last_fed: int | None = field(default=None, init=False)
 
     @cached_property
     def run(self) -> Run:
@@ -34,20 +33,29 @@ class Replay:
         return open_run(self.source.path)
 
     @cached_property
+    def _chosen(self) -> list[int]:
+        return [step for step in self.run.batch_steps() if step in self.source.steps]
+
+    @property
+    def last(self) -> int:
+        """The last step that can be replayed; raises RecordError where there is none."""
+        if not self._chosen:
+            raise RecordError(f"{self.source} holds no batch; record it with ALIGN_HOOKS_BATCHES=all")
+        return self._chosen[-1]
+
+    @property
     def steps(self) -> range:
-        """The steps to train on, from ``first`` to the last recorded one that was chosen."""
-        there = set(self.run.batch_steps())
-        chosen = sorted(step for step in there if step in self.source.steps and step >= self.first)
-        if not chosen:
-            raise RecordError(f"{self.source} holds no batch of step {self.first} or later; record it with ALIGN_HOOKS_BATCHES=all")
-        missing = sorted(set(range(self.first, chosen[-1] + 1)) - set(chosen))
+        """The steps to train on, from ``first``, at which training starts, to the last; raises RecordError for a gap."""
+        if self.last < self.first:
+            raise RecordError(f"{self.source} ends with step {self.last}, training starts with step {self.first}; record a longer run")
+        missing = sorted(set(range(self.first, self.last + 1)) - set(self._chosen))
         if missing:
             before = f", or replay {self.source.path}@{self.first}-{missing[0] - 1}" if missing[0] > self.first else ""
             raise RecordError(
-                f"{self.source} has no batch of step {missing[0]} ({len(missing)} missing up to {chosen[-1]}); "
-                f"record with ALIGN_HOOKS_BATCHES={self.first}-{chosen[-1]}{before}"
+                f"{self.source} has no batch of step {missing[0]} ({len(missing)} missing up to {self.last}); "
+                f"record with ALIGN_HOOKS_BATCHES={self.first}-{self.last}{before}"
             )
-        return range(self.first, chosen[-1] + 1)
+        return range(self.first, self.last + 1)
 
     def check(self, *, sequence: int, vocabulary: int, rows: int) -> None:
         """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``."""
@@ -72,16 +80,14 @@ class Replay:
         for name in ("tokens", "labels"):
             if getattr(batch, name) is None:
                 raise RecordError(f"{self.source}: step {step} has no {name}")
-        self.last_fed = step
         return batch
 
-    def micro_batches(self, rows: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Every micro-batch of ``rows`` rows, step after step, with a loss mask and position ids in any case."""
+    def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+        """Step and micro-batch of ``rows`` rows, one after the other, with a loss mask and position ids in any case."""
         for step in self.steps:
-            batch = self.batch(step)
-            arrays = filled(batch)
+            arrays = filled(self.batch(step))
             for start in range(0, len(arrays["tokens"]), rows):
-                yield {name: array[start : start + rows] for name, array in arrays.items()}
+                yield step, {name: array[start : start + rows] for name, array in arrays.items()}
 
 
 def filled(batch: Batch) -> dict[str, NDArray[Any]]:

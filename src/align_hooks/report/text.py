@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, Verdict
@@ -29,6 +29,11 @@ VERDICT_COLOUR = {
 SHOWN = 5
 
 
+def escape(text: str) -> str:
+    """Text of a record, as itself: neither markup nor a terminal's control sequences."""
+    return escape_markup("".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text))
+
+
 def render(comparison: Comparison, console: Console) -> None:
     """Print a comparison."""
     colour = VERDICT_COLOUR[comparison.verdict]
@@ -36,9 +41,9 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
             console.print("  " + escape(describe(finding, comparison.eps)))
-        if comparison.settings:
-            listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
-            console.print(f"  model settings that differ: {escape(listed)}")
+    if comparison.settings:
+        listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
+        console.print(f"  model settings that differ: {escape(listed)}")
     console.print(ladder(comparison.stages))
     console.print("The guide's acceptance standard:")
     for criterion in comparison.acceptance:

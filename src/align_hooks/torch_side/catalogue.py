@@ -74,7 +74,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "train_step",
-        asked=_recording,
+        asked=lambda settings: _recording(settings) or settings.replay_batches is not None,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.training.training",

@@ -127,16 +127,34 @@ def unwrap(model: Any) -> Any:
     return model
 
 
-def huggingface_config(gpt: Any, dims: Dims) -> dict[str, Any]:
+PLAIN: dict[str, Any] = {
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "num_moe_experts": None,
+    "multi_latent_attention": False,
+    "mtp_num_layers": None,
+    "add_bias_linear": False,
+    "add_qkv_bias": False,
+    "qk_layernorm": False,
+    "rotary_interleaved": False,
+    "layernorm_zero_centered_gamma": False,
+    "softmax_type": "vanilla",
+    "softmax_scale": None,
+    "window_size": None,
+    "use_mup": False,
+}
+"""What Megatron's configuration says of a plain dense Llama; a model that differs in any is another Hugging Face model."""
+
+
+def huggingface_config(gpt: Any, dims: Dims, args: Any) -> dict[str, Any]:
     """``config.json`` of the Hugging Face model that a built dense Llama is; raises RefusedRun where it is none."""
     config = gpt.config
-    odd = {
-        "normalization": (config.normalization, "RMSNorm"),
-        "gated linear unit": (config.gated_linear_unit, True),
-        "rotary positions": (gpt.position_embedding_type, "rope"),
-        "experts": (config.num_moe_experts, None),
-    }
-    wrong = [f"{what} is {found}, not {wanted}" for what, (found, wanted) in odd.items() if found != wanted]
+    wrong = [f"{name} is {getattr(config, name)}, not {plain}" for name, plain in PLAIN.items() if getattr(config, name, plain) != plain]
+    rotary = {"position_embedding_type": (gpt.position_embedding_type, "rope"), "rotary_percent": (args.rotary_percent, 1.0)}
+    rotary["use_rope_scaling"] = (bool(getattr(args, "use_rope_scaling", False)), False)
+    wrong += [f"{name} is {found}, not {plain}" for name, (found, plain) in rotary.items() if found != plain]
+    if config.activation_func is not torch.nn.functional.silu:
+        wrong.append(f"activation_func is {config.activation_func.__name__}, not silu")
     if wrong:
         raise RefusedRun(f"only dense Llama models have canonical names so far: {'; '.join(wrong)}")
     return {
@@ -176,8 +194,8 @@ def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
             groups.append(
                 {
                     "learning_rate": float(group["lr"]),
-                    "betas": [float(beta) for beta in group["betas"]],
-                    "eps": float(group["eps"]),
+                    "betas": [float(beta) for beta in group.get("betas", ())],
+                    "eps": float(group["eps"]) if "eps" in group else None,
                     "weight_decay": float(group["weight_decay"]),
                     "parameters": held,
                 }

@@ -54,6 +54,8 @@ def apply(session: MsSession, config: Any) -> None:
             raise RefusedRun(f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML")
         change(session, config, REHEARSAL, "DEVICE")
     refuse_sink(config)
+    if settings.run is not None and get(config, "use_skip_data_by_global_norm"):
+        raise RefusedRun("use_skip_data_by_global_norm skips updates that nobody sees; set it to False in the YAML")
     if settings.seed is not None:
         change(session, config, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
@@ -99,6 +101,7 @@ def replay(session: MsSession, config: Any) -> None:
         "train_dataset.batch_size": facts.rows,
         "train_dataset.repeat": 1,
         "train_dataset_task.type": "NumpyDataloader",
+        "data_skip_steps": 0,
         "runner_config.epochs": 1,
         "runner_config.batch_size": facts.rows,
         "model.model_config.batch_size": facts.rows,

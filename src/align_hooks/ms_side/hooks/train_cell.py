@@ -45,7 +45,8 @@ def prepare(session: MsSession, cell: Any) -> None:
     config = llama_config(cell)
     session.parameters = parameters_of(cell.weights, config, vocabulary(session))
     session.model_config = huggingface_config(config, session.parameters.dims)
-    norms, gradients = bool(settings.local_norms), bool(settings.gradients)
+    unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
+    norms, gradients = bool(settings.local_norms) or unclipped, bool(settings.gradients)
     if norms or gradients:
         announce(session, session.parameters, norms=norms, gradients=gradients)
         session.reducer = CaptureGradients(

@@ -27,8 +27,8 @@ from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.weights import Loader
 from align_hooks.settings import PREFIX
 
-LOSS, OVERFLOW, LOSS_SCALE, LEARNING_RATE, GLOBAL_NORM = range(5)
-"""Places in the output of MFTrainOneStepCell, 1.6 to 1.9."""
+LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
+"""Places in the output of MFTrainOneStepCell, 1.6 to 1.9. Its loss scale, place 2, is already the next step's."""
 
 
 def wrap(session: MsSession) -> Callable[..., Any]:
@@ -55,11 +55,11 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started = 0.0
         self.first = 0
         self.rate: float | list[float] = 0.0
+        self.scale = 1.0
 
     def on_train_begin(self, run_context: Any) -> None:
         """Load weights, describe the run, record the initial weights: the last moment before the first step."""
         session = self.session
-        session.complete = False
         if session.train_cell is None:
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
@@ -68,26 +68,24 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.settings.load_weights is not None:
             load(session)
         if session.parameters is not None:
-            parameters = run_context.original_args()
-            session.describe(
-                place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=parameters.batch_num * parameters.epoch_num
-            )
+            loop = run_context.original_args()
+            steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
+            session.describe(place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.weights(self.first)
 
-    def on_train_end(self, run_context: Any) -> None:
-        """Note that the loop came to its end: in the import form nothing else tells."""
-        self.session.complete = True
-
     def on_train_step_begin(self, run_context: Any) -> None:
-        """Open a step; the rate is read here, before the update moves the schedule on."""
-        self.session.step = self.first + run_context.original_args().cur_step_num - 1
-        if self.session.recording:
-            optimizer = self.session.train_cell.optimizer
-            count = len(optimizer.parameters) if optimizer.is_group_lr else 1
-            rates = [learning_rate(optimizer, index) for index in range(count)]
-            self.rate = rates[0] if len(set(rates)) == 1 else rates
+        """Open a step; rate and loss scale are read here, before the update moves them on."""
+        session = self.session
+        session.step = self.first + run_context.original_args().cur_step_num - 1
+        if session.recording:
+            with session.surviving("the update"):
+                optimizer = session.train_cell.optimizer
+                count = len(optimizer.parameters) if optimizer.is_group_lr else 1
+                rates = [learning_rate(optimizer, index) for index in range(count)]
+                self.rate = rates[0] if len(set(rates)) == 1 else rates
+                self.scale = float(to_numpy(session.train_cell.scale_sense).reshape(-1)[0])
         self.started = time.perf_counter()
 
     def on_train_step_end(self, run_context: Any) -> None:
@@ -111,7 +109,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.weights(step + 1)
         with session.surviving("scalars"):
             if session.recording and session.record is not None:
-                session.record.scalars(row(session, outputs, batch, rate=self.rate, seconds=seconds))
+                session.record.scalars(row(session, outputs, batch, rate=self.rate, scale=self.scale, seconds=seconds))
+        session.made += 1
         session.step = None
 
     def gradients(self, step: int) -> None:
@@ -153,7 +152,9 @@ def load(session: MsSession) -> None:
         session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
 
 
-def row(session: MsSession, outputs: Any, batch: dict[str, Any], *, rate: float | list[float], seconds: float) -> dict[str, Any]:
+def row(
+    session: MsSession, outputs: Any, batch: dict[str, Any], *, rate: float | list[float], scale: float, seconds: float
+) -> dict[str, Any]:
     """The step's scalars. MindFormers takes no global norm without clipping: then ours, where the gradients are captured."""
     step = session.step
     assert step is not None
@@ -175,7 +176,7 @@ def row(session: MsSession, outputs: Any, batch: dict[str, Any], *, rate: float 
         "grad_norm": norm,
         "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
         "learning_rate": rate,
-        "loss_scale": float(to_numpy(outputs[LOSS_SCALE]).reshape(-1)[0]),
+        "loss_scale": scale,
         "skipped": bool(to_numpy(outputs[OVERFLOW]).reshape(-1)[0]) if hasattr(outputs[OVERFLOW], "asnumpy") else bool(outputs[OVERFLOW]),
         "seconds": seconds,
     }

@@ -9,6 +9,7 @@ for the learning rate and ``_set_random_seed`` for the seed, which data sets tak
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RefusedRun
@@ -48,7 +49,14 @@ def apply(session: TorchSession, args: Any) -> None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
         _deterministic(session, args)
+    if settings.run is not None and getattr(args, "iterations_to_skip", None):
+        raise RefusedRun("--iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out")
     if settings.learning_rate is not None:
+        if args.load and (Path(args.load) / "latest_checkpointed_iteration.txt").exists():
+            raise RefusedRun(
+                f"{PREFIX}LEARNING_RATE with --load {args.load}: Megatron finds a checkpoint's parameter groups by their rates; "
+                f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
+            )
         rate = {"lr": settings.learning_rate, "min_lr": settings.learning_rate}
         _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
     if settings.replay_batches is not None:
@@ -66,10 +74,12 @@ def _deterministic(session: TorchSession, args: Any) -> None:
 def _replay(session: TorchSession, args: Any) -> None:
     replay = session.replay
     assert replay is not None
-    last = replay.steps[-1]
+    last = replay.last
     _set(session, args, {"eval_iters": 0, "full_validation": False}, "REPLAY_BATCHES")
-    if args.train_iters and args.train_iters > last + 1 and not (args.exit_interval and args.exit_interval <= last + 1):
-        session.say(f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters}")
+    if (args.train_iters is None or args.train_iters > last + 1) and not (args.exit_interval and args.exit_interval <= last + 1):
+        session.say(
+            f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters or 'its samples'}"
+        )
         _set(session, args, {"exit_interval": last + 1}, "REPLAY_BATCHES")
 
 

@@ -13,8 +13,7 @@ import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
-from align_hooks.errors import RecordError
-from align_hooks.replay.batches import Replay
+from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.session import TorchSession
 
@@ -37,7 +36,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         rows = options.micro_batch_size
         return (
-            RerunDataIterator(micro_batches(session.replay, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))),
+            RerunDataIterator(micro_batches(session, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))),
             None,
             None,
         )
@@ -45,13 +44,19 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     return around
 
 
-def micro_batches(replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
+def micro_batches(session: TorchSession, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
     """Micro-batches as a Megatron data loader yields them: host tensors by name.
 
     ``masks`` is for models that expect an attention mask from the data loader: a causal one is made where the record
     has none of its own, bool, True where attention is forbidden.
     """
-    for arrays in replay.micro_batches(rows):
+    replay = session.replay
+    assert replay is not None
+    for step, arrays in replay.micro_batches(rows):
+        if session.step is not None and session.step != step:
+            raise RefusedRun(
+                f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
+            )
         batch = {name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()}
         if masks and "attention_mask" not in batch:
             size = batch["tokens"].shape[1]

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
+from align_hooks.record.writer import is_causal
+from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.session import TorchSession
 
 ARGUMENTS = {
@@ -25,14 +28,20 @@ ARGUMENTS = {
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``GPTModel.forward`` that keeps references to its inputs on steps whose batch is wanted."""
+    """A wrapper of ``GPTModel.forward`` that copies its inputs to the host on steps whose batch is wanted."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.wants("batches"):
             with session.surviving("the batch"):
                 given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
                 found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
-                session.micro_batches.append({name: value for name, value in found.items() if isinstance(value, torch.Tensor)})
+                session.micro_batches.append({name: seen(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)})
         return wrapped(*args, **kwargs)
 
     return around
+
+
+def seen(name: str, value: torch.Tensor) -> NDArray[Any]:
+    """A host copy, so that nothing of a micro-batch outlives it on the device; of a causal mask one row says all."""
+    array = to_numpy(value)
+    return array[:1] if name == "attention_mask" and is_causal(array) else array

@@ -51,13 +51,23 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.replay.first = args.iteration
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
     gpt = unwrap(model[0])
-    session.model_config = huggingface_config(gpt, parameters.dims)
+    session.model_config = huggingface_config(gpt, parameters.dims, args)
     session.describe(
-        place=place(), shards=parameters.shards(), facts=facts(session, gpt, optimizer, parameters, args), steps=args.train_iters
+        place=place(),
+        shards=parameters.shards(),
+        facts=facts(session, gpt, optimizer, parameters, args),
+        steps=range(args.iteration, intended(args)),
     )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     record_weights(session, args.iteration)
+
+
+def intended(args: Any) -> int:
+    """The iteration at which the run ends as planned: ``--train-iters``, or earlier with ``--exit-interval``."""
+    if args.exit_interval:
+        return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
+    return int(args.train_iters)
 
 
 def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: Any) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from megatron.training import get_args
 
@@ -41,6 +42,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
             close(session, skipped=bool(result[SKIPPED]), seconds=time.perf_counter() - started)
         finally:
             session.step = None
+            session.forget_attempt()
         return result
 
     return around
@@ -56,7 +58,7 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
         if session.micro_batches and "loss_mask" not in session.micro_batches[-1]:
             mask = next(iter(getattr(loss_function, "args", ())), None)
             if isinstance(mask, torch.Tensor):
-                session.micro_batches[-1]["loss_mask"] = mask
+                session.micro_batches[-1]["loss_mask"] = to_numpy(mask)
 
         @functools.wraps(loss_function, assigned=())
         def listening(*loss_args: Any, **loss_kwargs: Any) -> Any:
@@ -88,6 +90,10 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     """Write everything of the step that just ended; its row of scalars comes last and makes it whole."""
     step = session.step
     assert step is not None
+    if session.recording and not session.update:
+        session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
+        return
+    session.made += 1
     numbers: dict[str, Any] = {}
     with session.surviving("the numbers of the step"):
         numbers = to_host(session)
@@ -129,17 +135,17 @@ def batch(session: TorchSession, step: int) -> None:
     """Write the micro-batches that the model consumed, joined along the batch axis."""
     if not session.wants("batches", step) or session.record is None:
         return
-    parts = [{name: to_numpy(tensor) for name, tensor in part.items()} for part in session.micro_batches]
-    session.record.batch(step, *joined(parts))
+    session.record.batch(step, *joined(session.micro_batches))
     session.recorded("batches")
 
 
 def joined(parts: list[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """Arrays of micro-batches joined along the batch axis, and each one's rows."""
-    import numpy as np
-
+    """Arrays of micro-batches joined along the batch axis, and each one's rows. An attention mask may have one row for all."""
     rows = [len(part["tokens"]) for part in parts]
     names = [name for name in parts[0] if all(name in part for part in parts)]
+    if "attention_mask" in names and any(len(part["attention_mask"]) > 1 for part in parts):
+        for part, count in zip(parts, rows, strict=True):
+            part["attention_mask"] = np.broadcast_to(part["attention_mask"], (count, *part["attention_mask"].shape[1:]))
     return {name: np.concatenate([part[name] for part in parts]) for name in names}, rows
 
 

@@ -1,0 +1,59 @@
+"""What a record's JSON must look like before anything is made of it: a record may come from a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RecordError
+from align_hooks.settings import Steps
+
+NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
+"""What every row of scalars holds: a number, None, or where groups differ a list of numbers."""
+
+
+def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
+    """Raise RecordError where a rank's manifest lacks its launch facts or its place is no numbers."""
+    launch = manifest.get("launch")
+    if not isinstance(launch, dict) or type(launch.get("world_size")) is not int:
+        raise RecordError(f"{path} is no manifest: it has no launch facts")
+    place = manifest.get("place", {})
+    if not isinstance(place, dict) or not all(type(index) is int for index in place.values()):
+        raise RecordError(f"{path} is no manifest: its place is {place!r}")
+    if not isinstance(manifest.get("parameters", []), list):
+        raise RecordError(f"{path} is no manifest: its parameter table is no list")
+
+
+def check_facts(facts: Mapping[str, Any], path: Path) -> None:
+    """Raise RecordError where a section of run.json is not what the comparison reads."""
+    for section in ("settings", "model", "training", "optimizer", "versions"):
+        if not isinstance(facts.get(section, {}), dict):
+            raise RecordError(f"{path}: {section} is no section of a run")
+    groups = facts.get("optimizer", {"groups": []}).get("groups")
+    if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
+        raise RecordError(f"{path}: the optimizer's groups cannot be read")
+    for kind in ("batches", "local_norms", "gradients", "weights"):
+        try:
+            Steps.parse(str(facts.get("settings", {}).get(kind) or "none"))
+        except ValueError as error:
+            raise RecordError(f"{path}: settings.{kind}: {error}") from None
+
+
+def _is_group(group: Any) -> bool:
+    held = group.get("parameters") if isinstance(group, dict) else None
+    return isinstance(held, list) and all(isinstance(name, str) for name in held)
+
+
+def check_row(row: Mapping[str, Any], where: str) -> None:
+    """Raise RecordError where a row of scalars lacks a number or holds something else."""
+    for key in NUMBERS:
+        value = row.get(key, "")
+        for one in value if isinstance(value, list) else [value]:
+            if not (one is None or isinstance(one, bool | int | float) or one in ("nan", "inf", "-inf")) or _too_long(one):
+                raise RecordError(f"{where}: {key} is {str(one)[:40]!r}, not a number; record the run again")
+
+
+def _too_long(value: Any) -> bool:
+    """Whether an integer is larger than any float."""
+    return isinstance(value, int) and abs(value) > 1 << 1000
