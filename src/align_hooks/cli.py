@@ -51,7 +51,7 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     console = Output()
-    with progress(console) as say:
+    with progress(Console(stderr=True)) as say:
         comparison = compare_runs(open_run(reference), open_run(candidate), allow_missing=allow_missing or (), progress=say)
     try:
         render(comparison, console)
@@ -96,7 +96,7 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
 
 @contextmanager
 def progress(console: Console) -> Iterator[Progress]:
-    """A line that says what is being read, on a terminal only."""
+    """A line that says what is being read, on a terminal only; not on stdout, which is the report's."""
     with console.status("reading") as status:
         yield lambda message: status.update(escape(message))
 

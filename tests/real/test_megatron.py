@@ -46,6 +46,20 @@ def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path:
     assert rates == pytest.approx([1e-3, 1e-3 * 7 / 8])
 
 
+def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(tmp_path: Path, reference: Path) -> None:
+    checkpoint = {"--ckpt-format": "torch", "--save": str(tmp_path / "checkpoint"), "--save-interval": "1"}
+    frameworks.megatron(tmp_path, change=checkpoint | {"--exit-interval": "1"}).succeeded()
+    run = tmp_path / "run"
+    resumed = {"--ckpt-format": "torch", "--load": str(tmp_path / "checkpoint")}
+    frameworks.megatron(tmp_path, change=resumed, RUN=run, REPLAY_BATCHES=reference, **frameworks.EVERYTHING).succeeded()
+    ours, theirs = open_run(reference), open_run(run)
+    assert theirs.steps == theirs.batch_steps() == [1, 2]
+    assert theirs.problems == []
+    assert all(np.array_equal(ours.batch(step).tokens, theirs.batch(step).tokens) for step in theirs.steps)
+    assert [row["loss"] for row in theirs.scalars()] == [row["loss"] for row in ours.scalars()[1:]]
+    assert all(np.array_equal(ours.weights(3)[name], theirs.weights(3)[name]) for name in ours.weights(3))
+
+
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A learning rate of 0, evaluation after every step, no clipping, deterministic."""

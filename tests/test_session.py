@@ -1,0 +1,93 @@
+"""How a run ends, and what is said of what never happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.errors import RefusedRun
+from align_hooks.launch import Launch
+from align_hooks.session import Session, exit_code
+from align_hooks.settings import Settings
+
+
+def session(run: Path, **variables: str) -> Session:
+    settings = Settings.from_environment({f"ALIGN_HOOKS_{name}": value for name, value in ({"RUN": str(run)} | variables).items()})
+    one = Session("torch", settings, Launch())
+    one.begin()
+    return one
+
+
+def described(one: Session, steps: range) -> Session:
+    one.describe(place={"dp": 0}, shards=[], facts={}, steps=steps)
+    return one
+
+
+def test_a_run_that_made_all_its_steps_is_finished(tmp_path: Path) -> None:
+    one = described(session(tmp_path), range(3))
+    one.made = 3
+    assert one.finish(failed=False) == []
+    assert open_run(tmp_path).manifests[0]["ended"] == "finished"
+
+
+@pytest.mark.parametrize("made", [0, 2])
+def test_a_run_that_stopped_short_is_not_finished(tmp_path: Path, made: int) -> None:
+    one = described(session(tmp_path), range(5, 8))
+    one.made = made
+    one.finish(failed=False)
+    assert open_run(tmp_path).manifests[0]["ended"] == f"ended early: {made} of 3 planned steps were made"
+
+
+def test_a_run_that_never_trained_is_not_finished(tmp_path: Path) -> None:
+    session(tmp_path).finish(failed=False)
+    assert open_run(tmp_path).manifests[0]["ended"].startswith("ended early")
+
+
+def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
+    one = described(session(tmp_path, BATCHES="all"), range(3))
+    assert one.finish(failed=True) == []
+    assert open_run(tmp_path).manifests[0]["ended"] == "failed: the script ended with an error"
+
+
+@pytest.mark.parametrize(("name", "last"), [("GRADIENTS", 2), ("BATCHES", 2), ("LOCAL_NORMS", 2), ("WEIGHTS", 3)])
+def test_a_step_that_is_never_made_is_refused_before_training(tmp_path: Path, name: str, last: int) -> None:
+    described(session(tmp_path / "fits", **{name: f"0,{last}"}), range(3))
+    described(session(tmp_path / "a range may end later", **{name: "1-100"}), range(3))
+    with pytest.raises(RefusedRun, match=f"ALIGN_HOOKS_{name}=0,{last + 1}: step {last + 1} is never made, the last is {last}"):
+        described(session(tmp_path / "beyond", **{name: f"0,{last + 1}"}), range(3))
+
+
+def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
+    one = described(session(tmp_path, GRADIENTS="2"), range(3))
+    one.made = 2
+    problems = one.finish(failed=False)
+    assert problems == ["ALIGN_HOOKS_GRADIENTS=2: no such step was reached, nothing was recorded"]
+    assert exit_code(0, problems) == 3
+    assert exit_code(7, problems) == 7
+
+
+def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = session(tmp_path)
+    for _ in range(3):
+        one.override("args.seed", 1234, 42, "ALIGN_HOOKS_SEED")
+    assert len(one.overrides) == 1
+    assert capsys.readouterr().out.count("args.seed: 1234 -> 42") == 1
+
+
+def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> None:
+    one = described(session(tmp_path, BATCHES="all"), range(3))
+    one.step = 1
+    assert one.wants("batches")
+    with one.surviving("the batch"):
+        raise OSError("No space left on device")
+    assert not one.wants("batches")
+    assert not one.recording
+    assert one.finish(failed=False) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
+
+
+def test_a_capture_that_fails_stops_the_run_where_that_was_asked_for(tmp_path: Path) -> None:
+    one = session(tmp_path, ON_ERROR="raise")
+    with pytest.raises(OSError, match="No space"), one.surviving("the batch"):
+        raise OSError("No space left on device")
