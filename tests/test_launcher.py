@@ -508,10 +508,13 @@ def test_torchrun_starts_the_runner_on_every_rank_and_passes_on_a_failure(tmp_pa
         port = str(free.getsockname()[1])
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port)
     ended = run(tmp_path, *torchrun, *RUNNER, "script.py", str(code))
-    assert (ended.code, *sorted(ended.out.split("\n")[:-1])) == (
-        int(code != 0),
-        *(f"RANK:{rank} ['script.py', '{code}']" for rank in range(2)),
-    ), ended.err
+    started = {f"RANK:{rank} ['script.py', '{code}']" for rank in range(2)}
+    assert ended.code == int(code != 0), ended.err
+    if code == 0:
+        assert set(ended.out.splitlines()) == started
+    else:  # torchrun ends the other rank as soon as one has failed, at times before it has printed
+        assert ended.out.splitlines()
+        assert set(ended.out.splitlines()) <= started
     assert ("exitcode  : 7" in ended.err) is (code == 7)
 
 

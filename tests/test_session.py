@@ -68,6 +68,23 @@ def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
     assert exit_code(7, problems) == 7
 
 
+def test_a_start_that_was_refused_does_not_block_the_next(tmp_path: Path) -> None:
+    session(tmp_path).finish(failed=True)
+    one = described(session(tmp_path), range(1))
+    one.made = 1
+    assert one.record is not None
+    one.record.scalars({"step": 0})
+    one.finish(failed=False)
+    with pytest.raises(RefusedRun, match="already holds a run"):
+        session(tmp_path)
+
+
+def test_a_run_that_has_just_begun_is_not_taken_over(tmp_path: Path) -> None:
+    session(tmp_path)
+    with pytest.raises(RefusedRun, match="already holds a run"):
+        session(tmp_path)
+
+
 def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = session(tmp_path)
     for _ in range(3):

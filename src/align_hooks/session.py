@@ -110,6 +110,8 @@ class Session:
         if self.record is not None:
             try:
                 self.record.finish(hooks=self.ledger.facts(), ended=self._ended(failed))
+                if self.made:
+                    self.say(f"recorded {self.record.written['scalars']} steps in {self.record.run}: {self._ended(failed)}")
             except (OSError, AlignHooksError) as error:
                 problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
         return problems

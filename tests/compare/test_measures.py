@@ -105,8 +105,8 @@ def test_limits_are_those_of_the_coarser_type(types: tuple[str | None, ...], nam
 
 def test_a_later_free_step_may_be_further_off() -> None:
     limits = DEFAULTS["float32"]
-    assert limits.free_loss(1) == limits.free_loss(20) == limits.loss
-    assert limits.free_loss(200) == 10 * limits.loss
+    assert limits.free_loss(1) == limits.free_loss(20) == 2 * limits.loss
+    assert limits.free_loss(200) == 20 * limits.loss
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,14 @@ class Ladder:
         return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, tuple(self._settings()), tuple(self._notes()))
 
     def _settings(self) -> list[Finding]:
-        return model_settings(*(run.manifest.get("model", {}) for run in self.pair.both))
+        models = [run.manifest.get("model") or {} for run in self.pair.both]
+        return model_settings(*models) if all(models) else []
 
     def _notes(self) -> list[str]:
         """What a reader should know beside the verdict."""
         notes = [self.pair.limits_note]
         ours, theirs = self.pair.compute_types
-        if ours != theirs:
+        if ours and theirs and ours != theirs:
             notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
         steps = [len(run.steps) for run in self.pair.both]
         if steps[0] != steps[1]:
@@ -86,6 +87,11 @@ class Ladder:
         problems = [
             Finding(problem, side) for side, run in zip(("reference", "candidate"), self.pair.both, strict=True) for problem in run.problems
         ]
+        for side, run in zip(("reference", "candidate"), self.pair.both, strict=True):
+            if not run.steps:
+                return Stage(
+                    "match", Status.NOT_COMPARABLE, f"the {side} recorded no whole step; see its log, and record it again", tuple(problems)
+                )
         ours, theirs = (self.pair.pieces(run) for run in self.pair.both)
         names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
         steps, expected = len(self.pair.rows), max(len(run.steps) for run in self.pair.both)
@@ -160,7 +166,10 @@ class Ladder:
     def initial_weights(self) -> Stage:
         """The weights that both runs start from; equal to the bit where they were handed over."""
         steps = [step for step in self.pair.steps("weights") if step == self.pair.first]
-        return self._exact_stage("initial weights", "weights", steps, lambda step: self._tensor_errors("weights", step, 0.0))
+        stage = self._exact_stage("initial weights", "weights", steps, lambda step: self._tensor_errors("weights", step, 0.0))
+        if stage.status is Status.DIFFERENT and not (self.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
+            return replace(stage, summary=f"{stage.summary}; the candidate loaded none: set ALIGN_HOOKS_LOAD_WEIGHTS")
+        return stage
 
     def first_loss(self) -> Stage:
         """The loss of the first common step: the forward computation."""

@@ -26,13 +26,16 @@ from align_hooks.settings import Steps
 SUMMED = ("loss", "objective_loss")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A recorded run; made by :func:`open_run`."""
 
     path: Path
     facts: Mapping[str, Any]
     manifests: Mapping[int, Mapping[str, Any]]
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {len(self.steps)} steps)"
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -80,11 +80,17 @@ class Writer:
             else:
                 atomic.create(path, self._manifest)
         except FileExistsError:
-            raise RefusedRun(taken) from None
+            if not self._ended_before_any_step(path):
+                raise RefusedRun(taken) from None
+            atomic.write_json(path, self._manifest)
         except OSError as error:
             raise RefusedRun(
                 f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
             ) from None
+
+    def _ended_before_any_step(self, path: Path) -> bool:
+        """Whether the earlier run here is over and recorded nothing: a start that was refused must not block the next."""
+        return bool(read_json(path).get("ended")) and not layout.scalars(self.run, self.launch.rank).exists()
 
     def _remove_earlier(self) -> None:
         mine = {self.launch.rank}

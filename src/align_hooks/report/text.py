@@ -26,7 +26,7 @@ VERDICT_COLOUR = {
     Verdict.NOT_COMPARABLE: "bold magenta",
     Verdict.INCONCLUSIVE: "bold yellow",
 }
-SHOWN = 5
+SHOWN, TENSORS = 5, 3
 
 
 def escape(text: str) -> str:
@@ -41,6 +41,8 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
             console.print("  " + escape(describe(finding, comparison.eps)))
+        for line in suspects(comparison):
+            console.print("  " + escape(line))
     if comparison.settings:
         listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
         console.print(f"  model settings that differ: {escape(listed)}")
@@ -51,6 +53,14 @@ def render(comparison: Comparison, console: Console) -> None:
         console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}")
     for note in comparison.notes:
         console.print(f"[dim]{escape(note)}[/]")
+
+
+def suspects(comparison: Comparison) -> list[str]:
+    """Where the first difference is one number for the whole model: the tensors that are furthest out behind it."""
+    if comparison.first is None or "loss" not in comparison.first.name:
+        return []
+    behind = [stage for stage in comparison.stages if stage.name in ("local norms", "gradients") and stage.status is Status.DIFFERENT]
+    return [f"worst in {stage.name}: {describe(finding, comparison.eps)}" for stage in behind for finding in stage.findings[:TENSORS]]
 
 
 def headline(comparison: Comparison) -> str:
