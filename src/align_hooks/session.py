@@ -16,6 +16,8 @@ from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
 from align_hooks.record.writer import Writer
+from align_hooks.replay.batches import Replay
+from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
 
 KINDS = ("batches", "local_norms", "gradients", "weights")
@@ -35,6 +37,7 @@ class Session:
     launch: Launch
     ledger: Ledger = field(default_factory=Ledger)
     record: Writer | None = None
+    replay: Replay | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     step: int | None = None
@@ -44,7 +47,15 @@ class Session:
     done: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Claim the run directory, where one was named."""
+        """Open the runs that feed this one, then claim the run directory, where they were named.
+
+        A source that is not there should cost a second, not a job, and no directory.
+        """
+        if self.settings.replay_batches is not None:
+            self.replay = Replay(self.settings.replay_batches)
+            _ = self.replay.run
+        if self.settings.load_weights is not None:
+            open_weights(self.settings.load_weights)
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.model import llama_config
 from align_hooks.ms_side.session import MsSession
 
 
@@ -22,7 +23,7 @@ def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession
     given = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in given:
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as LlamaForCausalLM does")
-    config = _config(session)
+    config = llama_config(session.train_cell)
     ids, labels, mask = given["input_ids"], given.get("labels"), given.get("loss_mask")
     sliced = bool(config.input_sliced_sig) and labels is not None
     tokens = ids if sliced else ids[:, :-1]
@@ -37,9 +38,3 @@ def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession
     elif not sliced:
         mask = mask[:, :-1]
     return {"tokens": tokens.astype(np.int64), "labels": labels.astype(np.int64), "loss_mask": mask.astype(np.float32)}
-
-
-def _config(session: MsSession) -> Any:
-    from align_hooks.ms_side.model import llama_config
-
-    return llama_config(session.train_cell)

@@ -10,7 +10,6 @@ from align_hooks.session import Session
 if TYPE_CHECKING:
     from align_hooks.ms_side.model import Parameters
     from align_hooks.ms_side.reducer import CaptureGradients
-    from align_hooks.replay.batches import Replay
 
 
 @dataclass
@@ -18,7 +17,6 @@ class MsSession(Session):
     """``train_cell`` is the built MFTrainOneStepCell, ``reducer`` the capturing Cell in it, where one was asked for."""
 
     parameters: Parameters | None = None
-    replay: Replay | None = None
     model_config: dict[str, Any] = field(default_factory=dict)
     config: Any = None
     train_cell: Any = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from align_hooks.errors import SettingsError
 from align_hooks.launch import Launch
-from align_hooks.replay.batches import Replay
-from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 
@@ -32,15 +30,9 @@ def variables(settings: Settings) -> dict[str, str]:
 
 
 def make_session(settings: Settings, launch: Launch) -> TorchSession:
-    """The session of this side; sources are opened now, because one that is not there should cost a second, not a job."""
+    """The session of this side."""
     if settings.local_norms_point == "local":
         raise SettingsError(
             f"{PREFIX}LOCAL_NORMS_POINT=local: Megatron reduces inside its gradient buckets and has no such point; unset it"
         )
-    session = TorchSession("torch", settings, launch)
-    if settings.replay_batches is not None:
-        session.replay = Replay(settings.replay_batches)
-        session.replay.run  # noqa: B018
-    if settings.load_weights is not None:
-        open_weights(settings.load_weights)
-    return session
+    return TorchSession("torch", settings, launch)

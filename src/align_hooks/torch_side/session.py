@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from align_hooks.session import Session
 
 if TYPE_CHECKING:
-    from align_hooks.replay.batches import Replay
     from align_hooks.torch_side.model import Parameters
 
 
@@ -17,7 +16,6 @@ class TorchSession(Session):
     """``micro_batches``, ``losses`` and ``norms`` belong to the step under way and hold device tensors until it ends."""
 
     parameters: Parameters | None = None
-    replay: Replay | None = None
     model_config: dict[str, Any] = field(default_factory=dict)
     micro_batches: list[dict[str, Any]] = field(default_factory=list)
     losses: list[tuple[Any, Any]] = field(default_factory=list)
