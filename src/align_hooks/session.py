@@ -17,11 +17,15 @@ from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
+from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
 
-KINDS = ("batches", "local_norms", "gradients", "weights")
+KINDS = ("batches", "local_norms", "gradients", "weights", "optimizer_state")
 """The recording switches, by the name of their field in Settings and of what the writer counts."""
+
+STATES = ("weights", "optimizer_state")
+"""Those numbered by updates made: a run of K steps has K+1 of them."""
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Session:
     ledger: Ledger = field(default_factory=Ledger)
     record: Writer | None = None
     replay: Replay | None = None
+    injection: Injection | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     step: int | None = None
@@ -56,6 +61,9 @@ class Session:
             _ = self.replay.run
         if self.settings.load_weights is not None:
             open_weights(self.settings.load_weights)
+        if self.settings.inject_gradients is not None:
+            self.injection = Injection(self.settings.inject_gradients)
+            _ = self.injection.recorded
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()
@@ -145,6 +153,8 @@ class Session:
         ]
         if self.settings.replay_batches is not None and self.planned is not None and self.made < len(self.planned):
             never.append(f"{PREFIX}REPLAY_BATCHES: {self.made} of {len(self.planned)} steps were trained on recorded batches")
+        if self.injection is not None and (left := sorted(set(self.injection.steps) - self.injection.made)):
+            never.append(f"{PREFIX}INJECT_GRADIENTS: {len(left)} of {len(self.injection.steps)} steps were not reached, first {left[0]}")
         return never
 
     def describe(self, *, place: Mapping[str, int], shards: Any, facts: Mapping[str, Any], steps: range) -> None:
@@ -154,12 +164,21 @@ class Session:
         """
         self.planned = steps
         for kind in KINDS:
-            last = steps.stop if kind == "weights" else steps.stop - 1
+            last = steps.stop if kind in STATES else steps.stop - 1
             beyond = [part[0] for part in getattr(self.settings, kind).ranges or () if part[0] > last]
             if beyond:
                 raise RefusedRun(
                     f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}"
                 )
+        if self.injection is not None:
+            self.injection.check({shard.name: shard.shape for shard in shards if shard.trainable}, steps)
+            self.facts["injected"] = self.injection.facts()
+            self.override(
+                f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}",
+                "the run's own",
+                self.injection.source,
+                f"{PREFIX}INJECT_GRADIENTS",
+            )
         if self.record is not None:
             whole = dict(facts) | self.facts | {"overrides": self.overrides}
             self.record.describe(place=place, shards=shards, facts=whole, steps=steps)

@@ -153,9 +153,13 @@ class Settings:
     )
     gradients: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record gradients: reduced, unscaled, not yet clipped")
     weights: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record weights; N is the state after N updates, 0 the initial one")
+    optimizer_state: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record the optimizer's state, numbered like weights")
     replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
     load_weights: Source | None = _variable(
         _source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)"
+    )
+    inject_gradients: Source | None = _variable(
+        _source("all"), None, "run[@steps]", "hand those gradients to the optimizer: reduced, unscaled, not yet clipped"
     )
     learning_rate: float | None = _variable(_rate, None, "number", "constant learning rate; 0 for the weights-not-updated experiment")
     device: str | None = _variable(_one_of("cpu"), None, "cpu", "rehearsal with no accelerator; everything it changes is listed")
@@ -199,12 +203,12 @@ def _text(value: object) -> str | None:
 
 def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
     problems = []
-    recording = [name for name in ("batches", "gradients", "weights") if values.get(name)]
+    recording = [name for name in ("batches", "gradients", "weights", "optimizer_state") if values.get(name)]
     if recording and PREFIX + "RUN" not in environment:
         names = ", ".join(PREFIX + name.upper() for name in recording)
         problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")
     target = values.get("run")
-    for name in ("replay_batches", "load_weights"):
+    for name in ("replay_batches", "load_weights", "inject_gradients"):
         source = values.get(name)
         if source is not None and source.path == target:
             problems.append(f"{PREFIX}{name.upper()}: {source.path} is also {PREFIX}RUN; record into another directory")

@@ -14,11 +14,13 @@ def _always(settings: Settings) -> bool:
 
 
 def _building(settings: Settings) -> bool:
-    return _training(settings) or settings.device is not None
+    return training(settings) or settings.device is not None
 
 
-def _training(settings: Settings) -> bool:
-    return settings.run is not None or bool(settings.local_norms) or settings.load_weights is not None
+def training(settings: Settings) -> bool:
+    """Whether the training loop is seen or changed."""
+    fed = settings.load_weights is not None or settings.inject_gradients is not None
+    return fed or settings.run is not None or bool(settings.local_norms)
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -47,13 +49,13 @@ HOOKS: tuple[Hook, ...] = (
         package="mindformers",
         supports=MINDFORMERS,
         trigger="mindformers.wrapper.wrapper",
-        targets=("MFTrainOneStepCell.__init__",),
+        targets=("MFTrainOneStepCell.__init__", "MFPipelineWithLossScaleCell.__init__"),
         body=f"{_ROOM}.train_cell:wrap",
-        why="knows weights and optimizer, and puts the capturing reducer in place",
+        why="knows weights and optimizer, and puts the capturing Cell in place",
     ),
     Hook(
         "training",
-        asked=_training,
+        asked=training,
         package="mindspore",
         supports=">=2.9,<2.10",
         trigger="mindspore.train.model",

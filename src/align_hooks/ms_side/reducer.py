@@ -6,18 +6,28 @@ attribute that holds a Cell is compiled with whatever Cell it holds. This one ca
 sees into Parameters, tied into the graph with ``depend``; values and order of the rest stay as they were.
 
 The copy happens in every step, because a compiled graph has no free branch; only selected steps are moved to the host.
+
+Injection is the same door the other way: one buffer a gradient, refilled between steps from outside the graph, and one
+switch that says whether this step's gradients are the buffers' or the run's own.
+
+``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` earlier, on what is still scaled and is reset afterwards
+(1.6 to 1.9); its door of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+from numpy.typing import NDArray
 
 from align_hooks.ms_side.model import Parameters
-from align_hooks.norms import CHUNK
+from align_hooks.names.table import Fused
+from align_hooks.norms import CHUNK, squared_sum
 
 
 class ChunkSums(nn.Cell):
@@ -57,7 +67,7 @@ class ChunkSums(nn.Cell):
 
 
 class CaptureGradients(nn.Cell):
-    """Calls the original reducer; keeps gradients and, or, their chunk sums in Parameters of its own.
+    """Calls the original reducer; keeps gradients and, or, their chunk sums in Parameters of its own; may return others.
 
     ``point`` chooses what is seen: ``reduced`` is what the reducer returns, ``local`` what it was given. The chunk sums of
     all pieces are one fp32 vector, so that a step's norms need one transfer.
@@ -65,17 +75,22 @@ class CaptureGradients(nn.Cell):
 
     vector: Parameter
     buffers: tuple[Parameter, ...]
+    injected: tuple[Parameter, ...]
+    injecting: Parameter
 
-    def __init__(self, reducer: Any, parameters: Parameters, *, point: str, norms: bool, gradients: bool) -> None:
+    def __init__(self, reducer: Any, parameters: Parameters, *, point: str, norms: bool, gradients: bool, inject: bool) -> None:
         super().__init__(auto_prefix=False)
         self.reducer = reducer
         self.local = point == "local"
         self.norms = norms
         self.gradients = gradients
+        self.inject = inject
+        self.select = ops.Select()
         self.assign = ops.Assign()
         self.cast = ops.Cast()
         self.cat = ops.Concat()
         self.count = len(parameters.all)
+        self.fused = [one.fused for one in parameters]
         self.sums = nn.CellList(
             [ChunkSums(tuple(one.model.shape), one.fused.blocks.repeats, one.fused.blocks.rows) for one in parameters], auto_prefix=False
         )
@@ -84,13 +99,16 @@ class CaptureGradients(nn.Cell):
         self._keep("vector", _buffer("chunk_sums", (sum(self.counts) if norms else 1,)))
         shapes = {one.fused.native: tuple(one.model.shape) for one in parameters} if gradients else {}
         self._keep("buffers", tuple(_buffer(f"gradient.{name}", shape) for name, shape in shapes.items()))
+        given = {one.fused.native: tuple(one.model.shape) for one in parameters} if inject else {}
+        self._keep("injected", tuple(_buffer(f"injected.{name}", shape) for name, shape in given.items()))
+        self._keep("injecting", Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False))
 
     def _keep(self, name: str, value: Any) -> None:
         """Set an attribute past Cell's own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
         object.__setattr__(self, name, value)
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """What the original reducer returns; compiled from this text."""
+        """What the original reducer returns, or what is injected in its place; compiled from this text."""
         reduced = self.reducer(gradients)
         seen = reduced
         if self.local:
@@ -104,7 +122,28 @@ class CaptureGradients(nn.Cell):
             for index in range(self.count):
                 stored = self.assign(self.buffers[index], self.cast(reduced[index], mindspore.float32))
                 reduced = ops.depend(reduced, stored)
+        if self.inject:
+            chosen: tuple[Any, ...] = ()
+            for index in range(self.count):
+                given = self.cast(self.injected[index], reduced[index].dtype)
+                chosen += (self.select(self.injecting, given, reduced[index]),)
+            reduced = chosen
         return reduced
+
+    def fill(self, read: Callable[[Fused], NDArray[Any]] | None) -> float:
+        """Refill the buffers for the next step from ``read`` (native fp32 arrays), or with None let it use its own gradients.
+
+        Returns the global norm of what was filled in.
+        """
+        self.injecting.set_data(Tensor(read is not None))
+        if read is None:
+            return 0.0
+        total = 0.0
+        for buffer, fused in zip(self.injected, self.fused, strict=True):
+            array = read(fused)
+            total += squared_sum(array)
+            buffer.set_data(Tensor(array))
+        return math.sqrt(total)
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to fp64 squared sum of the last step; one transfer."""
@@ -117,8 +156,30 @@ def _buffer(name: str, shape: tuple[int, ...]) -> Parameter:
     return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
 
 
-def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool) -> int:
-    """Device memory that capturing will take, before any of it is allocated."""
+class CaptureThenClip(nn.Cell):
+    """In the place of a cell's ``clip_grad_norm``: captures or injects, then clips as the original does."""
+
+    def __init__(self, capture: CaptureGradients, clip: Any) -> None:
+        super().__init__(auto_prefix=False)
+        self.capture = capture
+        self.clip = clip
+        self.clip_norm = clip.clip_norm
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """Clipped gradients and their global norm; compiled from this text."""
+        return self.clip(self.capture(gradients))
+
+
+class Unreduced(nn.Cell):
+    """A reducer that changes nothing, for a door behind the real one."""
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """The gradients themselves; compiled from this text."""
+        return gradients
+
+
+def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool, inject: bool) -> int:
+    """Device memory that capturing and injecting will take, before any of it is allocated."""
     elements = [int(np.prod(one.model.shape, dtype=np.int64)) for one in parameters]
     chunks = sum(-(-size // CHUNK) + len(one.fused.pieces) for size, one in zip(elements, parameters, strict=True))
-    return 4 * (chunks * norms + sum(elements) * gradients)
+    return 4 * (chunks * norms + sum(elements) * (gradients + inject))

@@ -73,7 +73,7 @@ class Table:
 
 
 def refuse_unfit(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], source: object) -> None:
-    """Raise RefusedRun unless ``given`` (canonical name to shape, from ``source``) is exactly what a model wants."""
+    """Raise RefusedRun unless ``given`` (canonical name to shape, of what ``source`` says) is exactly what a model wants."""
     problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
     problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys())]
     problems += [
@@ -82,7 +82,7 @@ def refuse_unfit(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tupl
         if wanted[name] != given[name]
     ]
     if problems:
-        raise RefusedRun(f"weights of {source} do not fit this model: {_first_few(problems)}; make the two models the same shape")
+        raise RefusedRun(f"{source} do not fit this model: {_first_few(problems)}; make the two models the same shape")
 
 
 def _first_few(problems: Iterable[str]) -> str:

@@ -11,6 +11,7 @@
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
     RUN/step_N/rank_M/gradients.safetensors
     RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
+    RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last
 
 M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes.
 """
@@ -21,6 +22,8 @@ from pathlib import Path
 
 FORMAT = 1
 BATCH_ARRAYS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
 PADDING = "#padding"
 """Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
 

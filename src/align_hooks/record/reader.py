@@ -26,6 +26,17 @@ from align_hooks.settings import Steps
 SUMMED = ("loss", "objective_loss")
 
 
+@dataclass(frozen=True, slots=True)
+class OptimizerState:
+    """Adam's state: ``moments`` maps ``exp_avg`` and ``exp_avg_sq`` to canonical name → whole fp32 array.
+
+    ``updates`` is the exponent of the bias correction that made the last update.
+    """
+
+    updates: int
+    moments: Mapping[str, Tensors]
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """A recorded run; made by :func:`open_run`."""
@@ -176,6 +187,22 @@ class Run:
     def weights(self, step: int) -> Tensors:
         """Weights after ``step`` updates."""
         return self._tensors(step, "WEIGHTS", "weights/model.safetensors", "weights/padding.safetensors")
+
+    def optimizer_state_steps(self) -> list[int]:
+        """Numbers N for which the optimizer's state after N updates is recorded."""
+        return self._steps_with("optimizer_state/state.json")
+
+    def optimizer_state(self, step: int) -> OptimizerState:
+        """Adam's moments after ``step`` updates, and how many updates the optimizer counted."""
+        moments = {
+            moment: self._tensors(step, "OPTIMIZER_STATE", f"optimizer_state/{moment}.safetensors", trainable=True)
+            for moment in layout.MOMENTS
+        }
+        path = layout.step(self.path, step, min(self.manifests)) / "optimizer_state" / "state.json"
+        updates = read_json(path).get("updates")
+        if type(updates) is not int or updates < 0:
+            raise RecordError(f"{path}: updates is {updates!r}, not a number of updates; record the run again")
+        return OptimizerState(updates, moments)
 
     def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:
         files = {}

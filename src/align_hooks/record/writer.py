@@ -115,12 +115,14 @@ class Writer:
         elements = sum(shard.elements for shard in shards)
         planned = 4 * elements * sum((step in self.settings.gradients) + (step + 1 in self.settings.weights) for step in steps)
         planned += 4 * elements * (steps.start in self.settings.weights)
+        states = sum(step in self.settings.optimizer_state for step in range(steps.start, steps.stop + 1))
+        planned += 4 * elements * len(layout.MOMENTS) * states
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
                 raise RefusedRun(
                     f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
-                    f"choose fewer steps in {PREFIX}GRADIENTS and {PREFIX}WEIGHTS, or another disk"
+                    f"choose fewer steps in {PREFIX}GRADIENTS, {PREFIX}WEIGHTS and {PREFIX}OPTIMIZER_STATE, or another disk"
                 )
             self._manifest |= {"place": dict(place), "parameters": table, "planned_bytes": planned}
             if self._earlier:
@@ -194,6 +196,17 @@ class Writer:
         model = {name: tensor for name, tensor in tensors.items() if name not in padding}
         write_tensors(self.run, step, self.launch.rank, "weights/model.safetensors", model)
         self.written["weights"] += 1
+
+    def optimizer_state(self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int) -> None:
+        """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32.
+
+        ``updates`` is the optimizer's own count, the exponent of its bias correction.
+        """
+        for moment, tensors in moments.items():
+            write_tensors(self.run, step, self.launch.rank, f"optimizer_state/{moment}.safetensors", tensors)
+        place = layout.step(self.run, step, self.launch.rank) / "optimizer_state"
+        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments)})
+        self.written["optimizer_state"] += 1
 
     def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:
         """Close the rows and write how the run ended; may be called when recording has stopped early too."""

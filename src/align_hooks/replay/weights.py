@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.table import Fused, refuse_unfit
 from align_hooks.record import layout
-from align_hooks.record.reader import open_run
+from align_hooks.record.reader import OptimizerState, open_run
 from align_hooks.settings import Source
 
 Array = NDArray[Any]
@@ -73,6 +73,15 @@ def open_weights(source: Source) -> Any:
     return run.weights(step)
 
 
+def open_optimizer_state(source: Source) -> OptimizerState | None:
+    """The optimizer's state that stands beside the weights of ``source``; None where there is none or nothing was updated yet."""
+    step = source.steps.single()
+    if is_checkpoint(source.path) or step is None:
+        return None
+    run = open_run(source.path)
+    return run.optimizer_state(step) if step in run.optimizer_state_steps() else None
+
+
 def vocabulary_of(source: Source) -> int | None:
     """Rows of the embedding without padding, as the source knows them."""
     weights = open_weights(source)
@@ -94,7 +103,7 @@ class Loader:
             )
         if "lm_head.weight" not in wanted:  # tied: some checkpoints keep a copy of the embedding under its name
             given.pop("lm_head.weight", None)
-        refuse_unfit(wanted, given, source)
+        refuse_unfit(wanted, given, f"weights of {source}")
 
     def read(self, fused: Fused) -> Array:
         """The native fp32 tensor; raises RefusedRun where a weight is not finite."""

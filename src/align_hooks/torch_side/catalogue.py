@@ -15,11 +15,15 @@ def _recording(settings: Settings) -> bool:
 
 
 def _whole_run(settings: Settings) -> bool:
-    return _recording(settings) or settings.load_weights is not None or settings.replay_batches is not None
+    return _stepping(settings) or settings.load_weights is not None
 
 
-def _norms_or_gradients(settings: Settings) -> bool:
-    return bool(settings.local_norms or settings.gradients)
+def _stepping(settings: Settings) -> bool:
+    return _recording(settings) or settings.replay_batches is not None or settings.inject_gradients is not None
+
+
+def _gradients(settings: Settings) -> bool:
+    return bool(settings.local_norms or settings.gradients or settings.inject_gradients)
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -60,7 +64,7 @@ HOOKS: tuple[Hook, ...] = (
         trigger="megatron.training.training",
         targets=("setup_model_and_optimizer",),
         body=f"{_ROOM}.hooks.model:wrap",
-        why="loads weights, describes the run, records the initial weights",
+        why="loads weights, describes the run, records the initial state",
     ),
     Hook(
         "data",
@@ -74,7 +78,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "train_step",
-        asked=lambda settings: _recording(settings) or settings.replay_batches is not None,
+        asked=_stepping,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.training.training",
@@ -104,13 +108,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "gradients",
-        asked=_norms_or_gradients,
+        asked=_gradients,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.optimizer.optimizer",
         targets=("MixedPrecisionOptimizer.prepare_grads", "FP32Optimizer.prepare_grads"),
         body=f"{_ROOM}.hooks.gradients:wrap",
-        why="reads gradients: reduced, unscaled, not yet clipped",
+        why="reads and injects gradients: reduced, unscaled, not yet clipped",
     ),
     Hook(
         "update",

@@ -177,33 +177,3 @@ def huggingface_config(gpt: Any, dims: Dims, args: Any) -> dict[str, Any]:
         "mlp_bias": False,
         "torch_dtype": "float32",
     }
-
-
-def leaf_optimizers(optimizer: Any) -> list[Any]:
-    """The optimizers that hold parameters; ChainedOptimizer only forwards to them."""
-    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
-
-
-def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
-    """Hyper-parameters a parameter group, as the optimizer holds them at the start, with canonical names."""
-    names = {id(parameter.main): parameter.fused.pieces for parameter in parameters}
-    groups = []
-    for leaf in leaf_optimizers(optimizer):
-        for group in leaf.optimizer.param_groups:
-            held = [name for one in group["params"] for name in names.get(id(one), ())]
-            groups.append(
-                {
-                    "learning_rate": float(group["lr"]),
-                    "betas": [float(beta) for beta in group.get("betas", ())],
-                    "eps": float(group["eps"]) if "eps" in group else None,
-                    "weight_decay": float(group["weight_decay"]),
-                    "parameters": held,
-                }
-            )
-    first = leaf_optimizers(optimizer)[0]
-    return {
-        "type": type(first.optimizer).__name__,
-        "decoupled_weight_decay": bool(getattr(first.config, "decoupled_weight_decay", True)),
-        "clip_grad": float(first.config.clip_grad) or None,
-        "groups": groups,
-    }

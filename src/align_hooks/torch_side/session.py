@@ -16,6 +16,7 @@ class TorchSession(Session):
     """``micro_batches``, ``losses`` and ``norms`` belong to the step under way and hold device tensors until it ends."""
 
     parameters: Parameters | None = None
+    optimizer: Any = None
     model_config: dict[str, Any] = field(default_factory=dict)
     micro_batches: list[dict[str, Any]] = field(default_factory=list)
     losses: list[tuple[Any, Any]] = field(default_factory=list)

@@ -1,21 +1,22 @@
 """The training cell, built and not yet compiled.
 
-Seam: the return of ``MFTrainOneStepCell.__init__``. It is a Python-level door: its ``construct`` is compiled from source
-text later and finds the attributes that stand here by then, among them the ``grad_reducer`` that
-:mod:`align_hooks.ms_side.reducer` takes the place of.
+Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``. It is a Python-level door:
+its ``construct`` is compiled from source text later and finds the attributes that stand here by then, among them the Cell
+that :mod:`align_hooks.ms_side.reducer` takes the place of.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mindspore
 
 from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import Parameters, huggingface_config, llama_config, parameters_of
-from align_hooks.ms_side.reducer import CaptureGradients, capture_bytes
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.weights import vocabulary_of
 from align_hooks.settings import PREFIX
@@ -40,19 +41,37 @@ def prepare(session: MsSession, cell: Any) -> None:
     if session.launch.world_size > 1 and (settings.run is not None or session.replay is not None):
         raise RefusedRun(f"this version records and replays one rank; the job has {session.launch.world_size}; start one process")
     session.train_cell = cell
-    if not (settings.run is not None or settings.local_norms or settings.load_weights is not None):
+    if not training(settings):
         return
     config = llama_config(cell)
     session.parameters = parameters_of(cell.weights, config, vocabulary(session))
     session.model_config = huggingface_config(config, session.parameters.dims)
     unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
-    norms, gradients = bool(settings.local_norms) or unclipped, bool(settings.gradients)
-    if norms or gradients:
-        announce(session, session.parameters, norms=norms, gradients=gradients)
-        session.reducer = CaptureGradients(
-            cell.grad_reducer, session.parameters, point=settings.local_norms_point, norms=norms, gradients=gradients
+    seen = {
+        "norms": bool(settings.local_norms) or unclipped,
+        "gradients": bool(settings.gradients),
+        "inject": session.injection is not None,
+    }
+    if any(seen.values()):
+        announce(session, session.parameters, seen)
+        install(session, cell, session.parameters, seen)
+
+
+def install(session: MsSession, cell: Any, parameters: Parameters, seen: Mapping[str, bool]) -> None:
+    """Put the capturing Cell where the training cell's gradients are reduced and unscaled and not yet clipped."""
+    point = session.settings.local_norms_point
+    if "Pipeline" not in type(cell).__name__:
+        session.reducer = cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, point=point, **seen)
+        return
+    if point == "local":
+        raise RefusedRun(f"{PREFIX}LOCAL_NORMS_POINT=local: {type(cell).__name__} reduces while it accumulates; unset it")
+    if not cell.use_clip_grad:
+        raise RefusedRun(
+            f"{type(cell).__name__} shows its unscaled gradients only to its clipping; set runner_wrapper.use_clip_grad: True, "
+            f"with a max_grad_norm that no step reaches where nothing shall be clipped"
         )
-        cell.grad_reducer = session.reducer
+    session.reducer = CaptureGradients(Unreduced(), parameters, point=point, **seen)
+    cell.clip_grad_norm = CaptureThenClip(session.reducer, cell.clip_grad_norm)
 
 
 def vocabulary(session: MsSession) -> int | None:
@@ -65,13 +84,14 @@ def vocabulary(session: MsSession) -> int | None:
     return None
 
 
-def announce(session: MsSession, parameters: Parameters, *, norms: bool, gradients: bool) -> None:
-    """Say what capturing takes on the device; refuse what does not fit."""
-    needed, free = capture_bytes(parameters, norms=norms, gradients=gradients), free_memory()
-    session.say(f"capturing gradients takes {needed / 1e6:.1f} MB of device memory in every step")
+def announce(session: MsSession, parameters: Parameters, seen: Mapping[str, bool]) -> None:
+    """Say what capturing and injecting take on the device; refuse what does not fit."""
+    needed, free = capture_bytes(parameters, **seen), free_memory()
+    what = "capturing and injecting" if seen["inject"] else "capturing"
+    session.say(f"{what} gradients takes {needed / 1e6:.1f} MB of device memory in every step")
     if free is not None and needed > free:
         raise RefusedRun(
-            f"capturing gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
+            f"{what} gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
             f"unset {PREFIX}GRADIENTS and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
         )
 

@@ -12,19 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import mindformers
 import mindspore
 from mindspore.train.callback import Callback
 
-from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.model import learning_rate, optimizer_facts
-from align_hooks.ms_side.seeds import read_back
+from align_hooks.ms_side.hooks.model import PLACE, facts, load, refuse_unknown
+from align_hooks.ms_side.optimizer import learning_rate, moments, updates_made
 from align_hooks.ms_side.session import MsSession
-from align_hooks.replay.weights import Loader
 from align_hooks.settings import PREFIX
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
@@ -55,6 +52,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started = 0.0
         self.first = 0
         self.rate: float | list[float] = 0.0
+        self.injected_norm: float | None = None
         self.scale = 1.0
 
     def on_train_begin(self, run_context: Any) -> None:
@@ -70,15 +68,17 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.parameters is not None:
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
+            refuse_unknown(session)
             session.describe(place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
-        self.weights(self.first)
+        self.state(self.first)
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Open a step; rate and loss scale are read here, before the update moves them on."""
         session = self.session
         session.step = self.first + run_context.original_args().cur_step_num - 1
+        self.injected_norm = inject(session, session.step)
         if session.recording:
             with session.surviving("the update"):
                 optimizer = session.train_cell.optimizer
@@ -106,10 +106,10 @@ class Recorder(Callback):  # type: ignore[misc]
                 session.recorded("batches")
         with session.surviving("gradients"):
             self.gradients(step)
-        self.weights(step + 1)
+        self.state(step + 1)
         with session.surviving("scalars"):
             if session.recording and session.record is not None:
-                session.record.scalars(row(session, outputs, batch, rate=self.rate, scale=self.scale, seconds=seconds))
+                session.record.scalars(self.row(outputs, batch, seconds))
         session.made += 1
         session.step = None
 
@@ -130,85 +130,60 @@ class Recorder(Callback):  # type: ignore[misc]
             session.record.gradients(step, found)
             session.recorded("gradients")
 
-    def weights(self, updates: int) -> None:
-        """Write the weights after ``updates`` updates, where they were asked for."""
+    def state(self, updates: int) -> None:
+        """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
         session = self.session
-        if session.wants("weights", updates) and session.record is not None and session.parameters is not None:
+        if session.record is None or session.parameters is None:
+            return
+        if session.wants("weights", updates):
             with session.surviving("weights"):
                 session.record.weights(updates, session.parameters.weights(), session.model_config)
                 session.recorded("weights")
+        if session.wants("optimizer_state", updates):
+            with session.surviving("the optimizer's state"):
+                optimizer = session.train_cell.optimizer
+                session.record.optimizer_state(updates, moments(optimizer, session.parameters), updates_made(optimizer))
+                session.recorded("optimizer_state")
+
+    def row(self, outputs: Any, batch: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The step's scalars. MindFormers takes no global norm without clipping: then ours, of what the optimizer was given."""
+        session, cell = self.session, self.session.train_cell
+        step = session.step
+        assert step is not None
+        loss = float(to_numpy(outputs[LOSS]).reshape(-1)[0])
+        clip = float(cell.clip_grad_norm.clip_norm.asnumpy().reshape(())) if cell.use_clip_grad else None
+        norm = outputs[GLOBAL_NORM]
+        if norm is not None:
+            norm = float(to_numpy(norm).reshape(-1)[0])
+        elif self.injected_norm is not None:
+            norm = self.injected_norm
+        elif session.reducer is not None and session.reducer.norms:
+            norm = sum(session.reducer.squared_sums().values()) ** 0.5
+        overflow = outputs[OVERFLOW]
+        rows = len(batch["tokens"])
+        return {
+            "step": step,
+            "loss": loss,
+            "objective_loss": loss,
+            "valid_tokens": int((batch["loss_mask"] > 0).sum()),
+            "consumed_samples": rows * (step + 1),
+            "grad_norm": norm,
+            "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
+            "learning_rate": self.rate,
+            "loss_scale": self.scale,
+            "skipped": bool(to_numpy(overflow).reshape(-1)[0]) if hasattr(overflow, "asnumpy") else bool(overflow),
+            "seconds": seconds,
+        }
 
 
-PLACE = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"), 0) | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
-
-
-def load(session: MsSession) -> None:
-    """Start from given weights."""
-    source, parameters = session.settings.load_weights, session.parameters
-    assert source is not None and parameters is not None
-    parameters.load(Loader(source, {shard.name: shard.shape for shard in parameters.shards()}).read)
-    session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
-    if source.steps.single() != 0:
-        session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
-
-
-def row(
-    session: MsSession, outputs: Any, batch: dict[str, Any], *, rate: float | list[float], scale: float, seconds: float
-) -> dict[str, Any]:
-    """The step's scalars. MindFormers takes no global norm without clipping: then ours, where the gradients are captured."""
-    step = session.step
-    assert step is not None
-    cell = session.train_cell
-    loss = float(to_numpy(outputs[LOSS]).reshape(-1)[0])
-    clip = float(cell.clip_grad_norm.clip_norm.asnumpy().reshape(())) if cell.use_clip_grad else None
-    norm = outputs[GLOBAL_NORM]
-    if norm is not None:
-        norm = float(to_numpy(norm).reshape(-1)[0])
-    elif session.reducer is not None and session.reducer.norms:
-        norm = sum(session.reducer.squared_sums().values()) ** 0.5
-    rows = len(batch["tokens"])
-    return {
-        "step": step,
-        "loss": loss,
-        "objective_loss": loss,
-        "valid_tokens": int((batch["loss_mask"] > 0).sum()),
-        "consumed_samples": rows * (step + 1),
-        "grad_norm": norm,
-        "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
-        "learning_rate": rate,
-        "loss_scale": scale,
-        "skipped": bool(to_numpy(outputs[OVERFLOW]).reshape(-1)[0]) if hasattr(outputs[OVERFLOW], "asnumpy") else bool(outputs[OVERFLOW]),
-        "seconds": seconds,
-    }
-
-
-def facts(session: MsSession) -> dict[str, Any]:
-    """What ``run.json`` says about a MindFormers run."""
-    config, cell, parameters = session.config, session.train_cell, session.parameters
-    assert parameters is not None
-    dtype = str(get(config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
-    return {
-        "framework": "MindFormers",
-        "versions": {"align_hooks": __version__, "mindformers": mindformers.__version__, "mindspore": mindspore.__version__},
-        "model": session.model_config,
-        "padded_vocabulary": parameters.dims.padded,
-        "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
-        "training": {
-            "micro_batch_size": get(config, "train_dataset.batch_size"),
-            "global_batch_size": get(config, "train_dataset.batch_size"),
-            "sequence_length": get(config, "model.model_config.seq_length"),
-            "train_steps": get(config, "lr_schedule.total_steps"),
-            "per_token_loss": bool(cell.calculate_per_token_loss),
-            "compute_type": dtype,
-        },
-        "determinism": read_back() | {"config.seed": get(config, "seed")},
-        "arguments": flat(config),
-    }
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, str]:
-    """The configuration as dotted keys to text."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
-    return found
+def inject(session: MsSession, step: int) -> float | None:
+    """Fill in the gradients of a step that is injected, or switch injection off for it; the global norm of what was filled in."""
+    injection, reducer = session.injection, session.reducer
+    if injection is None or reducer is None:
+        return None
+    if step not in injection.steps:
+        reducer.fill(None)
+        return None
+    norm = reducer.fill(lambda fused: injection.read(step, fused))
+    injection.made.add(step)
+    return norm

@@ -11,18 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
+
+from align_hooks.replay.gradients import Injection
 from align_hooks.torch_side.arrays import squared_sum
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``prepare_grads`` that reads the gradients after it."""
+    """A wrapper of ``prepare_grads`` that reads the gradients after it, and then puts injected ones in their place."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         found_inf = wrapped(*args, **kwargs)
         with session.surviving("gradients"):
             read(session)
+        if session.injection is not None and session.step in session.injection.steps:
+            finite = inject(session, session.injection, session.step)
+            return getattr(instance, "grad_scaler", None) is not None and not finite
         return found_inf
 
     return around
@@ -39,3 +46,19 @@ def read(session: TorchSession) -> None:
     if gradients and session.record is not None:
         session.record.gradients(session.step, pieces(found))
         session.recorded("gradients")
+
+
+def inject(session: TorchSession, injection: Injection, step: int) -> bool:
+    """Overwrite every gradient, in the tensor that the optimizer reads, with the source's of ``step``.
+
+    Returns whether all of them are finite: with loss scaling that, and not the run's own overflow, decides over the update.
+    Not survived when it fails: an update with half of the gradients is neither run's.
+    """
+    assert session.parameters is not None
+    finite = True
+    for fused, gradient in session.parameters.gradients():
+        array = injection.read(step, fused)
+        finite = finite and bool(np.isfinite(array).all())
+        gradient.copy_(torch.from_numpy(array))
+    injection.made.add(step)
+    return finite

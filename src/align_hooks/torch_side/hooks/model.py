@@ -16,9 +16,10 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
-from align_hooks.replay.weights import Loader
+from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
-from align_hooks.torch_side.model import Parameters, huggingface_config, leaf_optimizers, optimizer_facts, parameters_of, unwrap
+from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
+from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
@@ -52,6 +53,9 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)
+    if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaf_optimizers(optimizer)):
+        kind = optimizer_facts(optimizer, parameters)["type"]
+        raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
     session.describe(
         place=place(),
         shards=parameters.shards(),
@@ -60,7 +64,8 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
-    record_weights(session, args.iteration)
+    session.optimizer = optimizer
+    record_state(session, args.iteration)
 
 
 def intended(args: Any) -> int:
@@ -77,13 +82,15 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     wanted = {shard.name: shard.shape for shard in parameters.shards()}
     parameters.load(Loader(source, wanted).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
-    stateful = any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
-    if source.steps.single() != 0 or stateful:
-        for leaf in leaf_optimizers(optimizer):
-            leaf.optimizer.state.clear()
-        session.override(
-            "optimizer state", "kept" if stateful else "of step 0", "reset", "weights were loaded without the optimizer's state"
-        )
+    state, stateful = open_optimizer_state(source), any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
+    for leaf in leaf_optimizers(optimizer):
+        leaf.optimizer.state.clear()
+    if state is not None:
+        load_moments(optimizer, parameters, state)
+        session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
+    elif source.steps.single() != 0 or stateful:
+        before = "kept" if stateful else f"of step {source.steps.text}"
+        session.override("optimizer state", before, "reset", "weights were loaded without the optimizer's state")
 
 
 def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameters, args: Any) -> dict[str, Any]:
@@ -112,9 +119,16 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
     }
 
 
-def record_weights(session: TorchSession, updates: int) -> None:
-    """Write the weights after ``updates`` updates, where they were asked for."""
-    if session.wants("weights", updates) and session.record is not None and session.parameters is not None:
+def record_state(session: TorchSession, updates: int) -> None:
+    """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
+    if session.record is None or session.parameters is None:
+        return
+    if session.wants("weights", updates):
         with session.surviving("weights"):
             session.record.weights(updates, session.parameters.weights(), session.model_config)
             session.recorded("weights")
+    if session.wants("optimizer_state", updates):
+        with session.surviving("the optimizer's state"):
+            optimizer = session.optimizer
+            session.record.optimizer_state(updates, moments(optimizer, session.parameters), updates_made(optimizer))
+            session.recorded("optimizer_state")

@@ -20,7 +20,7 @@ from megatron.training import get_args
 
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.hooks.model import record_weights
+from align_hooks.torch_side.hooks.model import record_state
 from align_hooks.torch_side.session import TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
@@ -101,7 +101,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         local_norms(session, step, numbers)
     with session.surviving("the batch"):
         batch(session, step)
-    record_weights(session, step + 1)
+    record_state(session, step + 1)
     if session.recording and session.record is not None:
         with session.surviving("scalars"):
             session.record.scalars(row(session, step, numbers, skipped=skipped, seconds=seconds))

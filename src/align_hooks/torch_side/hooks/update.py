@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from align_hooks.torch_side.arrays import squared_sum
-from align_hooks.torch_side.model import leaf_optimizers
+from align_hooks.torch_side.optimizer import leaf_optimizers
 from align_hooks.torch_side.session import TorchSession
 
 

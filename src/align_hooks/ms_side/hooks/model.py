@@ -1,0 +1,96 @@
+"""Model and optimizer, built and about to be trained: loading into them, and what ``run.json`` says about them.
+
+Called by :mod:`align_hooks.ms_side.hooks.training` when training begins: the last moment before the first step, when
+nothing is compiled yet and checkpoints have been loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindformers
+import mindspore
+from mindspore import nn
+
+from align_hooks import __version__
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.hooks.config import get
+from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, optimizer_facts
+from align_hooks.ms_side.seeds import read_back
+from align_hooks.ms_side.session import MsSession
+from align_hooks.record.reader import OptimizerState
+from align_hooks.replay.weights import Loader, open_optimizer_state
+from align_hooks.settings import PREFIX
+
+PLACE = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"), 0) | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
+
+
+def load(session: MsSession) -> None:
+    """Start from given weights."""
+    source, parameters = session.settings.load_weights, session.parameters
+    assert source is not None and parameters is not None
+    parameters.load(Loader(source, {shard.name: shard.shape for shard in parameters.shards()}).read)
+    session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
+    state = open_optimizer_state(source)
+    if state is not None:
+        load_state(session, parameters, state)
+        session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
+    elif source.steps.single() != 0:
+        session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
+
+
+def load_state(session: MsSession, parameters: Parameters, state: OptimizerState) -> None:
+    """Give the optimizer its moments and count, and keep the learning-rate schedule at its own position."""
+    cell = session.train_cell
+    load_moments(cell.optimizer, parameters, state)
+    if state.updates and cell.optimizer.dynamic_lr:
+        for holder in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule
+            holder.learning_rate = shifted(holder.learning_rate, state.updates)
+
+
+def shifted(schedule: Any, updates: int) -> Any:
+    """A schedule, or one a group, that starts ``updates`` later."""
+    return nn.CellList([Shifted(one, updates) for one in schedule]) if isinstance(schedule, nn.CellList) else Shifted(schedule, updates)
+
+
+def refuse_unknown(session: MsSession) -> None:
+    """Refuse to record the state of an optimizer whose moments are not known."""
+    optimizer = session.train_cell.optimizer
+    if session.settings.optimizer_state and kind_of(optimizer) is None:
+        raise RefusedRun(
+            f"{PREFIX}OPTIMIZER_STATE records the moments of {', '.join(ADAMS)}, this optimizer is {type(optimizer).__name__}; unset it"
+        )
+
+
+def facts(session: MsSession) -> dict[str, Any]:
+    """What ``run.json`` says about a MindFormers run."""
+    config, cell, parameters = session.config, session.train_cell, session.parameters
+    assert parameters is not None
+    dtype = str(get(config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
+    return {
+        "framework": "MindFormers",
+        "versions": {"align_hooks": __version__, "mindformers": mindformers.__version__, "mindspore": mindspore.__version__},
+        "model": session.model_config,
+        "padded_vocabulary": parameters.dims.padded,
+        "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
+        "training": {
+            "micro_batch_size": get(config, "train_dataset.batch_size"),
+            "global_batch_size": get(config, "train_dataset.batch_size"),
+            "sequence_length": get(config, "model.model_config.seq_length"),
+            "train_steps": get(config, "lr_schedule.total_steps"),
+            "per_token_loss": bool(cell.calculate_per_token_loss),
+            "compute_type": dtype,
+        },
+        "determinism": read_back() | {"config.seed": get(config, "seed")},
+        "arguments": flat(config),
+    }
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, str]:
+    """The configuration as dotted keys to text."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
+    return found

@@ -1,0 +1,74 @@
+"""Gradients of a recorded run, handed to another run's optimizer.
+
+With equal gradients going in, whatever differs in the weights that come out is the optimizer's doing. Tensors are found
+by canonical name, never by position, and are read one by one: a model's gradients are never on the host at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.names.layouts import Array
+from align_hooks.names.table import Fused, refuse_unfit
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.tensors import Tensors
+from align_hooks.settings import Source
+
+
+@dataclass
+class Injection:
+    """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names. ``steps`` are those to inject at, known after :meth:`check`."""
+
+    source: Source
+    steps: tuple[int, ...] = ()
+    made: set[int] = field(default_factory=set)
+    _open: dict[int, Tensors] = field(default_factory=dict)
+
+    @cached_property
+    def run(self) -> Run:
+        """The source's run; raises RecordError where there is none."""
+        return open_run(self.source.path)
+
+    @cached_property
+    def recorded(self) -> list[int]:
+        """The chosen steps whose gradients are recorded; raises RecordError where there is none."""
+        chosen = [step for step in self.run.gradient_steps() if step in self.source.steps]
+        if not chosen:
+            there = ", ".join(map(str, self.run.gradient_steps())) or "none"
+            raise RecordError(f"{self.source} holds no gradients (recorded: {there}); record them with ALIGN_HOOKS_GRADIENTS")
+        return chosen
+
+    def check(self, wanted: Mapping[str, tuple[int, ...]], planned: range) -> None:
+        """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
+
+        ``wanted`` is canonical name to shape of every trainable piece. With ``@all`` every recorded step of the plan is
+        injected and the others keep their own gradients; a step that was named must be recorded and made.
+        """
+        named = {step for part in self.source.steps.ranges or () for step in part}
+        if missing := sorted(named - set(self.recorded)):
+            raise RefusedRun(f"{self.source} has no gradients of step {missing[0]}; record them with ALIGN_HOOKS_GRADIENTS={missing[0]}")
+        self.steps = tuple(step for step in self.recorded if step in planned)
+        if beyond := sorted(named - set(planned)):
+            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
+        if not self.steps:
+            raise RefusedRun(
+                f"{self.source} has gradients of steps {self.recorded[0]} to {self.recorded[-1]}, "
+                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
+            )
+        for step in self.steps:
+            tensors = self.run.gradients(step)
+            refuse_unfit(wanted, {name: tensors.shape(name) for name in tensors}, f"gradients of {self.source.path} step {step}")
+
+    def read(self, step: int, fused: Fused) -> Array:
+        """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""
+        if step not in self._open:
+            self._open = {step: self.run.gradients(step)}
+        return fused.join(self._open[step])
+
+    def facts(self) -> dict[str, Any]:
+        """As run.json keeps it: the run that the gradients came from, and the steps."""
+        return {"run": str(self.source.path), "run_id": self.run.manifest.get("run_id"), "steps": list(self.steps)}
