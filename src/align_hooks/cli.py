@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
 from align_hooks import __version__
-from align_hooks.compare.runs import Progress
+from align_hooks.compare.findings import Progress
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report

@@ -37,6 +37,8 @@ DEFAULTS = {
 }
 CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
+UPDATE = 1e-6
+"""Weights after an injected update: 1.5e-8 to 4e-8 on honest fp32 pairs, which is the rounding of the weights themselves."""
 SETTING = 1e-6
 """Hyper-parameters are equal within this: one side keeps them as fp32, the other as fp64."""
 

@@ -11,7 +11,13 @@ import numpy as np
 
 from align_hooks.compare.limits import Limits, limits_for
 
-KINDS = {"batches": "batch_steps", "local_norms": "local_norm_steps", "gradients": "gradient_steps", "weights": "weight_steps"}
+KINDS = {
+    "batches": "batch_steps",
+    "local_norms": "local_norm_steps",
+    "gradients": "gradient_steps",
+    "weights": "weight_steps",
+    "optimizer_state": "optimizer_state_steps",
+}
 """What a run may be asked to record, and the method of Run that says for which steps it has it."""
 
 
@@ -101,6 +107,18 @@ class Pair:
         return step in self._still
 
     @cached_property
+    def handed(self) -> list[int]:
+        """Weights N of both that every update before made from the same gradients, because one run was handed the other's."""
+        given = [_steps_handed(*self.both), _steps_handed(*reversed(self.both))]
+        steps = max(given, key=len)
+        found: list[int] = []
+        for step in [ours["step"] for ours, _ in self.rows]:
+            if step not in steps:
+                break
+            found.append(step + 1)
+        return [step for step in found if step in self.steps("weights")]
+
+    @cached_property
     def _still(self) -> set[int]:
         still: set[int] = set()
         for ours, theirs in self.rows:
@@ -127,6 +145,12 @@ class Pair:
         return set(one) == set(other) and all(
             one.shape(name) == other.shape(name) and np.array_equal(one[name], other[name]) for name in one
         )
+
+
+def _steps_handed(run: Any, source: Any) -> list[int]:
+    """Steps at which ``run`` was handed the gradients of ``source``."""
+    injected = run.manifest.get("injected") or {}
+    return list(injected.get("steps", ())) if injected.get("run_id") and injected["run_id"] == source.manifest.get("run_id") else []
 
 
 def _any_rate(row: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ steps, where both runs stand on the same weights, have tight limits; free-runnin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,15 +16,26 @@ from typing import Any
 import numpy as np
 
 from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.batches import differences, weights_of_tokens
+from align_hooks.compare.findings import (
+    WORST,
+    Progress,
+    furthest,
+    judged,
+    labelled,
+    losses,
+    norm_errors,
+    rates_equal,
+    steps_text,
+    tensor_errors,
+    when,
+)
 from align_hooks.compare.limits import CLIPPING
-from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import by_parameter, equal, hyper_parameters, model_settings, show
+from align_hooks.compare.settings import by_parameter, hyper_parameters, model_settings, show
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, decide
-
-WORST = 10
-Progress = Callable[[str], None]
 
 
 def compare(reference: Any, candidate: Any, *, allow_missing: Sequence[str] = (), progress: Progress = lambda message: None) -> Comparison:
@@ -53,6 +64,7 @@ class Ladder:
             self.local_norms,
             self.gradients,
             self.clipping,
+            self.weights_after_update,
             self.later_losses,
             self.later_tensors,
             self.model_settings,
@@ -116,12 +128,12 @@ class Ladder:
         if not one or not other:
             return Stage(name, Status.NOT_COMPARED, "a run has no run.json, so they are not known")
         findings = hyper_parameters(one, other)
-        rates = [(ours, theirs) for ours, theirs in self.pair.rows if not _rates_equal(ours["learning_rate"], theirs["learning_rate"])]
+        rates = [(ours, theirs) for ours, theirs in self.pair.rows if not rates_equal(ours["learning_rate"], theirs["learning_rate"])]
         if rates:
             ours, theirs = rates[0]
             more = f" (and at {len(rates) - 1} later steps)" if len(rates) > 1 else ""
             findings.append(
-                Finding(f"learning rate at {_when(ours['step'])}{more}", show(ours["learning_rate"]), show(theirs["learning_rate"]))
+                Finding(f"learning rate at {when(ours['step'])}{more}", show(ours["learning_rate"]), show(theirs["learning_rate"]))
             )
         shared = by_parameter(one).keys() & by_parameter(other).keys()
         summary = f"of {len(shared)} parameters, learning rate of {len(self.pair.rows)} steps"
@@ -131,7 +143,7 @@ class Ladder:
     def batches(self) -> Stage:
         """What the models consumed, element by element, and the number of tokens that count."""
         counts = [
-            Finding(f"valid tokens at {_when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
+            Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
             for ours, theirs in self.pair.rows
             if ours["valid_tokens"] != theirs["valid_tokens"]
         ]
@@ -139,7 +151,7 @@ class Ladder:
         findings: list[Finding] = []
         for step in steps:
             self.progress(f"batch of step {step}")
-            found, alone = differences(self.pair.reference.batch(step), self.pair.candidate.batch(step), _when(step))
+            found, alone = differences(self.pair.reference.batch(step), self.pair.candidate.batch(step), when(step))
             findings += found
             gaps += [f"{what} in one run only" for what in alone]
         findings += counts
@@ -166,7 +178,7 @@ class Ladder:
     def initial_weights(self) -> Stage:
         """The weights that both runs start from; equal to the bit where they were handed over."""
         steps = [step for step in self.pair.steps("weights") if step == self.pair.first]
-        stage = self._exact_stage("initial weights", "weights", steps, lambda step: self._tensor_errors("weights", step, 0.0))
+        stage = self._exact_stage("initial weights", "weights", steps, lambda step: self._tensors("weights", step, 0.0))
         if stage.status is Status.DIFFERENT and not (self.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
             return replace(stage, summary=f"{stage.summary}; the candidate loaded none: set ALIGN_HOOKS_LOAD_WEIGHTS")
         return stage
@@ -175,64 +187,36 @@ class Ladder:
         """The loss of the first common step: the forward computation."""
         rows = self.pair.rows[:1]
         name = "step-0 loss" if self.pair.first in (0, None) else f"first loss (step {self.pair.first})"
-        findings = [finding for ours, theirs in rows for finding in _losses(ours, theirs, self.pair.limits.loss)]
+        findings = [finding for ours, theirs in rows for finding in losses(ours, theirs, self.pair.limits.loss)]
         if not findings:
             return Stage(name, Status.INCOMPLETE, "a run has no loss at its first step")
         self.compared += 1
-        return _judged(name, f"loss and objective at {_when(rows[0][0]['step'])}", findings)
+        return judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
 
     def local_norms(self) -> Stage:
         """Norms of exact steps."""
         steps = [step for step in self.pair.steps("local_norms") if self.pair.is_exact(step)]
-        return self._exact_stage("local norms", "local_norms", steps, lambda step: self._norm_errors(step, self.pair.limits.norm))
+        return self._exact_stage("local norms", "local_norms", steps, lambda step: norm_errors(self.pair, step, self.pair.limits.norm))
 
     def gradients(self) -> Stage:
         """Gradients of exact steps, tensor by tensor."""
         steps = [step for step in self.pair.steps("gradients") if self.pair.is_exact(step)]
-        return self._exact_stage(
-            "gradients", "gradients", steps, lambda step: self._tensor_errors("gradients", step, self.pair.limits.gradient)
-        )
+        return self._exact_stage("gradients", "gradients", steps, lambda step: self._tensors("gradients", step, self.pair.limits.gradient))
 
     def _exact_stage(self, name: str, kind: str, steps: list[int], errors: Callable[[int], list[Finding]]) -> Stage:
         gaps = self.pair.gaps(kind)
         found = [finding for step in steps for finding in errors(step)]
         if found:
             self.compared += 1
-            exact = "to the bit" if kind == "weights" else f"at {_steps(steps)}"
-            return _judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
+            exact = "to the bit" if kind == "weights" else f"at {steps_text(steps)}"
+            return judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
         if gaps or steps:
             return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
         free = "no recorded step stands on equal weights in both runs"
         return Stage(name, Status.NOT_COMPARED, free if self.pair.steps(kind) else self.pair.why_not(kind))
 
-    def _norm_errors(self, step: int, limit: float) -> list[Finding]:
-        ours, theirs = (run.local_norms(step) for run in self.pair.both)
-        floor = self.pair.limits.eps * max(ours.values(), default=0.0)
-        found = []
-        for name in sorted(ours.keys() & theirs.keys()):
-            error = 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
-            found.append(Finding(f"{name} at {_when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit))
-        return found
-
-    def _tensor_errors(self, kind: str, step: int, limit: float) -> list[Finding]:
-        """Relative Frobenius errors. A gradient below eps times the step's largest is made by rounding on either side."""
-        ours, theirs = (getattr(run, kind)(step) for run in self.pair.both)
-        found: list[tuple[str, float, float, float]] = []
-        for name in ours:
-            if name in theirs and ours.shape(name) == theirs.shape(name):
-                self.progress(f"{kind} of step {step}: {name}")
-                found.append((name, *distances(ours[name], theirs[name])))
-        floor = self.pair.limits.eps * max((size for _, _, size, _ in found), default=0.0) if kind == "gradients" else 0.0
-        return [
-            Finding(
-                f"{name} at {_when(step)}",
-                _unless_finite(size),
-                _unless_finite(other),
-                0.0 if max(size, other) < floor else ratio(apart, size),
-                limit,
-            )
-            for name, apart, size, other in found
-        ]
+    def _tensors(self, kind: str, step: int, limit: float) -> list[Finding]:
+        return tensor_errors(self.pair, kind, step, limit, self.progress)
 
     # ---- every step, and what came later
 
@@ -243,17 +227,23 @@ class Ladder:
             for key in ("grad_norm", "clip_coefficient") if ours["step"] not in self.pair.skipped else ():
                 if ours[key] is not None and theirs[key] is not None:
                     error = relative_difference(ours[key], theirs[key])
-                    findings.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
+                    findings.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
             if ours["skipped"] != theirs["skipped"]:
-                skipped.append(Finding(f"skipped at {_when(ours['step'])}", str(ours["skipped"]), str(theirs["skipped"])))
+                skipped.append(Finding(f"skipped at {when(ours['step'])}", str(ours["skipped"]), str(theirs["skipped"])))
         summary = f"global norm, coefficient and skipped updates of {len(self.pair.rows)} steps"
         if skipped:
             return Stage("clipping", Status.DIFFERENT, f"an overflow skipped an update on one side only; {summary}", tuple(skipped[:WORST]))
         if not findings:
             return Stage("clipping", Status.NOT_COMPARED, "a run has no gradient norm")
         exact = [finding for finding in findings[:2] if self.pair.first is not None]
-        worst = _judged("clipping", summary, exact)
-        return worst if worst.status is not Status.SAME else self._drifting("clipping", summary, [], findings)
+        stage = judged("clipping", summary, exact)
+        return stage if stage.status is not Status.SAME else self._drifting("clipping", summary, [], findings)
+
+    def weights_after_update(self) -> Stage:
+        """Weights after injected updates, and what each optimizer made of its gradients."""
+        stage = weights_after_update(self.pair, self.progress)
+        self.compared += stage.status in (Status.SAME, Status.DIFFERENT)
+        return stage
 
     def later_losses(self) -> Stage:
         """Losses after the first."""
@@ -262,7 +252,7 @@ class Ladder:
         for ours, theirs in self.pair.rows[1:]:
             still = self.pair.is_exact(ours["step"])
             limit = self.pair.limits.loss if still else self.pair.limits.free_loss(ours["step"])
-            (exact if still else free).extend(_losses(ours, theirs, limit)[:1])
+            (exact if still else free).extend(losses(ours, theirs, limit)[:1])
         if not exact and not free:
             status = Status.INCOMPLETE if len(self.pair.rows) > 1 else Status.NOT_COMPARED
             return Stage("later losses", status, "the runs have no later loss in common")
@@ -283,18 +273,20 @@ class Ladder:
         free: list[Finding] = []
         parts, gaps = [], []
         limit = self.pair.limits.free
-        for kind, errors in (
-            ("local_norms", self._norm_errors),
-            ("gradients", lambda step, limit: self._tensor_errors("gradients", step, limit)),
-            ("weights", lambda step, limit: self._tensor_errors("weights", step, limit)),
-        ):
+        kinds: tuple[tuple[str, Callable[[int, float], list[Finding]]], ...] = (
+            ("local_norms", lambda step, limit: norm_errors(self.pair, step, limit)),
+            ("gradients", lambda step, limit: self._tensors("gradients", step, limit)),
+            ("weights", lambda step, limit: self._tensors("weights", step, limit)),
+        )
+        for kind, errors in kinds:
             steps = [
                 step for step in self.pair.steps(kind) if step != self.pair.first and not (kind != "weights" and self.pair.is_exact(step))
             ]
+            if kind == "weights":
+                steps = [step for step in steps if step not in self.pair.handed]
             for step in steps:
                 still = kind == "weights" and self.pair.is_still(step)
-                named = _named(kind, errors(step, 0.0 if still else limit))
-                (exact if still else free).extend(named)
+                (exact if still else free).extend(labelled(kind, errors(step, 0.0 if still else limit)))
             parts += [f"{kind.replace('_', ' ')} of {len(steps)} steps"] if steps else []
             gaps += self.pair.gaps(kind)
         if not exact and not free:
@@ -320,54 +312,7 @@ class Ladder:
         bad = max((finding.excess for finding in exact), default=0.0) > 1
         worst = max((finding.excess for finding in free), default=0.0)
         if worst <= 1 and not bad:
-            return Stage(name, Status.SAME, summary, _worst(found))
+            return Stage(name, Status.SAME, summary, furthest(found))
         if bad or worst > self.pair.limits.clear:
-            return _judged(name, summary, found)
-        return Stage(name, Status.INCONCLUSIVE, summary, _worst(found))
-
-
-def _judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False) -> Stage:
-    """A stage whose findings are in or out; a reference that is not finite makes it not comparable."""
-    bad = [finding for finding in found if finding.excess > 1]
-    if any(finding.reference in ("nan", "inf", "-inf") for finding in bad):
-        why = f"the reference holds NaN or infinity; record a healthy reference; {summary}"
-        return Stage(name, Status.NOT_COMPARABLE, why, _worst(bad))
-    return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, _worst(found))
-
-
-def _losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: float) -> list[Finding]:
-    """Loss and objective of a step, the worse first."""
-    found = []
-    for key in ("loss", "objective_loss"):
-        if ours[key] is not None and theirs[key] is not None:
-            error = relative_difference(ours[key], theirs[key])
-            found.append(Finding(f"{key} at {_when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit))
-    return sorted(found, key=lambda finding: -finding.excess)
-
-
-def _named(kind: str, found: Iterable[Finding]) -> list[Finding]:
-    return [replace(finding, what=f"{kind.replace('_', ' ')}: {finding.what}") for finding in found]
-
-
-def _unless_finite(size: float) -> str:
-    """A tensor's value as a finding shows it: nothing, unless it is not finite."""
-    return "" if math.isfinite(size) else "nan"
-
-
-def _rates_equal(one: Any, other: Any) -> bool:
-    """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared."""
-    ours, theirs = (np.unique(rate).tolist() for rate in (one, other))
-    return equal(ours, theirs)
-
-
-def _when(step: int) -> str:
-    """A step as people meet it: our number, and the iteration that both frameworks print."""
-    return f"step {step} (iteration {step + 1})"
-
-
-def _steps(steps: Sequence[int]) -> str:
-    return _when(steps[0]) if len(steps) == 1 else f"{len(steps)} steps, {steps[0]} to {steps[-1]}"
-
-
-def _worst(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(found, key=lambda finding: -finding.excess)[:WORST])
+            return judged(name, summary, found)
+        return Stage(name, Status.INCONCLUSIVE, summary, furthest(found))

@@ -9,7 +9,7 @@ from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding
 
-PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay")
+PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
 """How long sequences may be; it changes nothing for those that are shorter."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
@@ -41,7 +41,8 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
     for key in PER_GROUP:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in ours.keys() & theirs.keys():
-            if not equal(ours[name][key], theirs[name][key]):
+            unknown = key == "bias_correction" and None in (ours[name][key], theirs[name][key])
+            if not unknown and not equal(ours[name][key], theirs[name][key]):
                 differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
         for (one, other), names in differing.items():
             where = f" of {min(names)}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

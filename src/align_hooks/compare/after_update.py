@@ -1,0 +1,102 @@
+"""The stage "weights after an update": what the two optimizers made of their gradients.
+
+Two questions. Where one run was handed the other's gradients, do the weights agree within rounding? And does each run's
+update follow AdamW with the hyper-parameters on record, whatever gradients went in? The second one names the term
+(:mod:`align_hooks.compare.updates`), also where nothing was injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from align_hooks.compare.evidence import gather
+from align_hooks.compare.findings import Progress, furthest, judged, tensor_errors
+from align_hooks.compare.limits import UPDATE
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.settings import show
+from align_hooks.compare.updates import FITS, MOVED, Explanation, Settings, explain
+from align_hooks.compare.verdict import Finding, Stage, Status
+
+NAME = "weights after an update"
+
+
+def weights_after_update(pair: Pair, progress: Progress) -> Stage:
+    """Both questions; a term that is found wrong comes first among the findings."""
+    injected = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, UPDATE, progress)]
+    named, notes = _formulas(pair, progress)
+    parts = [f"{len(pair.handed)} injected updates"] if pair.handed else []
+    stage = judged(NAME, "; ".join([*parts, *notes]), injected)
+    if stage.status is Status.NOT_COMPARABLE:
+        return stage
+    if named:
+        return Stage(NAME, Status.DIFFERENT, stage.summary, (*named, *(furthest(injected) if stage.status is Status.DIFFERENT else ())))
+    if not injected and not any("follow" in note for note in notes):
+        return Stage(NAME, Status.NOT_COMPARED, "; ".join(notes))
+    return stage
+
+
+def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]:
+    """Terms that a run's updates contradict, and in words what was checked or why not."""
+    named: list[Finding] = []
+    notes: list[str] = []
+    for side, run, other in (("reference", *pair.both), ("candidate", *reversed(pair.both))):
+        progress(f"updates of the {side}")
+        gathered = gather(run, other, candidate=side == "candidate")
+        if isinstance(gathered, str):
+            notes.append(f"the {side}'s updates were not checked: {gathered}")
+            continue
+        evidence, settings, rate = gathered
+        found = explain(evidence, settings)
+        steps = f"{len(evidence.updates)} of the {side}'s updates"
+        if found.follows:
+            notes.append(f"{steps} follow AdamW ({found.rest:.1g} roundings)")
+        else:
+            notes.append(f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})")
+            named += findings(side, found, settings, rate, evidence.names, on_record=bool(run.manifest.get("optimizer")))
+    return named, notes
+
+
+def findings(
+    side: str, explanation: Explanation, recorded: Settings, rate: float, names: Sequence[str], *, on_record: bool
+) -> list[Finding]:
+    """What an explanation says, a finding a term: the value on record and the one that the updates were made with."""
+    kept = "on record" if on_record else "expected"
+    if explanation.found is None:
+        what = f"the {side}'s updates are no AdamW with some of its terms changed"
+        return [Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best")]
+    found = list(_differences(explanation.found, recorded, rate, names))
+    known = {what for what, _, _ in found}
+    others = {what for one in explanation.instead for what, _, _ in _differences(one, recorded, rate, names)} - known
+    unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
+    left = "" if explanation.explained <= FITS else f"; {explanation.explained:.2g} roundings are left unexplained"
+    return [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in found]
+
+
+def _differences(found: Settings, recorded: Settings, rate: float, names: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+    """Name of each term that was changed, as recorded, as found."""
+    if abs(found.rate - recorded.rate) > MOVED:
+        yield "learning rate", show(rate), show(rate * found.rate)
+    betas = (recorded.beta1, recorded.beta2), (found.beta1, found.beta2)
+    if any(abs(one - other) > MOVED * (1 - one) for one, other in zip(*betas, strict=True)):
+        yield "betas", show(betas[0]), show(betas[1])
+    if abs(found.eps - recorded.eps) > MOVED * recorded.eps:
+        yield "eps", show(recorded.eps), show(found.eps)
+    switched = np.flatnonzero((found.decay > 0) != (recorded.decay > 0))
+    if switched.size:
+        example = names[switched[0]] + (f" and {switched.size - 1} more" if switched.size > 1 else "")
+        was, now = ("decayed", "not decayed") if recorded.decay[switched[0]] else ("not decayed", "decayed")
+        yield f"decay grouping ({example})", was, now
+    elif np.abs(found.decay - recorded.decay).max(initial=0.0) > MOVED * recorded.decay.max(initial=0.0):
+        yield "weight decay", show(float(recorded.decay.max())), show(float(found.decay.max()))
+    if found.bias_correction != recorded.bias_correction:
+        yield "bias correction", _switch(recorded.bias_correction), _switch(found.bias_correction)
+    if found.decoupled != recorded.decoupled:
+        yield "decoupled weight decay", _switch(recorded.decoupled), _switch(found.decoupled)
+    if found.clip is not None:
+        yield "clip coefficient", "as recorded", f"that of clipping to {show(found.clip)}"
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"

@@ -1,0 +1,204 @@
+"""Which term of the optimizer made an update what it is, from the recorded update alone.
+
+A recorded update is weights before and after, the gradient that went in, and where it was recorded Adam's state. It is
+predicted from the hyper-parameters on record; what is left, in units of the rounding that fp32 must make, says whether
+they are what the optimizer really used. Where they are not, each term is fitted to the recorded numbers, all others held,
+and the term that brings the rest down furthest is changed; then again, until the rest is rounding. So the terms that are
+wrong are named, each with the value that the optimizer really used, and two wrong ones are found too.
+
+With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient can hardly be seen,
+betas only from the second update on, and a single update cannot tell bias correction from the learning rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.compare.adam import Array, State, Terms, rounding, update
+
+FITS = 2.0
+"""Root mean square rest, in roundings, up to which an update follows its formula; honest ones have 0.3 on either side."""
+ROUNDS = 8
+GAIN = 0.8
+"""A changed term is kept where it brings the rest below this part of what it was."""
+MOVED = 2e-5
+"""Relative change of a term above which it is called different."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """An optimizer's hyper-parameters, as recorded or as found.
+
+    ``decay`` has one value a tensor. ``rate`` multiplies the recorded learning rates. ``clip`` is the norm that gradients
+    are clipped to; None leaves the recorded clip coefficients as they are.
+    """
+
+    beta1: float
+    beta2: float
+    eps: float
+    decay: Array
+    rate: float = 1.0
+    clip: float | None = None
+    bias_correction: bool = True
+    decoupled: bool = True
+
+
+@dataclass(frozen=True)
+class Update:
+    """One recorded update, sampled: flat float64 arrays over the same elements of the same tensors at every update.
+
+    ``rates`` has one value a tensor. ``norm`` is the global norm of the gradients that went in, ``coefficient`` the clip
+    coefficient on record, ``count`` Adam's exponent. ``eps`` is that of the type in which weights are kept.
+    """
+
+    step: int
+    count: int
+    rates: Array
+    norm: float | None
+    coefficient: float
+    weights: Array
+    gradient: Array
+    after: Array
+    moments: tuple[Array, Array] | None
+    moments_after: tuple[Array, Array] | None
+    eps: float = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Consecutive updates of one run. ``tensor`` is the index in ``names`` of every sampled element's tensor."""
+
+    names: tuple[str, ...]
+    tensor: NDArray[np.int64]
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``rest`` with the settings on record and ``explained`` with those found, in roundings; ``found`` is None where none is better.
+
+    ``instead`` are the other single changes that would explain the updates about as well.
+    """
+
+    rest: float
+    explained: float
+    found: Settings | None = None
+    instead: tuple[Settings, ...] = ()
+
+    @property
+    def follows(self) -> bool:
+        """Whether the updates are those of the settings on record."""
+        return self.rest <= FITS
+
+
+def explain(evidence: Evidence, recorded: Settings) -> Explanation:
+    """Check updates against the formula, and where they do not follow it find the settings that they do follow."""
+    rest = score = misfit(evidence, recorded)
+    best = recorded
+    instead: tuple[Settings, ...] = ()
+    for number in range(ROUNDS):
+        if score <= FITS:
+            break
+        tried = sorted(((misfit(evidence, one), one) for one in changes(evidence, best)), key=lambda one: one[0])
+        if tried[0][0] > GAIN * score:
+            break
+        if number == 0 and tried[0][0] <= FITS:
+            instead = tuple(one for other, one in tried[1:] if other <= max(1.5 * tried[0][0], 1.0))
+        score, best = tried[0]
+    return Explanation(rest, score, best if best is not recorded else None, instead)
+
+
+def misfit(evidence: Evidence, settings: Settings) -> float:
+    """Root mean square of all differences between recorded and predicted numbers, in roundings."""
+    parts = [part for parts in rests(evidence, settings) for part in parts]
+    total = sum(float(part @ part) for part in parts)
+    return math.sqrt(total / sum(part.size for part in parts)) if math.isfinite(total) else math.inf
+
+
+def rests(evidence: Evidence, settings: Settings) -> Iterator[list[Array]]:
+    """Differences of each update's weights, and of its moments where they are recorded, in roundings.
+
+    Moments that were not recorded before an update are zero at the first and carried on from the prediction later.
+    """
+    carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))
+    decay = settings.decay[evidence.tensor]
+    for one in evidence.updates:
+        terms = Terms(
+            learning_rate=settings.rate * one.rates[evidence.tensor],
+            beta1=settings.beta1,
+            beta2=settings.beta2,
+            eps=settings.eps,
+            weight_decay=decay,
+            clip_coefficient=one.coefficient if settings.clip is None or not one.norm else min(1.0, settings.clip / (one.norm + 1e-6)),
+            count=one.count,
+            bias_correction=settings.bias_correction,
+            decoupled=settings.decoupled,
+        )
+        before = State(one.weights, *(one.moments or carried))
+        with np.errstate(all="ignore"):
+            after = update(terms, before, one.gradient)
+            allowed = rounding(terms, before, one.gradient, after, one.eps)
+            found = [(one.after - after.weights) / allowed.weights]
+            if one.moments_after is not None:
+                found += [(is_ - was) / by for is_, was, by in zip(one.moments_after, after[1:], allowed[1:], strict=True)]
+        yield found
+        carried = after[1:]
+
+
+# ---- what could be different
+
+
+def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
+    """The settings with one term changed to what fits the evidence best, for every term that there is."""
+    yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 30)
+    for beta in ("beta1", "beta2"):
+        value: float = getattr(settings, beta)
+        yield _fitted(evidence, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 30)  # type: ignore[misc]
+    yield _fitted(evidence, lambda by: replace(settings, eps=settings.eps * by), 1e4)
+    if settings.decay.any():
+        yield _fitted(evidence, lambda by: replace(settings, decay=settings.decay * by), 30)
+        yield _grouped(evidence, settings)
+    yield replace(settings, bias_correction=not settings.bias_correction)
+    yield replace(settings, decoupled=not settings.decoupled)
+    norms = [one.norm for one in evidence.updates if one.norm]
+    if norms:
+        start = settings.clip or float(np.median([one.coefficient * one.norm for one in evidence.updates if one.norm]))
+        yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
+
+
+def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: float) -> Settings:
+    """The best of ``change(factor)`` for factors from 1/reach to reach: a coarse scan, then a golden section."""
+    grid = np.linspace(-math.log(reach), math.log(reach), 25)
+    score = [misfit(evidence, change(math.exp(one))) for one in grid]
+    at = int(np.argmin(score))
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
+    golden = (math.sqrt(5) - 1) / 2
+    inner = [high - golden * (high - low), low + golden * (high - low)]
+    value = [misfit(evidence, change(math.exp(one))) for one in inner]
+    while high - low > 1e-7:
+        if value[0] <= value[1]:
+            high, inner[1], value[1] = inner[1], inner[0], value[0]
+            inner[0] = high - golden * (high - low)
+            value[0] = misfit(evidence, change(math.exp(inner[0])))
+        else:
+            low, inner[0], value[0] = inner[0], inner[1], value[1]
+            inner[1] = low + golden * (high - low)
+            value[1] = misfit(evidence, change(math.exp(inner[1])))
+    return change(math.exp((low + high) / 2))
+
+
+def _grouped(evidence: Evidence, settings: Settings) -> Settings:
+    """Decay switched on or off tensor by tensor, whichever fits that tensor better, and as it is where both do."""
+    highest = float(settings.decay.max())
+    squares = []
+    for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
+        each = np.zeros(len(evidence.names))
+        for weights, *_ in rests(evidence, replace(settings, decay=decay)):
+            each += np.bincount(evidence.tensor, weights * weights, minlength=len(evidence.names))
+        squares.append(each)
+    return replace(settings, decay=np.select([squares[1] < squares[0], squares[0] < squares[1]], [highest, 0.0], settings.decay))
