@@ -67,6 +67,8 @@ def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: fl
     is off, the weights are off by in proportion.
     """
     g = np.abs(terms.clip_coefficient * gradient)
+    if not terms.decoupled:
+        g = g + terms.weight_decay * np.abs(before.weights)
     fp32 = 2.0**-23
     tiny = float(np.finfo(np.float32).tiny)  # below it fp32 may round to zero
     m = fp32 * 4 * (terms.beta1 * np.abs(before.exp_avg) + (1 - terms.beta1) * g) + tiny

@@ -7,11 +7,11 @@ update follow AdamW with the hyper-parameters on record, whatever gradients went
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from align_hooks.compare.evidence import gather
+from align_hooks.compare.evidence import OnRecord, gather
 from align_hooks.compare.findings import Progress, furthest, judged, tensor_errors
 from align_hooks.compare.limits import UPDATE
 from align_hooks.compare.pair import Pair
@@ -47,56 +47,61 @@ def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]
         if isinstance(gathered, str):
             notes.append(f"the {side}'s updates were not checked: {gathered}")
             continue
-        evidence, settings, rate = gathered
-        found = explain(evidence, settings)
-        steps = f"{len(evidence.updates)} of the {side}'s updates"
+        found = explain(gathered.evidence, gathered.settings)
+        steps = f"{len(gathered.evidence.updates)} of the {side}'s updates"
         if found.follows:
             notes.append(f"{steps} follow AdamW ({found.rest:.1g} roundings)")
         else:
             notes.append(f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})")
-            named += findings(side, found, settings, rate, evidence.names, on_record=bool(run.manifest.get("optimizer")))
+            named += findings(side, found, gathered, known=bool(run.manifest.get("optimizer")))
     return named, notes
 
 
-def findings(
-    side: str, explanation: Explanation, recorded: Settings, rate: float, names: Sequence[str], *, on_record: bool
-) -> list[Finding]:
-    """What an explanation says, a finding a term: the value on record and the one that the updates were made with."""
-    kept = "on record" if on_record else "expected"
+def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
+    """What an explanation says, a finding a term: the value on record and the one that the updates were made with.
+
+    ``known`` is False where the run's own settings are not on record and the reference's were expected.
+    """
     if explanation.found is None:
         what = f"the {side}'s updates are no AdamW with some of its terms changed"
         return [Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best")]
-    found = list(_differences(explanation.found, recorded, rate, names))
-    known = {what for what, _, _ in found}
-    others = {what for one in explanation.instead for what, _, _ in _differences(one, recorded, rate, names)} - known
+    changed = list(_changed(explanation.found, record))
+    others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, _, _ in changed}
     unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
     left = "" if explanation.explained <= FITS else f"; {explanation.explained:.2g} roundings are left unexplained"
-    return [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in found]
+    kept = "on record" if known else "expected"
+    return [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
 
 
-def _differences(found: Settings, recorded: Settings, rate: float, names: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+def _changed(found: Settings, record: OnRecord) -> Iterable[tuple[str, str, str]]:
     """Name of each term that was changed, as recorded, as found."""
+    recorded, names = record.settings, record.evidence.names
     if abs(found.rate - recorded.rate) > MOVED:
-        yield "learning rate", show(rate), show(rate * found.rate)
+        yield "learning rate", show(record.learning_rate), _found(record.learning_rate * found.rate)
     betas = (recorded.beta1, recorded.beta2), (found.beta1, found.beta2)
     if any(abs(one - other) > MOVED * (1 - one) for one, other in zip(*betas, strict=True)):
-        yield "betas", show(betas[0]), show(betas[1])
+        yield "betas", show(betas[0]), f"[{_found(found.beta1)}, {_found(found.beta2)}]"
     if abs(found.eps - recorded.eps) > MOVED * recorded.eps:
-        yield "eps", show(recorded.eps), show(found.eps)
+        yield "eps", show(recorded.eps), _found(found.eps)
     switched = np.flatnonzero((found.decay > 0) != (recorded.decay > 0))
     if switched.size:
         example = names[switched[0]] + (f" and {switched.size - 1} more" if switched.size > 1 else "")
         was, now = ("decayed", "not decayed") if recorded.decay[switched[0]] else ("not decayed", "decayed")
         yield f"decay grouping ({example})", was, now
     elif np.abs(found.decay - recorded.decay).max(initial=0.0) > MOVED * recorded.decay.max(initial=0.0):
-        yield "weight decay", show(float(recorded.decay.max())), show(float(found.decay.max()))
+        yield "weight decay", show(float(recorded.decay.max())), _found(float(found.decay.max()))
     if found.bias_correction != recorded.bias_correction:
         yield "bias correction", _switch(recorded.bias_correction), _switch(found.bias_correction)
     if found.decoupled != recorded.decoupled:
         yield "decoupled weight decay", _switch(recorded.decoupled), _switch(found.decoupled)
     if found.clip is not None:
-        yield "clip coefficient", "as recorded", f"that of clipping to {show(found.clip)}"
+        yield "clip coefficient", f"that of clipping to {show(record.clip_grad)}", f"that of clipping to {_found(found.clip)}"
 
 
 def _switch(on: bool) -> str:
     return "on" if on else "off"
+
+
+def _found(value: float) -> str:
+    """A fitted value, to the digits that a fit to fp32 numbers can have."""
+    return f"{value:.5g}"

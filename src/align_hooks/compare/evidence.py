@@ -21,8 +21,18 @@ SAMPLED = 1 << 15
 """Elements that the formula is checked on, spread over all tensors."""
 
 
-def gather(run: Any, other: Any, *, candidate: bool) -> tuple[Evidence, Settings, float] | str:
-    """A run's updates and the settings on record, and its first learning rate; or why its updates cannot be checked.
+@dataclass(frozen=True)
+class OnRecord:
+    """A run's updates, the settings that they should follow, and two of these as people write them: first rate, clipping."""
+
+    evidence: Evidence
+    settings: Settings
+    learning_rate: float
+    clip_grad: float | None
+
+
+def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
+    """A run's updates and settings, or in words why its updates cannot be checked.
 
     What the candidate does not know of itself is expected to be as in the reference.
     """
@@ -55,7 +65,8 @@ def gather(run: Any, other: Any, *, candidate: bool) -> tuple[Evidence, Settings
         bias_correction=first["bias_correction"] is not False,
         decoupled=optimizer.get("decoupled_weight_decay") is not False,
     )
-    return Evidence(tuple(names), sample.tensor, tuple(updates)), settings, float(updates[0].rates[0])
+    evidence = Evidence(tuple(names), sample.tensor, tuple(updates))
+    return OnRecord(evidence, settings, float(updates[0].rates[0]), optimizer.get("clip_grad"))
 
 
 def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[int]:

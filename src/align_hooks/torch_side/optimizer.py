@@ -66,15 +66,14 @@ def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) 
     fused = {id(parameter.main): parameter.fused for parameter in parameters}
     for leaf in leaf_optimizers(optimizer):
         for group in leaf.optimizer.param_groups:
-            if type(leaf.optimizer).__module__.startswith("torch."):
-                on_device = group.get("capturable") or group.get("fused")
-                count = {"step": torch.tensor(float(state.updates))}
-            else:
-                on_device, count = False, {}
+            per_parameter = type(leaf.optimizer).__module__.startswith("torch.")
+            if not per_parameter:
                 group["step"] = state.updates
             for main in group["params"]:
                 held = {name: torch.from_numpy(fused[id(main)].join(tensors)).to(main.device) for name, tensors in state.moments.items()}
-                held |= {name: one.to(main.device) if on_device else one for name, one in count.items()}
+                if per_parameter:
+                    on_device = group.get("capturable") or group.get("fused")
+                    held["step"] = torch.tensor(float(state.updates), device=main.device if on_device else "cpu")
                 leaf.optimizer.state[main] = held
 
 
