@@ -20,6 +20,9 @@ from align_hooks.settings import PREFIX
 COLUMNS = ["input_ids", "labels", "loss_mask"]
 """What a replayed batch feeds: with a loss mask given, MindFormers weighs tokens by it and not by pad and ignore ids."""
 
+TRAINS = (None, "train", "finetune")
+"""``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
+
 NO_PADDING = -1
 """An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
 
@@ -40,7 +43,10 @@ def wrap(session: MsSession) -> Callable[..., Any]:
         config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
         if isinstance(config, MindFormerConfig) and session.config is not config:
             session.config = config
-            apply(session, config)
+            if config.get("run_mode") in TRAINS:
+                session.begin()
+            if session.begun:
+                apply(session, config)
         return wrapped(*args, **kwargs)
 
     return around
