@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.launch import Launch
-from align_hooks.processes import REFUSED, tell
+from align_hooks.processes import REFUSED, VARIABLE, tell
 from align_hooks.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _account(session: Session, code: int) -> int:
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=[str(error)])
     elif session.begun:
-        tell(session.side, session.launch.rank, began=True, ended=session.ended(failed=failed), problems=problems)
+        ended = session.ended(failed=failed) if session.record or failed else "ended"
+        tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
     return exit_code(code, problems)
@@ -77,6 +78,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     scheduler = environment.get("MS_ROLE") == "MS_SCHED"
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
         settings, restart, lazily = Settings(device=settings.device), False, True
+        environment.pop(VARIABLE, None)
     if not settings.any_set():
         return None
     here = room(side)
@@ -124,7 +126,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     if session is not None:
         tell(side, session.launch.rank)
         sys.excepthook = _one_line_for_ours(sys.excepthook)
-        atexit.register(_account_at_exit, session, os.getpid())
+        atexit.register(_account_at_exit, session)
 
 
 def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,8 +141,8 @@ def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
     return excepthook
 
 
-def _account_at_exit(session: Session, process: int) -> None:
-    if os.getpid() == process:  # and not in a fork
+def _account_at_exit(session: Session) -> None:
+    if os.getpid() == session.process:  # and not in a fork
         _account(session, 1 if getattr(sys, "last_value", None) is not None else 0)
 
 

@@ -44,10 +44,14 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, file=sys.stdout if command else sys.stderr)
         return 0 if command else 2
     try:
-        return run(command)
+        code = run(command)
     except AlignHooksError as error:
         report(error)
         return error.exit_code
+    if code == 128 + signal.SIGINT:  # end by the signal, which is what stops a shell's loop
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return code
 
 
 def run(command: Sequence[str]) -> int:
@@ -119,7 +123,7 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     """Say where hooks were attached, one line a process; the problems, one sentence each."""
     for process in processes:
         print(f"align_hooks: {process}", file=sys.stderr, flush=True)
-        yield from process.problems
+        yield from (f"pid {process.pid}: {problem}" for problem in process.problems)
         if process.began and process.ended is None:
             yield f"pid {process.pid} was not heard of again after training began: its record has no end"
     if not processes:

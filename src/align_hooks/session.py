@@ -6,6 +6,7 @@ Hook bodies are handed a session and nothing else. It is framework-free; each si
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,13 +48,14 @@ class Session:
     made: int = 0
     done: set[str] = field(default_factory=set)
     begun: bool = False
+    process: int = field(default_factory=os.getpid)
 
     def begin(self) -> None:
         """Open the runs that feed this one, then claim the run directory, where they were named. A second call does nothing.
 
         A source that is not there should cost a second, not a job, and no directory.
         """
-        if self.begun:
+        if self.begun or os.getpid() != self.process:  # a fork of ours is left alone
             return
         if self.settings.replay_batches is not None:
             self.replay = Replay(self.settings.replay_batches)

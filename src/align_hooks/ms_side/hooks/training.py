@@ -22,6 +22,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.model import learning_rate, optimizer_facts
+from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.weights import Loader
@@ -70,7 +71,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.parameters is not None:
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
-            session.describe(place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=steps)
+            session.describe(place=place(session.launch), shards=session.parameters.shards(), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.weights(self.first)
@@ -120,12 +121,13 @@ class Recorder(Callback):  # type: ignore[misc]
             return
         if session.wants("local_norms"):
             squared = reducer.squared_sums()
-            session.print_norms(step, squared)
+            if session.parameters.counted or reducer.local:
+                session.print_norms(step, squared)
             if session.record is not None:
                 session.record.local_norms(step, session.settings.local_norms_point, squared)
             session.recorded("local_norms")
         if session.wants("gradients") and session.record is not None:
-            pairs = zip(session.parameters, reducer.buffers, strict=True)
+            pairs = zip(session.parameters, reducer.buffers, strict=True) if session.parameters.counted else ()
             found = {name: piece for one, buffer in pairs for name, piece in one.fused.split(to_numpy(buffer))}
             session.record.gradients(step, found)
             session.recorded("gradients")
@@ -137,9 +139,6 @@ class Recorder(Callback):  # type: ignore[misc]
             with session.surviving("weights"):
                 session.record.weights(updates, session.parameters.weights(), session.model_config)
                 session.recorded("weights")
-
-
-PLACE = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"), 0) | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
 
 
 def load(session: MsSession) -> None:
@@ -166,11 +165,12 @@ def row(
         norm = float(to_numpy(norm).reshape(-1)[0])
     elif session.reducer is not None and session.reducer.norms:
         norm = sum(session.reducer.squared_sums().values()) ** 0.5
-    rows = len(batch["tokens"])
+    ranks = session.launch.world_size
+    rows = len(batch["tokens"]) * ranks
     return {
         "step": step,
         "loss": loss,
-        "objective_loss": loss,
+        "objective_loss": loss * ranks if summed(session.launch) else loss,
         "valid_tokens": int((batch["loss_mask"] > 0).sum()),
         "consumed_samples": rows * (step + 1),
         "grad_norm": norm,
@@ -195,11 +195,12 @@ def facts(session: MsSession) -> dict[str, Any]:
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
         "training": {
             "micro_batch_size": get(config, "train_dataset.batch_size"),
-            "global_batch_size": get(config, "train_dataset.batch_size"),
+            "global_batch_size": get(config, "train_dataset.batch_size") * session.launch.world_size,
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": bool(cell.calculate_per_token_loss),
             "compute_type": dtype,
+            "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},
         "arguments": flat(config),
