@@ -9,6 +9,7 @@ registered, and only then does the script run.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import sys
@@ -135,7 +136,8 @@ def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
     def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
         if not isinstance(error, AlignHooksError):
             return hook(kind, error, trace)
-        report(error)
+        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook holds back what ours prints
+            report(error)
         sys.exit(error.exit_code)
 
     return excepthook

@@ -121,11 +121,14 @@ def in_foreground() -> bool:
 
 def account(processes: Sequence[Process]) -> Iterator[str]:
     """Say where hooks were attached, one line a process; the problems, one sentence each."""
+    who: dict[str, list[str]] = {}
     for process in processes:
         print(f"align_hooks: {process}", file=sys.stderr, flush=True)
-        yield from (f"pid {process.pid}: {problem}" for problem in process.problems)
+        for problem in process.problems:
+            who.setdefault(problem, []).append(str(process.pid))
         if process.began and process.ended is None:
-            yield f"pid {process.pid} was not heard of again after training began: its record has no end"
+            who.setdefault("was not heard of again after training began, and its record has no end", []).append(str(process.pid))
+    yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
     if not processes:
         yield (
             "no process was attached to: none imported megatron.core, megatron.training or mindformers, or it was started with a "
