@@ -1,5 +1,20 @@
-"""``python -m align_hooks`` is ``align-hooks``."""
+"""``python -m align_hooks`` is ``align-hooks``. ``run`` works without the ``cli`` extra: training nodes need little."""
 
-from align_hooks.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    if sys.argv[1:2] == ["run"]:
+        from align_hooks.run import main as run
+
+        sys.exit(run(sys.argv[2:]))
+    from align_hooks.cli import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    main()

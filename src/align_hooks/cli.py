@@ -24,6 +24,7 @@ from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.record.reader import open_run
 from align_hooks.report.text import escape, render
+from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -59,6 +60,17 @@ def compare(
         report(AlignHooksError(f"the report could not be printed: {error}"))
         discard_output()
     raise typer.Exit(comparison.verdict.exit_code)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(command: Annotated[list[str], typer.Argument(help="what to run, with its arguments")]) -> None:
+    """Attach to every training process that a command starts, as the ALIGN_HOOKS_* variables ask.
+
+    Exit codes: the command's own; 3 when that is 0 and something asked for did not happen; 2 usage or settings.
+
+    Example: ALIGN_HOOKS_RUN=runs/megatron align-hooks run -- bash pretrain.sh
+    """
+    raise typer.Exit(run_command(command))
 
 
 class Output(Console):

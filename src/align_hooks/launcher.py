@@ -9,15 +9,17 @@ registered, and only then does the script run.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.launch import Launch
+from align_hooks.processes import REFUSED, VARIABLE, tell
 from align_hooks.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,23 +48,44 @@ def launch(side: str, arguments: list[str]) -> int:
 
 
 def _account(session: Session, code: int) -> int:
+    """Close a session that began, tell ``run``, and return the exit code."""
     from align_hooks.session import exit_code
 
-    return exit_code(code, session.finish(failed=code != 0))
+    failed, error = code != 0, getattr(sys, "last_value", None)
+    problems = session.finish(failed=failed) if session.begun else []
+    if isinstance(error, AlignHooksError):
+        tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=[str(error)])
+    elif session.begun:
+        ended = session.ended(failed=failed) if session.record or failed else "ended"
+        tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
+    else:
+        tell(session.side, session.launch.rank, ended="left alone, as it did not train")
+    return exit_code(code, problems)
 
 
-def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool) -> Session | None:
+def room(side: str) -> Any:
+    """A side's ``environment`` module. Importing the side's package would attach it, were it not marked as attached."""
+    _attached.add(side)
+    return importlib.import_module(f"align_hooks.{side}_side.environment")
+
+
+def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
     """Environment, session and hooks of one process; None when nothing is switched on.
 
     With ``restart`` the interpreter is replaced where a variable must be there when it starts; without (the import
-    form), the record says that it is not effective.
+    form), the record says that it is not effective. ``lazily`` leaves it to the hooks to begin the session, when they see
+    that this process is going to train.
     """
+    scheduler = environment.get("MS_ROLE") == "MS_SCHED"
+    if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
+        settings, restart, lazily = Settings(device=settings.device), False, True
+        environment.pop(VARIABLE, None)
     if not settings.any_set():
         return None
-    room = importlib.import_module(f"align_hooks.{side}_side.environment")
-    wanted = room.variables(settings)
+    here = room(side)
+    wanted = here.variables(settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
-    too_late = set(room.AT_START) & changed.keys()
+    too_late = set(here.AT_START) & changed.keys()
     environment.update(changed)
     again = environment.pop(STARTED, None) == str(os.getpid())
     if too_late and restart and not again:
@@ -70,23 +93,25 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if sys.flags.ignore_environment:
-        too_late |= set(room.AT_START) & wanted.keys()
-    if any(name in sys.modules for name in room.FRAMEWORK):
+        too_late |= set(here.AT_START) & wanted.keys()
+    if any(name in sys.modules for name in here.FRAMEWORK):
         too_late |= changed.keys()
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     attach = importlib.import_module("align_hooks.hooking.attach").attach
-    session: Session = room.make_session(settings, Launch.from_environment(environment))
+    session: Session = here.make_session(settings, Launch.from_environment(environment))
     session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in wanted.items()}
-    session.begin()
+    if not lazily:
+        session.begin()
     attach(catalogue.HOOKS, session)
-    return session
+    return None if scheduler else session
 
 
-def attach_on_import(side: str) -> None:
-    """The import form: attach now, account at exit. Imported a second time, or with nothing switched on, it does nothing.
+def attach_on_import(side: str, *, lazily: bool = False) -> None:
+    """The import form, and what ``run`` does when a framework is imported: attach now, account at exit.
 
-    A worker process that imports the script again is left alone. The exit code stays the script's: an exit handler
-    cannot know it. What never happened is said on stderr.
+    Imported a second time, or with nothing switched on, it does nothing. A worker process that imports the script again is
+    left alone. The exit code stays the script's, as an exit handler cannot know it, unless an error of ours ends it. What
+    never happened is said on stderr.
     """
     import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
 
@@ -94,16 +119,33 @@ def attach_on_import(side: str) -> None:
         return
     _attached.add(side)
     try:
-        session = begin(side, Settings.from_environment(os.environ), os.environ, restart=False)
+        session = begin(side, Settings.from_environment(os.environ), os.environ, restart=False, lazily=lazily)
     except AlignHooksError as error:
         report(error)
+        tell(side, 0, ended=REFUSED, problems=[str(error)])
         sys.exit(error.exit_code)
     if session is not None:
+        tell(side, session.launch.rank)
+        sys.excepthook = _one_line_for_ours(sys.excepthook)
         atexit.register(_account_at_exit, session)
 
 
+def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """An ``excepthook`` that ends the process with the line and the exit code of an error of ours, as the launcher does."""
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
+        if not isinstance(error, AlignHooksError):
+            return hook(kind, error, trace)
+        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook holds back what ours prints
+            report(error)
+        sys.exit(error.exit_code)
+
+    return excepthook
+
+
 def _account_at_exit(session: Session) -> None:
-    _account(session, 1 if getattr(sys, "last_value", None) is not None else 0)
+    if os.getpid() == session.process:  # and not in a fork
+        _account(session, 1 if getattr(sys, "last_value", None) is not None else 0)
 
 
 _attached: set[str] = set()

@@ -6,6 +6,7 @@ Hook bodies are handed a session and nothing else. It is framework-free; each si
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
+from align_hooks.processes import tell
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -33,7 +35,7 @@ class Session:
     """One process of one run.
 
     ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends,
-    None until it is built; ``made`` counts those that ended.
+    None until it is built; ``made`` counts those that ended. Until it has ``begun`` a session claims, changes and prints nothing.
     """
 
     side: str
@@ -50,12 +52,16 @@ class Session:
     planned: range | None = None
     made: int = 0
     done: set[str] = field(default_factory=set)
+    begun: bool = False
+    process: int = field(default_factory=os.getpid)
 
     def begin(self) -> None:
-        """Open the runs that feed this one, then claim the run directory, where they were named.
+        """Open the runs that feed this one, then claim the run directory, where they were named. A second call does nothing.
 
         A source that is not there should cost a second, not a job, and no directory.
         """
+        if self.begun or os.getpid() != self.process:  # a fork of ours is left alone
+            return
         if self.settings.replay_batches is not None:
             self.replay = Replay(self.settings.replay_batches)
             _ = self.replay.run
@@ -67,6 +73,10 @@ class Session:
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()
+        self.begun = True
+        for said in self.overrides:
+            self.say_override(said)
+        tell(self.side, self.launch.rank, began=True)
 
     def override(self, what: str, before: object, after: object, why: str) -> None:
         """Account for something that a switch changed in the run, and say it once per job."""
@@ -74,7 +84,12 @@ class Session:
         if said in self.overrides:  # a script may read its arguments several times
             return
         self.overrides.append(said)
-        self.say(f"{what}: {before} -> {after} ({why})")
+        if self.begun:
+            self.say_override(said)
+
+    def say_override(self, said: Mapping[str, str]) -> None:
+        """Print what was changed."""
+        self.say(f"{said['what']}: {said['before']} -> {said['after']} ({said['why']})")
 
     def say(self, message: str) -> None:
         """Print one line, from rank 0 only."""
@@ -128,14 +143,14 @@ class Session:
             problems.append(f"rank {self.launch.rank} {self.stopped}")
         if self.record is not None:
             try:
-                self.record.finish(hooks=self.ledger.facts(), ended=self._ended(failed))
+                self.record.finish(hooks=self.ledger.facts(), ended=self.ended(failed))
                 if self.made:
-                    self.say(f"recorded {self.record.written['scalars']} steps in {self.record.run}: {self._ended(failed)}")
+                    self.say(f"recorded {self.record.written['scalars']} steps in {self.record.run}: {self.ended(failed)}")
             except (OSError, AlignHooksError) as error:
                 problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
         return problems
 
-    def _ended(self, failed: bool) -> str:
+    def ended(self, failed: bool) -> str:
         """How the run ended, for the manifest; only a run that made all the steps it intended is finished."""
         if self.stopped is not None or failed:
             return self.stopped or "failed: the script ended with an error"

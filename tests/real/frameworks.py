@@ -43,10 +43,11 @@ def megatron(
     script: Path = LAUNCH / "pretrain_gpt.py",
     change: Mapping[str, str | None] | None = None,
     flags: Sequence[str] = (),
+    launcher: Sequence[str] = ("-m", "align_hooks.torch_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train a few steps with Megatron under ``python -m align_hooks.torch_side``.
+    """Train a few steps with Megatron under ``python -m align_hooks.torch_side``, or another launcher.
 
     ``change`` replaces arguments of ``llama.args`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
@@ -55,7 +56,7 @@ def megatron(
     lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
     lines |= change or {}  # type: ignore[arg-type]
     arguments = [word for flag, value in lines.items() if value is not None for word in (flag, *value.split())]
-    command = ["-m", "align_hooks.torch_side", str(script), *arguments, *flags]
+    command = [*launcher, str(script), *arguments, *flags]
     return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
 
 

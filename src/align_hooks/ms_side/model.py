@@ -27,10 +27,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All trainable parameters of this rank, in the order of the training cell's gradients."""
+    """All trainable parameters of this rank, in the order of the training cell's gradients.
+
+    ``counted`` is False for copies that another data-parallel rank accounts for.
+    """
 
     all: tuple[Parameter, ...]
     dims: Dims
+    counted: bool = True
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -38,14 +42,14 @@ class Parameters:
     def shards(self) -> list[Shard]:
         """This rank's parameter table."""
         return [
-            Shard(name, shape, parameter.fused.native, str(parameter.model.dtype).lower())
+            Shard(name, shape, parameter.fused.native, str(parameter.model.dtype).lower(), counted=self.counted)
             for parameter in self.all
             for name, shape in zip(parameter.fused.pieces, piece_shapes(parameter), strict=True)
         ]
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Canonical name to fp32 array."""
-        return {name: piece for parameter in self.all for name, piece in parameter.fused.split(to_numpy(parameter.model))}
+        """Canonical name to fp32 array; nothing of copies."""
+        return {name: piece for parameter in self.all if self.counted for name, piece in parameter.fused.split(to_numpy(parameter.model))}
 
     def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
@@ -59,7 +63,7 @@ def piece_shapes(parameter: Parameter) -> list[tuple[int, ...]]:
     return [(found.repeats * rows, *shape[1:]) for rows in found.rows]
 
 
-def parameters_of(weights: Any, config: Any, vocabulary: int | None) -> Parameters:
+def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted: bool = True) -> Parameters:
     """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where nothing tells it."""
     heads = config.num_heads
     dims = Dims(
@@ -71,7 +75,7 @@ def parameters_of(weights: Any, config: Any, vocabulary: int | None) -> Paramete
         padded=config.vocab_size,
     )
     fused = ((weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape[0], dims)) for weight in weights)
-    return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims)
+    return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims, counted)
 
 
 def intermediate_size(config: Any) -> int:

@@ -94,7 +94,9 @@ def number(optimizer: Any, name: str) -> float:
 
 
 def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArray[Any]]]:
-    """Adam's moments: moment name to canonical name to fp32 array."""
+    """Adam's moments: moment name to canonical name to fp32 array; nothing of copies."""
+    if not parameters.counted:
+        return {moment: {} for moment in MOMENTS}
     return {
         moment: {name: piece for one, held in zip(parameters, tensors, strict=True) for name, piece in one.fused.split(to_numpy(held))}
         for moment, tensors in _held(optimizer).items()

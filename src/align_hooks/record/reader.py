@@ -103,7 +103,8 @@ class Run:
     def scalars(self) -> list[dict[str, Any]]:
         """One row a whole step, ascending, losses put together over the ranks that hold one.
 
-        ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks.
+        ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks, or the same as
+        ``loss`` in a run that differentiates per token.
         """
         if self.made_by_hand:
             return []
@@ -120,6 +121,8 @@ class Run:
                 row["valid_tokens"] = tokens
                 row["loss"] = sum(_number(one["loss"]) * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
                 row["objective_loss"] = sum(_number(one["objective_loss"]) for one in holders) / len(holders)
+                if (self.facts.get("training") or {}).get("per_token_loss"):
+                    row["objective_loss"] = row["loss"]
             elif holders:
                 row |= {key: holders[0].get(key) for key in (*SUMMED, "valid_tokens")}
             rows.append({key: _number(value) for key, value in row.items()})

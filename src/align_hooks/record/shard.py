@@ -43,7 +43,7 @@ class Shard:
 
     @property
     def elements(self) -> int:
-        """Number of elements that this rank writes."""
+        """Number of elements of this part."""
         return math.prod(self.local_shape)
 
     def facts(self) -> dict[str, Any]:

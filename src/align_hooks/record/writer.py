@@ -112,7 +112,7 @@ class Writer:
         continued run is another model.
         """
         table = [shard.facts() for shard in shards]
-        elements = sum(shard.elements for shard in shards)
+        elements = sum(shard.elements for shard in shards if shard.counted)
         planned = 4 * elements * sum((step in self.settings.gradients) + (step + 1 in self.settings.weights) for step in steps)
         planned += 4 * elements * (steps.start in self.settings.weights)
         states = sum(step in self.settings.optimizer_state for step in range(steps.start, steps.stop + 1))
@@ -186,11 +186,12 @@ class Writer:
         """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory.
 
         Padded vocabulary rows go to a file of their own: no Hugging Face tensor has them. The model file is written
-        last and makes the set whole.
+        last and makes the set whole. A rank whose tensors all are copies that another one writes gives none.
         """
         place = layout.step(self.run, step, self.launch.rank) / "weights"
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
-        atomic.write_json(place / "config.json", config)
+        if tensors:
+            atomic.write_json(place / "config.json", config)
         if padding:
             write_tensors(self.run, step, self.launch.rank, "weights/padding.safetensors", padding)
         model = {name: tensor for name, tensor in tensors.items() if name not in padding}

@@ -26,6 +26,8 @@ class Replay:
 
     source: Source
     first: int = 0
+    ranks: tuple[int, int] = (0, 1)
+    """This process's data-parallel rank, and how many there are."""
 
     @cached_property
     def run(self) -> Run:
@@ -83,10 +85,14 @@ class Replay:
         return batch
 
     def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """Step and micro-batch of ``rows`` rows, one after the other, with a loss mask and position ids in any case."""
+        """Step and micro-batch of ``rows`` rows, one after the other, with a loss mask and position ids in any case.
+
+        Rows of a record stand in the order micro-batch, data-parallel rank, row: a rank's micro-batches stand ``ranks`` apart.
+        """
+        rank, ranks = self.ranks
         for step in self.steps:
             arrays = filled(self.batch(step))
-            for start in range(0, len(arrays["tokens"]), rows):
+            for start in range(rank * rows, len(arrays["tokens"]), ranks * rows):
                 yield step, {name: array[start : start + rows] for name, array in arrays.items()}
 
 

@@ -50,10 +50,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of this rank."""
+    """All parameters of this rank; ``counted`` is False for copies that another data-parallel rank accounts for."""
 
     all: tuple[Parameter, ...]
     dims: Dims
+    counted: bool = True
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -66,6 +67,7 @@ class Parameters:
                 tuple(piece.shape),
                 parameter.fused.native,
                 str(parameter.model.dtype).removeprefix("torch."),
+                counted=self.counted,
                 trainable=parameter.model.requires_grad,
             )
             for parameter in self.all
@@ -73,8 +75,8 @@ class Parameters:
         ]
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Canonical name to fp32 array, from the main parameters."""
-        return pieces((parameter.fused, parameter.main) for parameter in self.all)
+        """Canonical name to fp32 array, from the main parameters; nothing of copies."""
+        return pieces((parameter.fused, parameter.main) for parameter in self.all if self.counted)
 
     def gradients(self) -> list[tuple[Fused, torch.Tensor]]:
         """Every parameter's gradient, on the device; raises RefusedRun where one has none."""
@@ -101,7 +103,7 @@ def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, NDArray[A
     return {name: to_numpy(piece) for fused, tensor in tensors for name, piece in fused.split(tensor.detach())}
 
 
-def parameters_of(chunks: list[Any], vocabulary: int) -> Parameters:
+def parameters_of(chunks: list[Any], vocabulary: int, *, counted: bool = True) -> Parameters:
     """The parameters of a built model; ``vocabulary`` excludes padding. Raises RefusedRun for names that no table knows."""
     if len(chunks) != 1:
         raise RefusedRun("virtual pipeline stages are not recorded in this version; run with one model chunk a rank")
@@ -117,7 +119,7 @@ def parameters_of(chunks: list[Any], vocabulary: int) -> Parameters:
         padded=padded,
     )
     fused = ((parameter, MEGATRON_LLAMA.fused(name, parameter.shape[0], dims)) for name, parameter in gpt.named_parameters())
-    return Parameters(tuple(Parameter(parameter, found) for parameter, found in fused if found is not None), dims)
+    return Parameters(tuple(Parameter(parameter, found) for parameter, found in fused if found is not None), dims, counted)
 
 
 def unwrap(model: Any) -> Any:

@@ -48,14 +48,14 @@ def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
 
 
 def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArray[Any]]]:
-    """Adam's moments: moment name to canonical name to fp32 array; zeros where no update was made yet."""
+    """Adam's moments: moment name to canonical name to fp32 array; zeros where no update was made yet, nothing of copies."""
     state = {id(key): held for leaf in leaf_optimizers(optimizer) for key, held in leaf.optimizer.state.items()}
     found: dict[str, dict[str, NDArray[Any]]] = {}
     for moment in MOMENTS:
         tensors = (
             (parameter.fused, state.get(id(parameter.main), {}).get(moment, torch.zeros_like(parameter.main, dtype=torch.float32)))
             for parameter in parameters
-            if parameter.model.requires_grad
+            if parameter.model.requires_grad and parameters.counted
         )
         found[moment] = pieces(tensors)
     return found

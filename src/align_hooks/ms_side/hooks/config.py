@@ -20,6 +20,9 @@ from align_hooks.settings import PREFIX
 COLUMNS = ["input_ids", "labels", "loss_mask"]
 """What a replayed batch feeds: with a loss mask given, MindFormers weighs tokens by it and not by pad and ignore ids."""
 
+TRAINS = (None, "train", "finetune")
+"""``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
+
 NO_PADDING = -1
 """An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
 
@@ -40,7 +43,10 @@ def wrap(session: MsSession) -> Callable[..., Any]:
         config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
         if isinstance(config, MindFormerConfig) and session.config is not config:
             session.config = config
-            apply(session, config)
+            if config.get("run_mode") in TRAINS:
+                session.begin()
+            if session.begun:
+                apply(session, config)
         return wrapped(*args, **kwargs)
 
     return around
@@ -94,17 +100,24 @@ def replay(session: MsSession, config: Any) -> None:
     feed.check(
         sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows
     )
+    feed.ranks = (session.launch.rank, session.launch.world_size)
+    rows, left_over = divmod(facts.rows, session.launch.world_size)
+    if left_over:
+        raise RefusedRun(
+            f"{feed.source} has {facts.rows} rows a step, which {session.launch.world_size} ranks cannot share alike; "
+            f"start as many ranks as divide them"
+        )
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
         "train_dataset.input_columns": COLUMNS,
         "train_dataset.construct_args_key": COLUMNS,
-        "train_dataset.batch_size": facts.rows,
+        "train_dataset.batch_size": rows,
         "train_dataset.repeat": 1,
         "train_dataset_task.type": "NumpyDataloader",
         "data_skip_steps": 0,
         "runner_config.epochs": 1,
-        "runner_config.batch_size": facts.rows,
-        "model.model_config.batch_size": facts.rows,
+        "runner_config.batch_size": rows,
+        "model.model_config.batch_size": rows,
         "model.model_config.input_sliced_sig": True,
         "model.model_config.pad_token_id": NO_PADDING,
     }

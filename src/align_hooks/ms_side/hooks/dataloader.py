@@ -28,7 +28,7 @@ ARRAYS = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask"}
 
 
 class RecordedSteps:
-    """Random access to the batches of a replay, one whole step an item, cast to what MindFormers computes with."""
+    """Random access to the batches of a replay, a rank's part of a whole step an item, cast to what MindFormers computes with."""
 
     def __init__(self, replay: Replay, columns: list[str]) -> None:
         self.replay, self.columns = replay, columns
@@ -40,7 +40,10 @@ class RecordedSteps:
         step = self.replay.steps[int(index)]
         arrays = filled(self.replay.batch(step))
         refuse_unfed(arrays, step)
-        return tuple(arrays[ARRAYS[name]].astype(np.float32 if name == "loss_mask" else np.int32) for name in self.columns)
+        rank, ranks = self.replay.ranks
+        rows = len(arrays["tokens"]) // ranks  # one micro-batch a rank: its rows stand together
+        mine = {name: arrays[ARRAYS[name]][rank * rows : (rank + 1) * rows] for name in self.columns}
+        return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
 
 
 def refuse_unfed(arrays: dict[str, NDArray[Any]], step: int) -> None:
@@ -67,17 +70,20 @@ def install(session: MsSession, module: ModuleType) -> None:
         def __new__(cls, dataset_config: Any = None, **options: Any) -> GeneratorDataset:
             config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
             cls.init_dataset_config(config)
-            return dataset(session.replay or from_yaml(config), config.get("input_columns") or list(ARRAYS))
+            return dataset(
+                session.replay or from_yaml(config, (session.launch.rank, session.launch.world_size)),
+                config.get("input_columns") or list(ARRAYS),
+            )
 
 
-def from_yaml(config: Any) -> Replay:
+def from_yaml(config: Any, ranks: tuple[int, int]) -> Replay:
     """The replay of a YAML that names the data loader itself, with no variable set."""
     directory = config.data_loader.get("dataset_dir")
     if not directory:
         raise RefusedRun(
             "train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES"
         )
-    return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")))
+    return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=ranks)
 
 
 def dataset(replay: Replay, columns: list[str]) -> GeneratorDataset:

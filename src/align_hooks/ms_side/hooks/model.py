@@ -18,13 +18,12 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, optimizer_facts
+from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
-
-PLACE = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"), 0) | {f"{axis}_size": 1 for axis in ("dp", "tp", "pp", "cp", "ep")}
 
 
 def load(session: MsSession) -> None:
@@ -77,11 +76,12 @@ def facts(session: MsSession) -> dict[str, Any]:
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
         "training": {
             "micro_batch_size": get(config, "train_dataset.batch_size"),
-            "global_batch_size": get(config, "train_dataset.batch_size"),
+            "global_batch_size": get(config, "train_dataset.batch_size") * session.launch.world_size,
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": bool(cell.calculate_per_token_loss),
             "compute_type": dtype,
+            "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},
         "arguments": flat(config),

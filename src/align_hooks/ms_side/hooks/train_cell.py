@@ -16,6 +16,7 @@ import mindspore
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import Parameters, huggingface_config, llama_config, parameters_of
+from align_hooks.ms_side.place import refuse_shards
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.weights import vocabulary_of
@@ -38,13 +39,13 @@ def prepare(session: MsSession, cell: Any) -> None:
     if settings.device == "cpu":
         # On an unknown device MindFormers takes the overflow operator of Ascend 910A; this path has CPU kernels.
         cell.ascend_910b_target, cell.enable_allfinite = True, False
-    if session.launch.world_size > 1 and (settings.run is not None or session.replay is not None):
-        raise RefusedRun(f"this version records and replays one rank; the job has {session.launch.world_size}; start one process")
+    if settings.run is not None or session.replay is not None:
+        refuse_shards(session.launch)
     session.train_cell = cell
     if not training(settings):
         return
     config = llama_config(cell)
-    session.parameters = parameters_of(cell.weights, config, vocabulary(session))
+    session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=session.launch.rank == 0)
     session.model_config = huggingface_config(config, session.parameters.dims)
     unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
     seen = {

@@ -19,8 +19,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.hooks.model import PLACE, facts, load, refuse_unknown
+from align_hooks.ms_side.hooks.model import facts, load, refuse_unknown
 from align_hooks.ms_side.optimizer import learning_rate, moments, updates_made
+from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -69,7 +70,7 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
-            session.describe(place=PLACE, shards=session.parameters.shards(), facts=facts(session), steps=steps)
+            session.describe(place=place(session.launch), shards=session.parameters.shards(), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.state(self.first)
@@ -120,12 +121,13 @@ class Recorder(Callback):  # type: ignore[misc]
             return
         if session.wants("local_norms"):
             squared = reducer.squared_sums()
-            session.print_norms(step, squared)
+            if session.parameters.counted or reducer.local:
+                session.print_norms(step, squared)
             if session.record is not None:
                 session.record.local_norms(step, session.settings.local_norms_point, squared)
             session.recorded("local_norms")
         if session.wants("gradients") and session.record is not None:
-            pairs = zip(session.parameters, reducer.buffers, strict=True)
+            pairs = zip(session.parameters, reducer.buffers, strict=True) if session.parameters.counted else ()
             found = {name: piece for one, buffer in pairs for name, piece in one.fused.split(to_numpy(buffer))}
             session.record.gradients(step, found)
             session.recorded("gradients")
@@ -160,11 +162,12 @@ class Recorder(Callback):  # type: ignore[misc]
         elif session.reducer is not None and session.reducer.norms:
             norm = sum(session.reducer.squared_sums().values()) ** 0.5
         overflow = outputs[OVERFLOW]
-        rows = len(batch["tokens"])
+        ranks = session.launch.world_size
+        rows = len(batch["tokens"]) * ranks
         return {
             "step": step,
             "loss": loss,
-            "objective_loss": loss,
+            "objective_loss": loss * ranks if summed(session.launch) else loss,
             "valid_tokens": int((batch["loss_mask"] > 0).sum()),
             "consumed_samples": rows * (step + 1),
             "grad_norm": norm,

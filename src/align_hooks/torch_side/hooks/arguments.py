@@ -26,6 +26,7 @@ CONSTANT_RATE = {
     "decoupled_lr": None,
     "decoupled_min_lr": None,
 }
+LENGTHS = ("train_iters", "train_samples")
 NOT_DETERMINISTIC = {"cross_entropy_loss_fusion": "--cross-entropy-loss-fusion", "tp_comm_overlap": "--tp-comm-overlap"}
 
 
@@ -34,10 +35,18 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         parsed = wrapped(*args, **kwargs)
-        apply(session, parsed)
+        if trains(parsed):
+            session.begin()
+        if session.begun:
+            apply(session, parsed)
         return parsed
 
     return around
+
+
+def trains(args: Any) -> bool:
+    """Whether the process is going to train: a converter or a text server parses the same arguments and says no length."""
+    return any(getattr(args, name, None) for name in LENGTHS) and not getattr(args, "skip_train", False)
 
 
 def apply(session: TorchSession, args: Any) -> None:

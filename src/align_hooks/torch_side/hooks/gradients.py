@@ -44,7 +44,7 @@ def read(session: TorchSession) -> None:
     if norms:
         session.norms |= {name: squared_sum(piece) for fused, gradient in found for name, piece in fused.split(gradient)}
     if gradients and session.record is not None:
-        session.record.gradients(session.step, pieces(found))
+        session.record.gradients(session.step, pieces(found) if session.parameters.counted else {})
         session.recorded("gradients")
 
 

@@ -20,7 +20,7 @@ from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moments, optimizer_facts, updates_made
-from align_hooks.torch_side.place import place
+from align_hooks.torch_side.place import place, refuse_shards
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
@@ -40,16 +40,15 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     """Everything between building and training."""
     args = get_args()
-    if session.launch.world_size > 1:
-        raise RefusedRun(f"this version records and replays one rank; the job has {session.launch.world_size}; start one process")
-    if any("Distributed" in type(leaf).__name__ for leaf in leaf_optimizers(optimizer)):
-        raise RefusedRun("this version does not read the distributed optimizer's shards; leave out --use-distributed-optimizer")
-    parameters = parameters_of(model, get_tokenizer().vocab_size)
+    where = place()
+    refuse_shards(where, session.launch.world_size, args)
+    parameters = parameters_of(model, get_tokenizer().vocab_size, counted=where["dp"] == 0)
     session.parameters = parameters
     if session.settings.load_weights is not None:
         load(session, parameters, optimizer, args)
     if session.replay is not None:
         session.replay.first = args.iteration
+        session.replay.ranks = (where["dp"], where["dp_size"])
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)
@@ -57,7 +56,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
     session.describe(
-        place=place(),
+        place=where,
         shards=parameters.shards(),
         facts=facts(session, gpt, optimizer, parameters, args),
         steps=range(args.iteration, intended(args)),

@@ -125,7 +125,8 @@ def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> No
     squared = {key.removeprefix("norm "): value for key, value in numbers.items() if key.startswith("norm ")}
     if not session.wants("local_norms", step) or not squared:
         return
-    session.print_norms(step, squared)
+    if session.parameters is not None and session.parameters.counted:
+        session.print_norms(step, squared)
     if session.record is not None:
         session.record.local_norms(step, "reduced", squared)
     session.recorded("local_norms")

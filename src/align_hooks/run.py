@@ -1,0 +1,138 @@
+"""``align-hooks run -- COMMAND …``: hooks in every training process that a command starts, with no file touched.
+
+The command may be anything: torchrun, msrun, a shell script that prepares data first. What reaches a Python process
+whatever started it is its environment, so a ``sitecustomize`` (:mod:`align_hooks.startup`) goes first on PYTHONPATH, and
+what must be there when an interpreter starts (PYTHONHASHSEED, library switches) is set here, where it is in time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
+from align_hooks.hooking.script import report
+from align_hooks.launch import Launch
+from align_hooks.launcher import room
+from align_hooks.processes import VARIABLE, Process, told
+from align_hooks.session import Session
+from align_hooks.settings import PREFIX, Settings
+
+STARTUP = Path(__file__).parent / "startup"
+SIDES = ("torch", "ms")
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+KEYS = (signal.SIGINT, signal.SIGQUIT)
+"""What a terminal sends to its whole foreground group: the command has it already."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+USAGE = f"""\
+usage: align-hooks run -- COMMAND [ARGUMENT ...]
+Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code of ``align-hooks run``: the command's own, 3 when that is 0 and something asked for did not happen."""
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    if not command or command[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if command else sys.stderr)
+        return 0 if command else 2
+    try:
+        code = run(command)
+    except AlignHooksError as error:
+        report(error)
+        return error.exit_code
+    if code == 128 + signal.SIGINT:  # end by the signal, which is what stops a shell's loop
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return code
+
+
+def run(command: Sequence[str]) -> int:
+    """Run ``command`` to its end with hooks attached, and say which processes they were attached in.
+
+    Raises SettingsError or RecordError, before anything is started, for variables that cannot be honoured.
+    """
+    settings = Settings.from_environment(os.environ)
+    if not settings.any_set():
+        raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
+    Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
+    with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
+        code = wait(command, environment(settings, os.environ, Path(folder)))
+        problems = list(account(told(Path(folder))))
+    for problem in problems:
+        print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
+    return NothingRecorded.exit_code if problems and code == 0 else code
+
+
+def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The command's environment. Directories become absolute: a script may change into another one before it trains."""
+    text = settings.as_text()
+    absolute = {PREFIX + name.upper(): str(text[name]) for name in ("run", "replay_batches", "load_weights") if text[name] is not None}
+    switches = {name: value for side in SIDES for name, value in room(side).variables(settings).items()}
+    path = os.pathsep.join([str(STARTUP), *filter(None, [inherited.get("PYTHONPATH")])])
+    return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
+
+
+def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Start the command, pass signals on to it, and return what a shell would see as its exit code."""
+    try:
+        with signals_passed_on() as receivers, subprocess.Popen(command, env=environment) as process:
+            receivers.append(process)
+            code = process.wait()
+    except OSError as error:
+        print(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Hand signals to the processes put into the list, and stay alive to tell how it ended."""
+    receivers: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if number not in KEYS or not in_foreground():
+            for process in receivers:
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield receivers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def in_foreground() -> bool:
+    """Whether a terminal's keys reach this process and, with it, the command."""
+    try:
+        with Path("/dev/tty").open() as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def account(processes: Sequence[Process]) -> Iterator[str]:
+    """Say where hooks were attached, one line a process; the problems, one sentence each."""
+    who: dict[str, list[str]] = {}
+    for process in processes:
+        print(f"align_hooks: {process}", file=sys.stderr, flush=True)
+        for problem in process.problems:
+            who.setdefault(problem, []).append(str(process.pid))
+        if process.began and process.ended is None:
+            who.setdefault("was not heard of again after training began, and its record has no end", []).append(str(process.pid))
+    yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
+    if not processes:
+        yield (
+            "no process was attached to: none imported megatron.core, megatron.training or mindformers, or it was started with a "
+            "PYTHONPATH that was set anew instead of added to, with python -I, -E or -S, or behind another sitecustomize"
+        )
+    elif not any(process.began or process.problems for process in processes):
+        yield "no attached process came to train: Megatron's parse_args, or MindFormers' build_context, was not called for training"

@@ -1,0 +1,164 @@
+"""``align-hooks run -- COMMAND …`` with the real launchers: both of two data-parallel ranks record, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from real import frameworks
+
+RUN = ("-m", "align_hooks", "run", "--")
+DATA_PARALLEL = {
+    "use_parallel": True,
+    "parallel": {"parallel_mode": 0, "gradients_mean": True},
+    "parallel_config.data_parallel": 2,
+}
+
+
+def torchrun() -> tuple[str, ...]:
+    return (*RUN, "torchrun", "--nproc_per_node=2", f"--master-port={frameworks.free_port()}")
+
+
+def msrun(where: Path) -> tuple[str, ...]:
+    return (
+        *RUN,
+        "msrun",
+        "--worker_num=2",
+        "--local_worker_num=2",
+        f"--master_port={frameworks.free_port()}",
+        f"--log_dir={where}",
+        "--join=True",
+    )
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> tuple[Path, frameworks.Ended]:
+    """The reference's run on two data-parallel ranks: one micro-batch each, where it has two."""
+    where = tmp_path_factory.mktemp("two_ranks")
+    done = frameworks.megatron(where, launcher=torchrun(), RUN=where / "run", **frameworks.EVERYTHING)
+    return where / "run", done.succeeded()
+
+
+def whole(path: Path, ranks: int = 2) -> None:
+    run = open_run(path)
+    assert run.problems == []
+    assert run.steps == list(range(frameworks.STEPS))
+    assert [(one["place"]["dp"], one["place"]["dp_size"]) for one in run.manifests.values()] == [(rank, ranks) for rank in range(ranks)]
+    assert len(run.batch(0).rows) == ranks
+
+
+def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended]) -> None:
+    path, done = two_ranks
+    whole(path)
+    for rank in (0, 1):
+        assert f"align_hooks: torch side, rank {rank}, pid " in done.ours
+    assert done.ours.count(" side") == 2  # torchrun itself is left alone
+    facts = json.loads((path / "manifest/rank_1.json").read_text())
+    assert all(hook["calls"] for hook in facts["hooks"].values())
+
+
+def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.Ended]) -> None:
+    path, _ = two_ranks
+    mine, copy = (json.loads((path / f"local_norms/rank_{rank}.jsonl").read_text().splitlines()[0])["squared"] for rank in (0, 1))
+    assert mine == copy
+    assert open_run(path).local_norms(0)["lm_head.weight"] == pytest.approx(np.sqrt(mine["lm_head.weight"]), rel=1e-12)
+    assert (path / "step_0/rank_1/weights/model.safetensors").stat().st_size < 100
+
+
+def test_two_ranks_are_aligned_with_one(two_ranks: tuple[Path, frameworks.Ended], reference: Path) -> None:
+    done = frameworks.compare(reference, two_ranks[0])
+    assert done.code == 0, done.output
+
+
+def test_a_replay_gives_each_rank_of_megatron_its_rows(tmp_path: Path, reference: Path) -> None:
+    frameworks.megatron(
+        tmp_path,
+        launcher=torchrun(),
+        change={"--data-path": "/nowhere"},
+        SEED=43,
+        RUN=tmp_path / "run",
+        REPLAY_BATCHES=reference,
+        LOAD_WEIGHTS=reference,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    whole(tmp_path / "run")
+    done = frameworks.compare(reference, tmp_path / "run")
+    assert done.code == 0, done.output
+
+
+def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, reference: Path) -> None:
+    done = frameworks.mindformers(
+        tmp_path,
+        launcher=msrun(tmp_path / "logs"),
+        change=DATA_PARALLEL,
+        RUN=tmp_path / "run",
+        REPLAY_BATCHES=reference,
+        LOAD_WEIGHTS=reference,
+        **frameworks.EVERYTHING,
+    ).succeeded()
+    assert done.ours.count(" side, rank ") == 2  # neither msrun nor its scheduler, which runs the script too
+    whole(tmp_path / "run")
+    done = frameworks.compare(reference, tmp_path / "run")
+    assert done.code == 0, done.output
+
+
+def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(tmp_path: Path, reference: Path) -> None:
+    frameworks.mindformers(
+        tmp_path,
+        launcher=msrun(tmp_path / "logs"),
+        change=DATA_PARALLEL | {"parallel": {"parallel_mode": 0}, "lr_schedule.total_steps": 1},
+        RUN=tmp_path / "run",
+        REPLAY_BATCHES=f"{reference}@0",
+        LOAD_WEIGHTS=reference,
+        LOCAL_NORMS="0",
+    ).succeeded()
+    (row,), first = open_run(tmp_path / "run").scalars(), open_run(reference).scalars()[0]
+    assert row["loss"] == pytest.approx(first["loss"], rel=1e-6)
+    assert row["objective_loss"] == pytest.approx(2 * first["objective_loss"], rel=1e-6)
+    assert row["grad_norm"] == pytest.approx(2 * first["grad_norm"], rel=1e-5)
+
+
+SITE = "import sys; sys.hidden = True"
+
+
+def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: Path, real_corpus: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(SITE)
+    (tmp_path / "train.py").write_text(f"import sys; assert sys.hidden; exec(open({str(frameworks.LAUNCH / 'pretrain_gpt.py')!r}).read())")
+    lines = [
+        "set -e",
+        "python -m pip --version",
+        f"python {frameworks.LAUNCH / 'corpus.py'} again",
+        f'cd {tmp_path} && python train.py "$@"',
+    ]
+    (tmp_path / "script.sh").write_text("\n".join(lines))
+    done = frameworks.megatron(
+        tmp_path / "elsewhere",
+        launcher=(*RUN, "bash"),
+        script=tmp_path / "script.sh",
+        RUN="run",
+        GRADIENTS="0",
+        environment={"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])},
+    ).succeeded()
+    assert done.output.startswith("pip ") or "\npip " in done.output
+    assert "corpus.py: left alone, as it did not train" in done.ours
+    assert "train.py: finished" in done.ours
+    assert open_run(tmp_path / "elsewhere/run").problems == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--pipeline-model-parallel-size", "2"), "this job has pipeline model parallel size 2"),
+        (("--use-distributed-optimizer",), "leave out --use-distributed-optimizer"),
+    ],
+)
+def test_other_layouts_are_refused_by_name(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
+    done = frameworks.megatron(tmp_path, launcher=torchrun(), flags=flags, RUN=tmp_path / "run")
+    assert said in done.ours
+    assert "iteration        1/" not in done.output

@@ -1,0 +1,365 @@
+"""``align-hooks run -- COMMAND …``: what it attaches to, what it leaves alone, and how it ends. The frameworks are stand-ins."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from align_hooks.run import STARTUP
+
+FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON", "RANK", "WORLD_SIZE")
+SEED = {"ALIGN_HOOKS_SEED": "7"}
+RUN = (sys.executable, "-m", "align_hooks", "run", "--")
+BARE = str(getattr(sys, "_base_executable", sys.executable))
+"""The interpreter behind the virtual environment: it has neither align_hooks nor what that needs."""
+
+STAND_INS = {
+    "torch/__init__.py": "",
+    "megatron/core/__init__.py": "",
+    "megatron/core/package_info.py": "__version__ = '0.19.2'",
+    "megatron/training/__init__.py": "",
+    "megatron/training/arguments.py": """
+        import os
+        from types import SimpleNamespace
+        def parse_args(**given):
+            return SimpleNamespace(**{"seed": 1234, "train_iters": 3, "skip_train": False} | given)
+        """,
+    "mindformers/__init__.py": "__version__ = '1.9.0'",
+    "train.py": """
+        import os, sys
+        import torch
+        from megatron.training.arguments import parse_args
+        print("seed", parse_args().seed, os.environ.get("PYTHONHASHSEED"))
+        """,
+    "convert.py": "import torch\nfrom megatron.training.arguments import parse_args\nprint('seed', parse_args(train_iters=None).seed)",
+    "tool.py": "import mindformers; print('tool')",
+    "plain.py": """
+        import sys
+        print(sorted(set(sys.modules) - {"sitecustomize"}), sys.path[1:] == sys.path[-len(sys.path) + 1:], sys.argv, sys.excepthook)
+        """,
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended; ``code`` is what a shell sees."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def attached(self) -> list[str]:
+        """The lines that name an attached process, without their pids."""
+        found = (re.fullmatch(r"align_hooks: (\w+ side.*), pid \d+, (.*)", line) for line in self.err.splitlines())
+        return [", ".join(one.groups()) for one in found if one]
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(dedent(text).lstrip("\n"), "utf-8")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with the stand-ins and a few scripts."""
+    write(tmp_path, STAND_INS)
+    return tmp_path
+
+
+def scrubbed(here: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    path = [str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"} | more
+
+
+def end(here: Path, *command: str, **more: str) -> Ended:
+    done = subprocess.run(command, cwd=here, env=scrubbed(here, **more), capture_output=True, text=True, timeout=60, check=False)
+    return Ended(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
+
+
+def under_run(here: Path, *command: str, **more: str) -> Ended:
+    return end(here, *RUN, *command, **more)
+
+
+def script(here: Path, *lines: str) -> tuple[str, str]:
+    """A shell script of these lines, where ``python`` is this interpreter."""
+    write(here, {"script.sh": f'python() {{ {sys.executable} "$@"; }}\n' + "\n".join(lines)})
+    return "bash", "script.sh"
+
+
+# What is attached to
+
+
+def test_training_anywhere_below_the_command_is_attached_to_and_nothing_else_is(here: Path) -> None:
+    lines = ("python -m pip --version", "python plain.py", "python tool.py", "python convert.py", "python train.py")
+    done = under_run(here, *script(here, *lines), **SEED)
+    pip, plain, *rest = done.out.splitlines()
+    assert pip.startswith("pip ")
+    assert plain == end(here, sys.executable, "plain.py").out.strip()  # the same modules, the same hooks of python's
+    assert rest == ["tool", "seed 1234", "align_hooks: args.seed: 1234 -> 7 (ALIGN_HOOKS_SEED)", "seed 7 7"]
+    assert sorted(done.attached) == [
+        "ms side, tool.py: left alone, as it did not train",
+        "torch side, convert.py: left alone, as it did not train",
+        "torch side, rank 0, train.py: ended",
+    ]
+    assert (done.code, done.err.count("align_hooks:")) == (0, 3)
+
+
+def test_what_a_shell_puts_before_the_path_stays_before_it(here: Path) -> None:
+    write(here, {"more/extra.py": "", "train.py": "import extra, megatron.core\n" + dedent(STAND_INS["train.py"])})
+    done = under_run(here, *script(here, f"export PYTHONPATH={here}/more:$PYTHONPATH", "python train.py"), **SEED)
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+
+
+def test_the_launcher_of_a_side_under_run_attaches_once(here: Path) -> None:
+    done = under_run(here, sys.executable, "-m", "align_hooks.torch_side", "train.py", **SEED)
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+    assert done.out.count("args.seed: 1234 -> 7") == 1
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_worker_processes_are_left_alone(here: Path, method: str) -> None:
+    worker = f"""
+        import multiprocessing
+        from megatron.training.arguments import parse_args
+        def work(): print("worker", parse_args().seed, flush=True)
+        if __name__ == "__main__":
+            {"print('main', parse_args().seed, flush=True)" if method == "spawn" else "pass"}
+            process = multiprocessing.get_context("{method}").Process(target=work)
+            process.start()
+            process.join()
+            {"pass" if method == "spawn" else "print('main', parse_args().seed, flush=True)"}
+        """
+    write(here, {"train.py": worker})
+    done = under_run(here, sys.executable, "train.py", **SEED)
+    assert done.attached == ["torch side, rank 0, train.py: ended"]
+    assert "main 7" in done.out
+    assert "worker 1234" in done.out
+
+
+def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
+    done = under_run(here, *script(here, "MS_ROLE=MS_SCHED python tool.py", "MS_ROLE=MS_SCHED python train.py"), **SEED)
+    assert (done.code, done.attached, done.out) == (3, [], "tool\nseed 1234 7\n")
+
+
+def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> None:
+    write(here, {"train.py": "from megatron.training.arguments import parse_args; parse_args()", "elsewhere/x": ""})
+    under_run(here, *script(here, "cd elsewhere", "python ../train.py"), ALIGN_HOOKS_RUN="runs/one")
+    assert (here / "runs/one/manifest/rank_0.json").is_file()
+
+
+def test_nothing_is_claimed_by_a_process_that_does_not_train(here: Path) -> None:
+    done = under_run(here, *script(here, "python convert.py", "python tool.py"), ALIGN_HOOKS_RUN="run")
+    assert not (here / "run").exists()
+    assert done.code == 3
+    assert "no attached process came to train" in done.err
+
+
+# An existing sitecustomize
+
+HIDDEN = {
+    "none": {},
+    "one that defines names": {"later/sitecustomize.py": "NAME = 'later'\nprint('hidden ran', __file__)"},
+    "one of two": {"first/sitecustomize.py": "NAME = 'first'", "later/sitecustomize.py": "NAME = 'later'"},
+    "a package": {"later/sitecustomize/__init__.py": "from .part import NAME", "later/sitecustomize/part.py": "NAME = 'part'"},
+    "one that raises": {"later/sitecustomize.py": "print('before'); raise ValueError('of its own')"},
+    "one that lacks a module": {"later/sitecustomize.py": "import not_there"},
+    "one that changes the path": {"later/sitecustomize.py": "import sys; sys.path.append('/added')"},
+    "one that watches imports": {"later/sitecustomize.py": "import sys\nclass Other:\n    pass\nsys.meta_path.append(Other)"},
+    "usercustomize too": {"later/sitecustomize.py": "NAME = 'later'", "later/usercustomize.py": "print('user too')"},
+}
+SEES = """
+    import sys
+    mine = sys.modules.get("sitecustomize")
+    print(getattr(mine, "NAME", None), getattr(mine, "__name__", None), [one for one in sys.path if "startup" not in one])
+    print([getattr(one, "__name__", type(one).__name__) for one in sys.meta_path if type(one).__name__ != "Watcher"])
+"""
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+@pytest.mark.parametrize("python", [sys.executable, BARE], ids=["virtual", "bare"])
+def test_a_sitecustomize_works_as_it_does_without_run(here: Path, case: str, python: str) -> None:
+    write(here, {"sees.py": SEES, "first/x": "", "later/x": ""} | HIDDEN[case])
+    path = os.pathsep.join(
+        [f"{here}/first", f"{here}/later", *sys.path[1:]] if python == sys.executable else [f"{here}/first", f"{here}/later"]
+    )
+    plain = end(here, python, "sees.py", PYTHONPATH=path)
+    ours = end(here, python, "sees.py", PYTHONPATH=f"{STARTUP}{os.pathsep}{path}", _ALIGN_HOOKS_PROCESSES=str(here))
+    if case == "none":  # but for the one that python found
+        plain = Ended(plain.code, plain.out.replace("None None", "None sitecustomize"), plain.err)
+    assert ours == plain
+
+
+# How it ends
+
+
+def test_the_exit_code_is_the_commands_own(here: Path) -> None:
+    assert under_run(here, *script(here, "python train.py", "exit 7"), **SEED).code == 7
+
+
+def test_a_command_without_training_is_told_why_and_ends_with_3(here: Path) -> None:
+    done = under_run(here, *script(here, f"PYTHONPATH={here} python train.py"), **SEED)
+    assert done.code == 3
+    assert "no process was attached to: none imported megatron.core" in done.err
+    assert "PYTHONPATH that was set anew" in done.err
+
+
+def test_what_never_fired_makes_0_a_3(here: Path) -> None:
+    done = under_run(here, sys.executable, "train.py", ALIGN_HOOKS_RUN="run", ALIGN_HOOKS_GRADIENTS="0")
+    assert done.code == 3
+    assert "hook 'train_step': megatron.training.training was never imported" in done.err
+    assert "ALIGN_HOOKS_GRADIENTS=0: no such step was reached" in done.err
+
+
+REFUSALS = {
+    "nothing asked": ({}, "no ALIGN_HOOKS_* variable asks for anything"),
+    "unknown variable": ({"ALIGN_HOOKS_SEEED": "1"}, "did you mean ALIGN_HOOKS_SEED?"),
+    "a source that is not there": ({"ALIGN_HOOKS_REPLAY_BATCHES": "nowhere"}, "is not a directory"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_honoured_is_refused_before_the_command_starts(here: Path, case: str) -> None:
+    variables, said = REFUSALS[case]
+    done = under_run(here, "touch", "started", **variables)
+    assert done.code in (2, 3)
+    assert done.err.count("\n") == 1
+    assert said in done.err
+    assert not (here / "started").exists()
+
+
+def test_a_refusal_ends_training_with_one_line_and_2(here: Path) -> None:
+    write(here, {"train.py": "from megatron.training.arguments import parse_args; parse_args(iterations_to_skip=[1]); print('trained')"})
+    done = under_run(here, sys.executable, "train.py", ALIGN_HOOKS_RUN="run")
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+    assert done.err.startswith("align_hooks: --iterations-to-skip makes steps that train nothing")
+    assert done.attached == ["torch side, rank 0, train.py: refused"]
+
+
+def test_variables_that_a_script_spoils_are_refused_where_it_trains(here: Path) -> None:
+    done = under_run(here, *script(here, "export ALIGN_HOOKS_DEVICE=tpu", "python train.py"), **SEED)
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+    assert "ALIGN_HOOKS_DEVICE='tpu': is none of cpu" in done.err
+
+
+def test_an_interpreter_without_align_hooks_ends_before_it_trains(here: Path) -> None:
+    bare = script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} train.py", "true")
+    done = under_run(here, *bare, **SEED)
+    assert (done.code, done.out) == (3, "")
+    assert f"{BARE} cannot import align_hooks" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_killed_process_is_missed(here: Path) -> None:
+    write(here, {"train.py": dedent(STAND_INS["train.py"]) + "sys.stdout.flush(); os.kill(os.getpid(), 9)"})
+    done = under_run(here, *script(here, "python train.py", "true"), **SEED)
+    assert (done.code, done.attached) == (3, ["torch side, rank 0, train.py: never ended by itself: it was killed"])
+
+
+@pytest.mark.parametrize(("command", "code"), [("not_there", 127), ("./plain.py", 126)])
+def test_a_command_that_cannot_be_started_ends_as_in_a_shell(here: Path, command: str, code: int) -> None:
+    done = under_run(here, command, **SEED)
+    assert done.code == code
+    assert f"'{command}' cannot be started" in done.err
+
+
+def test_run_needs_no_cli_extra(here: Path) -> None:
+    write(here, {"typer.py": "raise ModuleNotFoundError(name='typer')", "rich.py": "raise ModuleNotFoundError(name='rich')"})
+    assert under_run(here, sys.executable, "train.py", **SEED).code == 0
+
+
+def test_without_a_command_it_says_how_it_is_used(here: Path) -> None:
+    assert end(here, *RUN, **SEED).code == 2
+    shown = end(here, *RUN[:-1], "--help")
+    assert (shown.code, shown.out.splitlines()[0]) == (0, "usage: align-hooks run -- COMMAND [ARGUMENT ...]")
+
+
+WAITS = """
+    import signal, sys, time
+    from megatron.training.arguments import parse_args
+    parse_args()
+    def count(*_): print("signal", flush=True)
+    signal.signal(signal.SIGUSR1, count)
+    try:
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        print("interrupt", flush=True)
+        try:
+            time.sleep(0.3)
+        except KeyboardInterrupt:
+            print("twice", flush=True)
+        raise
+"""
+
+
+def test_signals_reach_the_command(here: Path) -> None:
+    write(here, {"train.py": WAITS})
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*RUN, sys.executable, "train.py"],
+        cwd=here,
+        env=scrubbed(here, **SEED),
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    while "ready" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "signal\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("interrupt\n", -signal.SIGINT)
+    assert "torch side, rank 0" in err
+
+
+def test_a_key_of_the_terminal_reaches_the_command_once(here: Path) -> None:
+    write(here, {"train.py": WAITS})
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(here)
+        os.execve(sys.executable, [*RUN, sys.executable, "train.py"], scrubbed(here, **SEED))
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    while True:
+        try:
+            seen += os.read(terminal, 1000)
+        except OSError:  # the last process has closed it
+            break
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGINT
+    assert (seen.count(b"interrupt\r\n"), seen.count(b"twice")) == (1, 0)
+
+
+def test_a_process_that_is_not_ours_starts_as_fast(here: Path) -> None:
+    """Median of paired differences; it was 2 to 4 ms."""
+    plain = scrubbed(here)
+    ours = plain | {"PYTHONPATH": f"{STARTUP}{os.pathsep}{plain['PYTHONPATH']}", "_ALIGN_HOOKS_PROCESSES": str(here)}
+
+    def seconds(environment: dict[str, str]) -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], env=environment, check=True)
+        return time.perf_counter() - started
+
+    assert statistics.median(seconds(ours) - seconds(plain) for _ in range(15)) < 0.020
