@@ -50,6 +50,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if session.replay is not None:
         session.replay.first = args.iteration
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
+        session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)
     session.describe(
