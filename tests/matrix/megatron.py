@@ -3,7 +3,8 @@
 ``python tests/matrix/megatron.py VERSION… [--repository PATH_OR_URL]`` clones each version's tag into ``build/matrix``, trains
 its own ``pretrain_gpt.py`` on the CPU three times (a witness with recording off, the witness with everything recorded, and
 the script itself on the weights and batches of a run of ``launch/pretrain_gpt.py``), compares, prints a Markdown row and
-writes ``results/megatron-VERSION.json``. Run it with the project's own Python; a version that needs another gets its own
+writes ``results/megatron-VERSION.json``. The last run has another seed than the rest, so that it would have other weights and
+batches of its own. Run it with the project's own Python; a version that needs another gets its own
 virtual environment in ``build/matrix``. Exit code 0 only where every version was proven.
 """
 
@@ -123,7 +124,7 @@ def train_and_judge(version: str, repository: str, reference: Path, result: dict
     script = checkout / "pretrain_gpt.py"
     for name, variables in (("plain", {}), ("recorded", EVERYTHING | {"RUN": where / "recorded" / "run"})):
         train(python, where / name, [WITNESS, script], VERSIONS[version].change, variables, {"WITNESS": str(where / name / "witness.npz")})
-    fed = EVERYTHING | {"RUN": where / "candidate" / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    fed = EVERYTHING | {"RUN": where / "candidate" / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "SEED": "7"}
     train(python, where / "candidate", [script], VERSIONS[version].change, fed)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
     result["packages"] |= recorded.manifest["versions"]

@@ -41,6 +41,8 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     args = get_args()
     if session.launch.world_size > 1:
         raise RefusedRun(f"this version records and replays one rank; the job has {session.launch.world_size}; start one process")
+    if getattr(args, "use_legacy_models", False):  # until 0.17
+        raise RefusedRun("--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out")
     if any("Distributed" in type(leaf).__name__ for leaf in leaf_optimizers(optimizer)):
         raise RefusedRun("this version does not read the distributed optimizer's shards; leave out --use-distributed-optimizer")
     parameters = parameters_of(model, get_tokenizer().vocab_size)
