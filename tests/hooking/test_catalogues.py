@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import json
 import warnings
 from collections import Counter
 from dataclasses import fields
@@ -19,10 +20,12 @@ from align_hooks.hooking.attach import VERSION_MODULES
 from align_hooks.hooking.hook import Hook
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.catalogue import CORE
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 
 SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
 HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
+RESULTS = Path(__file__).parents[1] / "matrix" / "results"
 SAMPLES = {
     "run": "runs/a",
     "run_exists": "replace",
@@ -115,23 +118,38 @@ def test_every_package_says_its_version_somewhere_known(hook: Hook) -> None:
     assert source(VERSION_MODULES[hook.package]) is not None
 
 
-@pytest.mark.parametrize("package", sorted({hook.package for hooks in SIDES.values() for hook in hooks}))
-def test_the_installed_framework_is_inside_every_range(package: str) -> None:
+def covers(hook: Hook) -> bool:
+    """Whether the installed framework is inside the hook's range; skips where it is not installed."""
     try:
-        installed = importlib.metadata.version(package)
+        installed = importlib.metadata.version(hook.package)
     except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{package} is not installed")
-    ranges = {hook.supports for hooks in SIDES.values() for hook in hooks if hook.package == package}
-    assert [text for text in ranges if Version(installed).base_version not in SpecifierSet(text)] == []
+        pytest.skip(f"{hook.package} is not installed")
+    return Version(installed).base_version in SpecifierSet(hook.supports)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_the_installed_framework_is_inside_the_range_of_every_hook_that_must_fire(hook: Hook) -> None:
+    assert covers(hook) or not hook.must_fire
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
-    if importlib.util.find_spec(hook.trigger.partition(".")[0]) is None:
-        pytest.skip(f"{hook.package} is not installed")
-    path = source(hook.trigger)
-    assert path is not None, f"{hook.trigger} is no file"
-    assert [target for target in hook.targets if target not in definitions(path)] == []
+    """And a hook whose range leaves the installed version out does so because its trigger is gone."""
+    inside, path = covers(hook), source(hook.trigger)
+    assert (path is not None) == inside, f"{hook.trigger} is {path} in a version {'inside' if inside else 'outside'} {hook.supports}"
+    assert path is None or [target for target in hook.targets if target not in definitions(path)] == []
+
+
+def test_the_range_of_megatron_is_what_the_matrix_proved() -> None:
+    """Every minor version in the range has a proven release, every proven release is in it, and none with a gap is."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("megatron-*.json")]
+    proven = [Version(result["version"]) for result in results if result["verdict"] == "aligned" and result["gap"] is None]
+    gaps = [Version(result["version"]) for result in results if result["gap"] is not None]
+    supported = SpecifierSet(CORE)
+    assert [version for version in proven if version not in supported] == []
+    assert [version for version in gaps if version in supported] == []
+    minors = {minor for minor in range(100) for patch in range(10) if Version(f"0.{minor}.{patch}") in supported}
+    assert {version.minor for version in proven} == minors
 
 
 @pytest.mark.parametrize("hook", HOOKS)

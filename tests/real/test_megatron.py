@@ -26,6 +26,9 @@ def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, ref
     ).succeeded()
     assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
     ours, theirs = open_run(reference), open_run(run)
+    overrides = {one["what"]: one["after"] for one in theirs.manifest["overrides"]}
+    assert overrides["training data"] == f"{reference}@all"
+    assert overrides["weights"] == f"{reference}@0"
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
     for step in (0, 2):
         assert all(np.array_equal(ours.gradients(step)[name], theirs.gradients(step)[name]) for name in ours.gradients(step))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from align_hooks.hooking.hook import Hook
 from align_hooks.settings import Settings
 
-CORE = ">=0.19,<0.20"
+CORE = ">=0.12,<0.20"
+LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
 _ROOM = "align_hooks.torch_side"
 
@@ -44,6 +45,16 @@ HOOKS: tuple[Hook, ...] = (
         trigger="megatron.core.datasets.utils",
         body=f"{_ROOM}.rehearsal:install_helpers",
         why="uses the compiled data set helper of a wheel",
+        must_fire=False,
+    ),
+    Hook(
+        "rehearsal_fused_kernels",
+        asked=lambda settings: settings.device == "cpu",
+        package="megatron-core",
+        supports=LEGACY,
+        trigger="megatron.legacy.fused_kernels",
+        body=f"{_ROOM}.rehearsal:install_fused_kernels",
+        why="starts 0.12 to 0.16 without a CUDA compiler",
         must_fire=False,
     ),
     Hook(

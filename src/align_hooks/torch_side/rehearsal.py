@@ -195,6 +195,11 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
     session.ledger.replace(utils, "compile_helpers", compile_helpers)
 
 
+def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
+    """Let 0.12 to 0.16 start without nvcc: they ask it its version, and have had no kernel of this kind to build since 0.7."""
+    session.ledger.replace(fused_kernels, "load", lambda args: None)
+
+
 def missing_flags(args: Any) -> Iterator[str]:
     """The flags that a rehearsal needs and that Megatron's arguments lack."""
     for attribute, wanted, flag in FLAGS:

@@ -14,7 +14,6 @@ from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.settings import PREFIX
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -33,7 +32,6 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         assert session.replay is not None
         options = get_args()
         options.do_train, options.do_valid, options.do_test = True, False, False
-        session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         rows = options.micro_batch_size
         return (
             RerunDataIterator(micro_batches(session, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))),

@@ -40,6 +40,8 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     """Everything between building and training."""
     args = get_args()
+    if getattr(args, "use_legacy_models", False):  # until 0.17
+        raise RefusedRun("--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out")
     where = place()
     refuse_shards(where, session.launch.world_size, args)
     parameters = parameters_of(model, get_tokenizer().vocab_size, counted=where["dp"] == 0)
@@ -50,6 +52,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
         session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
+        session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)
     if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaf_optimizers(optimizer)):

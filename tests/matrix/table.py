@@ -1,0 +1,51 @@
+"""The README's compatibility table, made from the committed results of the matrix. ``python tests/matrix/table.py`` prints it.
+
+A result is one JSON file: side, version, python, packages, command, proven, verdict, worst, gap.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SIDES = {"megatron": "Megatron-LM", "mindformers": "MindFormers"}
+BESIDE = ("torch", "mindspore")
+"""The package whose version stands in the table; the result has all of them."""
+
+HEADING = "| version | beside it | proven on the CPU | verdict | worst error | made by |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def table(folder: Path = RESULTS) -> str:
+    """The whole table, newest versions first on each side."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    results.sort(key=lambda result: [int(part) for part in result["version"].split(".")], reverse=True)
+    results.sort(key=lambda result: result["side"])
+    return "\n".join([HEADING, *map(row, results)]) + "\n"
+
+
+def row(result: dict[str, Any]) -> str:
+    """One result as a row of the table."""
+    beside = [f"{name} {result['packages'][name]}" for name in BESIDE if name in result["packages"]]
+    cells = (
+        f"{SIDES[result['side']]} {result['version']}",
+        ", ".join([f"Python {result['python']}", *beside]),
+        ", ".join(result["proven"]) or "nothing",
+        f"{result['verdict'] or 'none'}" + (f"; gap: {result['gap']}" if result["gap"] else ""),
+        worst(result["worst"]),
+        f"`{result['command']}`",
+    )
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def worst(errors: dict[str, float]) -> str:
+    """The largest error of all stages and its stage; 0 where everything is equal to the bit."""
+    if not errors:
+        return ""
+    stage = max(errors, key=lambda name: errors[name])
+    return f"{errors[stage]:.1e} ({stage})" if errors[stage] else "0"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
