@@ -5,7 +5,7 @@ from __future__ import annotations
 from align_hooks.hooking.hook import Hook
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.9,<1.10"
+MINDFORMERS = ">=1.6,<1.10"
 _ROOM = "align_hooks.ms_side.hooks"
 
 
@@ -55,7 +55,7 @@ HOOKS: tuple[Hook, ...] = (
         "training",
         asked=_training,
         package="mindspore",
-        supports=">=2.9,<2.10",
+        supports=">=2.7,<2.10",
         trigger="mindspore.train.model",
         targets=("Model.train",),
         body=f"{_ROOM}.training:wrap",
