@@ -27,7 +27,7 @@ ARRAYS = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask"}
 """Column of MindFormers to array of the record."""
 
 LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
-"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.6 fails on them."""
+"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.5 and 1.6 fail on them."""
 
 
 class RecordedSteps:
