@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import json
 import warnings
 from collections import Counter
 from dataclasses import fields
@@ -123,6 +124,20 @@ def test_the_installed_framework_is_inside_every_range(package: str) -> None:
         pytest.skip(f"{package} is not installed")
     ranges = {hook.supports for hooks in SIDES.values() for hook in hooks if hook.package == package}
     assert [text for text in ranges if Version(installed).base_version not in SpecifierSet(text)] == []
+
+
+MATRIX = Path(__file__).parents[1] / "matrix" / "results"
+
+
+@pytest.mark.parametrize(("package", "minors"), [("mindformers", "1.{}"), ("mindspore", "2.{}")])
+def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_and_nothing_else(package: str, minors: str) -> None:
+    results = [json.loads(path.read_text("utf-8")) for path in MATRIX.glob("mindformers-*.json")]
+    proven = {Version(result["packages"][package]) for result in results if result["gap"] is None}
+    assert proven
+    for text in {hook.supports for hook in MS_HOOKS if hook.package == package}:
+        assert [version for version in proven if version not in SpecifierSet(text)] == []
+        inside = {minor for minor in map(minors.format, range(20)) if f"{minor}.0" in SpecifierSet(text)}
+        assert inside == {f"{version.major}.{version.minor}" for version in proven}
 
 
 @pytest.mark.parametrize("hook", HOOKS)

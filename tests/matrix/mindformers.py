@@ -258,14 +258,16 @@ def environment(installed: Installed) -> Path:
 
 
 def interpreter(python: str) -> str:
-    """An interpreter of that version on PATH, or of pyenv."""
-    probe = f"import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{python}')"
+    """An interpreter of that version on PATH which can make virtual environments."""
+    probe = f"import sys, venv, ensurepip; print(sys.executable if '%d.%d' % sys.version_info[:2] == '{python}' else '')"
     for folder in os.environ["PATH"].split(os.pathsep):
         for name in (f"python{python}", "python3", "python"):
             found = shutil.which(name, path=folder)
             # From /, where no .python-version of a project decides what pyenv's python is.
-            if found and subprocess.run([found, "-c", probe], cwd="/", capture_output=True, check=False).returncode == 0:
-                return found
+            if found and (
+                real := subprocess.run([found, "-c", probe], cwd="/", capture_output=True, text=True, check=False).stdout.strip()
+            ):
+                return real
     raise Failed(f"no Python {python} on PATH; install it, for example with pyenv install {python}")
 
 

@@ -112,6 +112,7 @@ def replay(session: MsSession, config: Any) -> None:
         "train_dataset.construct_args_key": COLUMNS,
         "train_dataset.batch_size": facts.rows,
         "train_dataset.repeat": 1,
+        "train_dataset.num_parallel_workers": 1,
         "train_dataset_task.type": "NumpyDataloader",
         "data_skip_steps": 0,
         "runner_config.epochs": 1,
