@@ -1,5 +1,8 @@
 """The main job, on a CPU: Megatron trains and is recorded, MindFormers replays it, and the two are compared.
 
+Then MindFormers makes its first three steps once more with Megatron's gradients of these steps, which leaves nothing but
+the optimizer to differ, and that is judged too.
+
 Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY]``.
 """
 
@@ -20,16 +23,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 HERE = Path(__file__).resolve().parent
 STEPS = 20
+INJECTED = 3
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
 ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
 
 
 def main(directory: Path) -> int:
-    """Run the whole job in ``directory``; returns the exit code of the comparison."""
+    """Run the whole job in ``directory``; returns the worse exit code of the two comparisons."""
     console = Console()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    megatron, mindformers = directory / "megatron", directory / "mindformers"
+    megatron, mindformers, optimizer = (directory / name for name in ("megatron", "mindformers", "optimizer"))
+    state = {"OPTIMIZER_STATE": f"0-{INJECTED}"}
+    fed = {"REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron}
     started = time.monotonic()
     with Progress(
         TextColumn("{task.description:42}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), console=console
@@ -40,7 +46,7 @@ def main(directory: Path) -> int:
             directory,
             "Megatron-LM trains and is recorded",
             ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(directory)],
-            ALWAYS | EVERYTHING | {"RUN": megatron},
+            ALWAYS | EVERYTHING | state | {"RUN": megatron},
             r"iteration\s+(\d+)/",
             STEPS,
         )
@@ -49,12 +55,28 @@ def main(directory: Path) -> int:
             directory,
             "MindFormers trains on the same",
             ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
-            ALWAYS | EVERYTHING | {"RUN": mindformers, "REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron},
+            ALWAYS | EVERYTHING | fed | {"RUN": mindformers},
             r"step:\[\s*(\d+)/",
             STEPS,
         )
-    console.print(f"\nRecorded in {time.monotonic() - started:.0f} s. align-hooks compare {megatron} {mindformers}\n", soft_wrap=True)
-    return subprocess.run([sys.executable, "-m", "align_hooks", "compare", megatron, mindformers], check=False).returncode
+        first = f"{megatron}@0-{INJECTED - 1}"
+        run(
+            progress,
+            directory,
+            "Megatron's gradients in MindFormers",
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
+            ALWAYS | EVERYTHING | state | fed | {"RUN": optimizer, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first},
+            r"step:\[\s*(\d+)/",
+            INJECTED,
+        )
+    console.print(f"\nRecorded in {time.monotonic() - started:.0f} s.")
+    return max(judge(console, megatron, mindformers), judge(console, megatron, optimizer))
+
+
+def judge(console: Console, reference: Path, candidate: Path) -> int:
+    """Compare two runs as a user would; returns the exit code, which is the verdict."""
+    console.print(f"\nalign-hooks compare {reference} {candidate}\n", soft_wrap=True)
+    return subprocess.run([sys.executable, "-m", "align_hooks", "compare", reference, candidate], check=False).returncode
 
 
 def arguments(directory: Path) -> list[str]:
@@ -70,7 +92,7 @@ def run(
     environment = os.environ | {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items()}
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONUNBUFFERED": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    log = directory / f"{Path(str(command[-1])).stem}.log" if total == 1 else directory / f"{title.split()[0]}.log"
+    log = directory / f"{title.replace(' ', '_')}.log"
     task = progress.add_task(title, total=total)
     with (
         log.open("w") as file,

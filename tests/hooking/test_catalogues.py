@@ -132,6 +132,20 @@ def test_the_installed_framework_is_inside_the_range_of_every_hook_that_must_fir
     assert covers(hook) or not hook.must_fire
 
 
+MATRIX = Path(__file__).parents[1] / "matrix" / "results"
+
+
+@pytest.mark.parametrize(("package", "minors"), [("mindformers", "1.{}"), ("mindspore", "2.{}")])
+def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_and_nothing_else(package: str, minors: str) -> None:
+    results = [json.loads(path.read_text("utf-8")) for path in MATRIX.glob("mindformers-*.json")]
+    proven = {Version(result["packages"][package]) for result in results if result["gap"] is None}
+    assert proven
+    for text in {hook.supports for hook in MS_HOOKS if hook.package == package}:
+        assert [version for version in proven if version not in SpecifierSet(text)] == []
+        inside = {minor for minor in map(minors.format, range(20)) if f"{minor}.0" in SpecifierSet(text)}
+        assert inside == {f"{version.major}.{version.minor}" for version in proven}
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
     """And a hook whose range leaves the installed version out does so because its trigger is gone."""

@@ -18,10 +18,10 @@ HEADING = "| version | beside it | proven on the CPU | verdict | worst error | m
 
 
 def table(folder: Path = RESULTS) -> str:
-    """The whole table, newest versions first on each side."""
+    """The whole table, what runs first, newest versions first on each side."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     results.sort(key=lambda result: [int(part) for part in result["version"].split(".")], reverse=True)
-    results.sort(key=lambda result: result["side"])
+    results.sort(key=lambda result: (result["side"], bool(result["gap"])))
     return "\n".join([HEADING, *map(row, results)]) + "\n"
 
 
@@ -29,7 +29,7 @@ def row(result: dict[str, Any]) -> str:
     """One result as a row of the table."""
     beside = [f"{name} {result['packages'][name]}" for name in BESIDE if name in result["packages"]]
     cells = (
-        f"{SIDES[result['side']]} {result['version']}",
+        f"{SIDES[result['side']]} {result['version']}" + script(result["command"]),
         ", ".join([f"Python {result['python']}", *beside]),
         ", ".join(result["proven"]) or "nothing",
         f"{result['verdict'] or 'none'}" + (f"; gap: {result['gap']}" if result["gap"] else ""),
@@ -37,6 +37,12 @@ def row(result: dict[str, Any]) -> str:
         f"`{result['command']}`",
     )
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def script(command: str) -> str:
+    """Whose script was run, where it is not the version's own (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0)."""
+    pair = command.split()[-1].split(":")
+    return f", script of {pair[0]}" if len(pair) == 2 else ""
 
 
 def worst(errors: dict[str, float]) -> str:

@@ -18,7 +18,7 @@ def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession
     """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``.
 
     ``LlamaForCausalLM`` cuts tokens and labels out of one column of sequence+1 ids unless ``input_sliced_sig`` says that
-    they come cut, and without a mask column weighs tokens by its pad and ignore ids (``construct``, 1.6 to 1.9).
+    they come cut, and without a mask column weighs tokens by its pad and ignore ids (``construct``, 1.5 to 1.9).
     """
     given = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in given:

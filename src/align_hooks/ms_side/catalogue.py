@@ -5,7 +5,10 @@ from __future__ import annotations
 from align_hooks.hooking.hook import Hook
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.9,<1.10"
+MINDFORMERS = ">=1.5,<1.10"
+MINDSPORE = ">=2.7,!=2.8.*,<2.10"
+"""What the hooks were run on, pair by pair, by ``tests/matrix/mindformers.py``; no MindFormers asks for MindSpore 2.8."""
+
 _ROOM = "align_hooks.ms_side.hooks"
 
 
@@ -57,7 +60,7 @@ HOOKS: tuple[Hook, ...] = (
         "training",
         asked=training,
         package="mindspore",
-        supports=">=2.9,<2.10",
+        supports=MINDSPORE,
         trigger="mindspore.train.model",
         targets=("Model.train",),
         body=f"{_ROOM}.training:wrap",

@@ -1,7 +1,7 @@
 """The Cell that takes the place of a training cell's ``grad_reducer`` and lets gradients be seen.
 
 Seam: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct`` stands after unscaling and before clipping
-in 1.6 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
+in 1.5 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
 attribute that holds a Cell is compiled with whatever Cell it holds. This one calls the original reducer and copies what it
 sees into Parameters, tied into the graph with ``depend``; values and order of the rest stay as they were.
 

@@ -1,4 +1,4 @@
-"""A dense Llama in MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.6 to 1.9.
+"""A dense Llama in MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.5 to 1.9.
 
 With ``qkv_concat`` the projections are fused: queries, keys and values per query group, gate and up row by row
 (``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``, ``ffn_concat_hf2mg``).

@@ -11,7 +11,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import mindspore
 from mindformers.tools.register import MindFormerConfig
+from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.session import MsSession
@@ -58,6 +60,7 @@ def apply(session: MsSession, config: Any) -> None:
     if settings.device == "cpu":
         if str(get(config, "model.model_config.compute_dtype")).endswith("bfloat16"):
             raise RefusedRun(f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML")
+        refuse_fused_projections(config)
         change(session, config, REHEARSAL, "DEVICE")
     refuse_sink(config)
     if settings.run is not None and get(config, "use_skip_data_by_global_norm"):
@@ -78,6 +81,15 @@ def apply(session: MsSession, config: Any) -> None:
         change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
         replay(session, config)
+
+
+def refuse_fused_projections(config: Any) -> None:
+    """MindSpore 2.7 cannot cut fused projections apart on a CPU (its SplitWithSize has no kernel there); 2.9 can."""
+    found = mindspore.__version__
+    if get(config, "model.model_config.qkv_concat") and Version(found) < Version("2.9"):
+        raise RefusedRun(
+            f"{PREFIX}DEVICE=cpu: MindSpore {found} has no kernel that splits fused projections; set qkv_concat: False in the YAML"
+        )
 
 
 def refuse_sink(config: Any) -> None:
@@ -113,6 +125,7 @@ def replay(session: MsSession, config: Any) -> None:
         "train_dataset.construct_args_key": COLUMNS,
         "train_dataset.batch_size": rows,
         "train_dataset.repeat": 1,
+        "train_dataset.num_parallel_workers": 1,
         "train_dataset_task.type": "NumpyDataloader",
         "data_skip_steps": 0,
         "runner_config.epochs": 1,

@@ -26,6 +26,9 @@ from align_hooks.settings import Source, Steps
 ARRAYS = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask"}
 """Column of MindFormers to array of the record."""
 
+LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
+"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.5 and 1.6 fail on them."""
+
 
 class RecordedSteps:
     """Random access to the batches of a replay, a rank's part of a whole step an item, cast to what MindFormers computes with."""
@@ -69,6 +72,7 @@ def install(session: MsSession, module: ModuleType) -> None:
 
         def __new__(cls, dataset_config: Any = None, **options: Any) -> GeneratorDataset:
             config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
+            config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
             return dataset(
                 session.replay or from_yaml(config, (session.launch.rank, session.launch.world_size)),

@@ -26,7 +26,7 @@ from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
-"""Places in the output of MFTrainOneStepCell, 1.6 to 1.9. Its loss scale, place 2, is already the next step's."""
+"""Places in the output of MFTrainOneStepCell, 1.5 to 1.9. Its loss scale, place 2, is already the next step's."""
 
 
 def wrap(session: MsSession) -> Callable[..., Any]:
