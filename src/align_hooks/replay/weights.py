@@ -79,7 +79,8 @@ def open_optimizer_state(source: Source) -> OptimizerState | None:
     if is_checkpoint(source.path) or step is None:
         return None
     run = open_run(source.path)
-    return run.optimizer_state(step) if step in run.optimizer_state_steps() else None
+    state = run.optimizer_state(step) if step in run.optimizer_state_steps() else None
+    return state if state is not None and state.updates else None
 
 
 def vocabulary_of(source: Source) -> int | None:
