@@ -39,7 +39,8 @@ def weights_after_update(pair: Pair, progress: Progress) -> Stage:
 
 def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]:
     """Terms that a run's updates contradict, and in words what was checked or why not."""
-    named: list[Finding] = []
+    named: dict[str, list[Finding]] = {}
+    followed: list[str] = []
     notes: list[str] = []
     for side, run, other in (("reference", *pair.both), ("candidate", *reversed(pair.both))):
         progress(f"updates of the {side}")
@@ -50,11 +51,14 @@ def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]
         found = explain(gathered.evidence, gathered.settings)
         steps = f"{len(gathered.evidence.updates)} of the {side}'s updates"
         if found.follows:
+            followed.append(side)
             notes.append(f"{steps} follow AdamW ({found.rest:.1g} roundings)")
         else:
             notes.append(f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})")
-            named += findings(side, found, gathered, known=bool(run.manifest.get("optimizer")))
-    return named, notes
+            named[side] = findings(side, found, gathered, known=bool(run.manifest.get("optimizer")))
+    if len(named) == 2 and not followed:  # they are alike in that; whether they agree is for the weights to say
+        return [], ["neither run's updates follow AdamW as recorded: its formula does not describe them"]
+    return [finding for found in named.values() for finding in found], notes
 
 
 def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
@@ -104,4 +108,4 @@ def _switch(on: bool) -> str:
 
 def _found(value: float) -> str:
     """A fitted value, to the digits that a fit to fp32 numbers can have."""
-    return f"{value:.5g}"
+    return f"{value:.4g}"
