@@ -124,6 +124,13 @@ def test_what_a_shell_puts_before_the_path_stays_before_it(here: Path) -> None:
     assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
 
 
+def test_the_import_form_under_run_attaches_once(here: Path) -> None:
+    write(here, {"import.py": "import align_hooks.ms_side, mindformers"})
+    done = under_run(here, sys.executable, "import.py", **SEED)
+    assert (done.code, done.attached) == (3, ["ms side, rank 0, import.py: ended"])
+    assert "hook 'config': mindformers.core.context.build_context was never imported" in done.err
+
+
 def test_the_launcher_of_a_side_under_run_attaches_once(here: Path) -> None:
     done = under_run(here, sys.executable, "-m", "align_hooks.torch_side", "train.py", **SEED)
     assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])

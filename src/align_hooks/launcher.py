@@ -125,7 +125,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
         tell(side, 0, ended=REFUSED, problems=[str(error)])
         sys.exit(error.exit_code)
     if session is not None:
-        tell(side, session.launch.rank)
+        tell(side, session.launch.rank, began=session.begun)
         sys.excepthook = _one_line_for_ours(sys.excepthook)
         atexit.register(_account_at_exit, session)
 

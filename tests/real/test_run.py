@@ -68,6 +68,7 @@ def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.
     assert mine == copy
     assert open_run(path).local_norms(0)["lm_head.weight"] == pytest.approx(np.sqrt(mine["lm_head.weight"]), rel=1e-12)
     assert (path / "step_0/rank_1/weights/model.safetensors").stat().st_size < 100
+    assert not (path / "step_0/rank_1/weights/config.json").exists()
 
 
 def test_two_ranks_are_aligned_with_one(two_ranks: tuple[Path, frameworks.Ended], reference: Path) -> None:
