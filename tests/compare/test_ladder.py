@@ -38,7 +38,7 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
 
 
 LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
-LADDER += ["later losses", "free-running steps", "model settings"]
+LADDER += ["weights after an update", "later losses", "free-running steps", "model settings"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
@@ -367,7 +367,7 @@ def test_a_kind_that_both_were_asked_for_and_is_not_there_is_never_aligned(
 def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compared) -> None:
     found = compared(scalars_only(), against=scalars_only())
     assert found.verdict is Verdict.ALIGNED
-    missing = ["batches", "initial weights", "local norms", "gradients", "free-running steps"]
+    missing = ["batches", "initial weights", "local norms", "gradients", "weights after an update", "free-running steps"]
     assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
 
 

@@ -4,14 +4,13 @@
 its own ``pretrain_gpt.py`` on the CPU three times (a witness with recording off, the witness with everything recorded, and
 the script itself on the weights and batches of a run of ``launch/pretrain_gpt.py``), compares, prints a Markdown row and
 writes ``results/megatron-VERSION.json``. The last run has another seed than the rest, so that it would have other weights and
-batches of its own. Run it with the project's own Python; a version that needs another gets its own
-virtual environment in ``build/matrix``. Exit code 0 only where every version was proven.
+batches of its own. Run it with the project's own Python; a version that needs another gets its own virtual environment in
+``build/matrix``. Exit code 0 only where every version was proven.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -19,12 +18,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import table
+from checkout import Failed, clone, digests, git, last_line
+from interpreter import environment, packages
 
 from align_hooks import open_run
 from align_hooks.compare.pair import KINDS
@@ -45,7 +46,7 @@ class Version:
     """What one version needs: the Python minor version, and arguments of ``llama.args`` that it reads otherwise."""
 
     python: str = "3.12"
-    change: Mapping[str, str] = ()  # type: ignore[assignment]
+    change: Mapping[str, str] = field(default_factory=dict)
 
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -87,10 +88,6 @@ STATES = ("weights", "optimizer_state")
 EVERYTHING = {kind.upper(): "all" for kind in KINDS}
 
 
-class Failed(Exception):
-    """A step of the proof that did not work out; its text is the row's gap."""
-
-
 # ---- one version
 
 
@@ -117,8 +114,9 @@ def prove(version: str, repository: str, reference: Path) -> dict[str, Any]:
 def train_and_judge(version: str, repository: str, reference: Path, result: dict[str, Any]) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     where = BUILD / version
-    python = environment(VERSIONS[version].python)
-    checkout = clone(repository, version, where / "checkout")
+    needed = VERSIONS[version].python
+    python = environment(needed, PACKAGES[needed], BUILD / f"python{needed}")
+    checkout = clone(repository, f"core_v{version}", where / "checkout")
     before = digests(checkout)
     result["packages"] = packages(python) | {"Megatron-LM": git(checkout, "rev-parse", "HEAD")}
     script = checkout / "pretrain_gpt.py"
@@ -181,72 +179,6 @@ def judge(reference: Path, candidate: Path) -> dict[str, Any]:
     }
 
 
-# ---- checkouts and environments
-
-
-def clone(repository: str, version: str, where: Path) -> Path:
-    """A fresh work tree of the version's tag."""
-    shutil.rmtree(where.parent, ignore_errors=True)
-    where.parent.mkdir(parents=True)
-    source = Path(repository).resolve().as_uri() if Path(repository).is_dir() else repository
-    command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", f"core_v{version}", source, where]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"git clone of core_v{version} failed: {last_line(done.stderr)}")
-    return where
-
-
-def digests(checkout: Path) -> dict[str, str]:
-    """Every file of the tag, and what is in it now."""
-    names = git(checkout, "ls-files", "-z").split("\0")
-    files = {name: checkout / name for name in names if name and (checkout / name).is_file()}
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-
-
-def git(checkout: Path, *arguments: str) -> str:
-    """What a git command prints."""
-    return subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def environment(python: str) -> Path:
-    """The interpreter of a Python version with its packages; ours where nothing has to be installed."""
-    if not PACKAGES[python]:
-        return Path(sys.executable)
-    home = BUILD / f"python{python}"
-    ready = home / "ready.json"
-    if not ready.exists() or json.loads(ready.read_text()) != list(PACKAGES[python]):
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([interpreter(python), "-m", "venv", str(home)], check=True)
-        subprocess.run([str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir", *PACKAGES[python]], check=True)
-        ready.write_text(json.dumps(PACKAGES[python]))
-    return home / "bin" / "python"
-
-
-def interpreter(python: str) -> str:
-    """An interpreter of that version on PATH which can make virtual environments."""
-    probe = f"import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{python}')"
-    for folder in os.environ["PATH"].split(os.pathsep):
-        for name in (f"python{python}", "python3", "python"):
-            found = shutil.which(name, path=folder)
-            # From /, where no .python-version of a project decides what pyenv's python is.
-            if found and subprocess.run([found, "-c", probe], cwd="/", capture_output=True, check=False).returncode == 0:
-                return subprocess.run(
-                    [found, "-c", "import sys; print(sys.executable)"], cwd="/", capture_output=True, text=True
-                ).stdout.strip()
-    raise Failed(f"no Python {python} on PATH; install it, for example with pyenv install {python}")
-
-
-def packages(python: Path) -> dict[str, str]:
-    """Versions of what a run's numbers may depend on."""
-    names = ("torch", "numpy", "pybind11", "triton", "einops", "wrapt", "safetensors")
-    code = f"""
-import importlib.metadata, json, platform
-found = {{one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}}
-print(json.dumps({{"python": platform.python_version()}} | {{name: found[name] for name in {names} if name in found}}))
-"""
-    return json.loads(subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout)
-
-
 # ---- training
 
 
@@ -299,13 +231,6 @@ def clean() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "PYTHONHASHSEED"))
     }
     return foreign | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-
-
-def last_line(output: str) -> str:
-    """The line that says what went wrong: of ours, of an exception, or simply the last."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith("align_hooks:") or "Error: " in line]
-    return (telling or lines or ["nothing was printed"])[-1]
 
 
 def main() -> int:

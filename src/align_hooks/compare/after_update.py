@@ -25,20 +25,20 @@ NAME = "weights after an update"
 def weights_after_update(pair: Pair, progress: Progress) -> Stage:
     """Both questions; a term that is found wrong comes first among the findings."""
     injected = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, UPDATE, progress)]
-    named, notes = _formulas(pair, progress)
+    named, followed, notes = _formulas(pair, progress)
     parts = [f"{len(pair.handed)} injected updates"] if pair.handed else []
     stage = judged(NAME, "; ".join([*parts, *notes]), injected)
     if stage.status is Status.NOT_COMPARABLE:
         return stage
     if named:
         return Stage(NAME, Status.DIFFERENT, stage.summary, (*named, *(furthest(injected) if stage.status is Status.DIFFERENT else ())))
-    if not injected and not any("follow" in note for note in notes):
+    if not injected and not followed:
         return Stage(NAME, Status.NOT_COMPARED, "; ".join(notes))
     return stage
 
 
-def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]:
-    """Terms that a run's updates contradict, and in words what was checked or why not."""
+def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str], list[str]]:
+    """Terms that a run's updates contradict, the sides whose updates follow theirs, and in words what was checked or why not."""
     named: dict[str, list[Finding]] = {}
     followed: list[str] = []
     notes: list[str] = []
@@ -56,9 +56,9 @@ def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str]]
         else:
             notes.append(f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})")
             named[side] = findings(side, found, gathered, known=bool(run.manifest.get("optimizer")))
-    if len(named) == 2 and not followed:  # they are alike in that; whether they agree is for the weights to say
-        return [], ["neither run's updates follow AdamW as recorded: its formula does not describe them"]
-    return [finding for found in named.values() for finding in found], notes
+    if named and not followed:  # with nothing that follows it the formula itself may be what does not fit
+        return [], followed, [*notes, "no run's updates follow AdamW as recorded, so its formula judges neither"]
+    return [finding for found in named.values() for finding in found], followed, notes
 
 
 def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:

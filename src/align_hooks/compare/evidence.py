@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.settings import by_parameter
 from align_hooks.compare.updates import Evidence, Settings, Update
-from align_hooks.record.layout import MOMENTS
 
 CHECKED = 4
 """Consecutive updates that are checked against the formula: three tell every term from every other."""
@@ -48,6 +47,8 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         return "that takes weights before and after a step and its gradients, from the first step or with the optimizer's state"
     names = sorted(by_parameter(optimizer).keys() & set(run.weights(steps[0])) & set(gradients(run, other, steps[0])))
     groups = by_parameter(optimizer)
+    if not names:
+        return "its optimizer's record names none of its weights"
     sample = Sample.choose(run.weights(steps[0]), names)
     updates: list[Update] = []
     for step in steps:
@@ -103,7 +104,7 @@ def _update(run: Any, other: Any, step: int, row: Mapping[str, Any], rates: NDAr
     """One update's numbers at the sampled elements; tensors are read one by one."""
     before, after, given = run.weights(step), run.weights(step + 1), gradients(run, other, step)
     states = [run.optimizer_state(one) if one in run.optimizer_state_steps() else None for one in (step, step + 1)]
-    known = [tuple(sample.of(state.moments[moment]) for moment in MOMENTS) if state else None for state in states]
+    known = [tuple(map(sample.of, state.moments.values())) if state else None for state in states]
     return Update(
         step=step,
         count=states[0].updates + 1 if states[0] else count,

@@ -196,7 +196,7 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
 
 
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
-    """Let 0.12 to 0.16 start without nvcc: they ask it its version, and have had no kernel of this kind to build since 0.7."""
+    """Let 0.12 to 0.16 start without nvcc: they ask it its version, and then have no kernel to build."""
     session.ledger.replace(fused_kernels, "load", lambda args: None)
 
 

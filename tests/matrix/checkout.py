@@ -1,0 +1,43 @@
+"""A framework's source as one of its tags has it, and whether it is still that. Knows no framework."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+
+class Failed(Exception):
+    """A step of the proof that did not work out; its text is the row's gap."""
+
+
+def clone(repository: str, tag: str, where: Path) -> Path:
+    """A fresh work tree of a tag, alone in its parent; raises Failed where there is none."""
+    shutil.rmtree(where.parent, ignore_errors=True)
+    where.parent.mkdir(parents=True)
+    source = Path(repository).resolve().as_uri() if Path(repository).is_dir() else repository
+    command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", tag, source, where]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"git clone of {tag} failed: {last_line(done.stderr)}")
+    return where
+
+
+def digests(checkout: Path) -> dict[str, str]:
+    """Every file of the tag, and what is in it now."""
+    names = git(checkout, "ls-files", "-z").split("\0")
+    files = {name: checkout / name for name in names if name and (checkout / name).is_file()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    """What a git command prints."""
+    return subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def last_line(output: str) -> str:
+    """The line that says what went wrong: of ours, of an exception, or simply the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith("align_hooks:") or "Error: " in line]
+    return (telling or lines or ["nothing was printed"])[-1]
