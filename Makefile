@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test lint unit real setup lock clean
+.PHONY: demo test lint unit real patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -22,6 +22,9 @@ lint: $(READY)  ## formatter, linter and type checker only
 
 unit: $(READY)  ## the tests that train nothing (under two minutes)
 	$(BIN)/python -m pytest --ignore tests/real
+
+patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
+	$(BIN)/python patches/check.py
 
 setup: $(READY)  ## the virtual environment alone
 
