@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test lint unit real matrix-megatron matrix-mindformers setup lock clean
+.PHONY: demo test lint unit matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -28,6 +28,9 @@ matrix-megatron: $(READY)  ## every released Megatron-LM, or VERSIONS="0.18.0 â€
 
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers (an environment each: 17 GB, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py
+
+patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
+	$(BIN)/python patches/check.py
 
 setup: $(READY)  ## the virtual environment alone
 

@@ -16,6 +16,7 @@ from typing import Any
 from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
+from align_hooks.norms import print_norms
 from align_hooks.processes import tell
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
@@ -129,12 +130,7 @@ class Session:
 
     def print_norms(self, step: int, squared: Mapping[str, float]) -> None:
         """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds."""
-        rank = self.launch.rank
-        lines = [
-            f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {math.sqrt(value):.9e}"
-            for name, value in squared.items()
-        ]
-        print("\n".join(lines), flush=True)
+        print_norms(self.launch.rank, step, {name: math.sqrt(value) for name, value in squared.items()})
 
     def finish(self, *, failed: bool) -> list[str]:
         """Close the record and return what was asked for and did not happen, one sentence each."""

@@ -84,7 +84,12 @@ def mindformers(
 
 
 def python(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
-    """Run python in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
+    """Run python; see :func:`program`."""
+    return program(where, [sys.executable, *command], variables, more)
+
+
+def program(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
+    """Run a program in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
     where.mkdir(parents=True, exist_ok=True)
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "RANK", "WORLD_SIZE"))
@@ -92,9 +97,7 @@ def python(where: Path, command: Sequence[str], variables: Mapping[str, object],
     clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
     clean |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
-    done = subprocess.run(
-        [sys.executable, *command], env=clean | more, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    done = subprocess.run(command, env=clean | more, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     return Ended(done.returncode, done.stdout + done.stderr)
 
 

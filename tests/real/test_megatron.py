@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -154,24 +153,3 @@ def test_training_survives_a_recorder_that_fails_unless_told_otherwise(tmp_path:
     assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
     assert open_run(run).steps == [0]
     assert "rank 0 stopped recording at step 1" in open_run(run).problems[0]
-
-
-def test_the_public_functions_write_what_the_hooks_write(tmp_path: Path, reference: Path) -> None:
-    by_hand = tmp_path / "by_hand"
-    by_hand.mkdir()
-    change = {"--micro-batch-size": "4"}  # one micro-batch a step: the functions know no step's end
-    frameworks.megatron(
-        tmp_path,
-        script=frameworks.SCRIPTS / "patched_megatron.py",
-        change=change,
-        environment={"PATCHED": str(by_hand)},
-        RUN=tmp_path / "run",
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    run = open_run(tmp_path / "run")
-    gradients = load_file(by_hand / "step_1" / "rank_0" / "gradients.safetensors")
-    norms = json.loads((by_hand / "norms_1.json").read_text())
-    assert set(gradients) == set(norms) == set(run.gradients(1))
-    assert all(np.array_equal(gradients[name], run.gradients(1)[name]) for name in gradients)
-    assert norms == pytest.approx(run.local_norms(1), rel=1e-12)
-    assert np.array_equal(open_run(by_hand).batch(1).tokens, run.batch(1).tokens)

@@ -17,6 +17,8 @@ PUBLIC = {
     "save_batch": "patching",
     "local_norms": "patching",
     "save_gradients": "patching",
+    "capture": "patching",
+    "SaveSteps": "patching",
 }
 __all__ = list(PUBLIC)
 

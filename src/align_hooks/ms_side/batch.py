@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.model import llama_config
-from align_hooks.ms_side.session import MsSession
 
 
-def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession) -> dict[str, NDArray[Any]]:
+def consumed(elements: Sequence[Any], columns: Sequence[str], cell: Any) -> dict[str, NDArray[Any]]:
     """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``.
 
     ``LlamaForCausalLM`` cuts tokens and labels out of one column of sequence+1 ids unless ``input_sliced_sig`` says that
@@ -23,7 +22,7 @@ def consumed(elements: Sequence[Any], columns: Sequence[str], session: MsSession
     given = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in given:
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as LlamaForCausalLM does")
-    config = llama_config(session.train_cell)
+    config = llama_config(cell)
     ids, labels, mask = given["input_ids"], given.get("labels"), given.get("loss_mask")
     sliced = bool(config.input_sliced_sig) and labels is not None
     tokens = ids if sliced else ids[:, :-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,13 @@ def _required(piece: Array | None, name: str, step: int) -> Array:
     if piece is None:
         raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
     return piece
+
+
+def joined(parts: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """Arrays of micro-batches joined along the batch axis, and each one's rows. An attention mask may have one row for all."""
+    rows = [len(part["tokens"]) for part in parts]
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    if "attention_mask" in names and any(len(part["attention_mask"]) > 1 for part in parts):
+        for part, count in zip(parts, rows, strict=True):
+            part["attention_mask"] = np.broadcast_to(part["attention_mask"], (count, *part["attention_mask"].shape[1:]))
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}, rows

@@ -15,6 +15,8 @@ PUBLIC = {
     "save_batch": "patching",
     "local_norms": "patching",
     "save_gradients": "patching",
+    "watch": "patching",
+    "watched": "patching",
 }
 __all__ = list(PUBLIC)
 

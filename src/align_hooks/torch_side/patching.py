@@ -1,7 +1,8 @@
 """The functions behind the hooks, for sites that call them from a patch of their own instead of attaching hooks.
 
 They write the same files in the same places, so that records made either way replay and read alike; a directory written
-only by them has batches and tensors but no manifest, like one made by hand with the guide's snippet.
+only by them has batches and tensors but no manifest, like one made by hand with the guide's snippet. ``patches/`` has the
+diffs that call them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 
+from align_hooks.errors import RefusedRun
+from align_hooks.record.batch import joined
 from align_hooks.record.writer import write_batch, write_tensors
 from align_hooks.torch_side.arrays import squared_sum, to_numpy
 from align_hooks.torch_side.model import parameters_of, pieces
@@ -21,10 +24,39 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | No
     """Write ``run/step_N/rank_M/{tokens,labels,loss_mask,attention_mask,position_ids}.npy`` (guide, appendix).
 
     ``batch`` maps those names to ``[rows, sequence]`` tensors (``attention_mask`` bool ``[rows or 1, 1, sequence,
-    sequence]``); None is left out. Call it once a step with micro-batches joined. Raises KeyError without tokens.
+    sequence]``); None is left out. Call it once a micro-batch: those of one step are joined along the batch axis. Raises
+    KeyError without tokens.
     """
-    arrays = {name: to_numpy(tensor) for name, tensor in batch.items() if tensor is not None}
-    write_batch(Path(run), step, rank, arrays, [len(arrays["tokens"])])
+    place = (Path(run), step, rank)
+    if _micro_batches.keys() != {place}:
+        _micro_batches.clear()
+    parts = _micro_batches.setdefault(place, [])
+    parts.append({name: to_numpy(tensor) for name, tensor in batch.items() if tensor is not None})
+    write_batch(*place, *joined(parts))
+
+
+_micro_batches: dict[tuple[Path, int, int], list[dict[str, Any]]] = {}
+"""Micro-batches of the step that was saved last."""
+
+
+def watch(model: torch.nn.Module, vocabulary: int) -> None:
+    """Remember the built GPTModel for :func:`watched`. Raises RefusedRun for a second one: virtual pipeline stages."""
+    if _watched and _watched[0][0] is not model:
+        raise RefusedRun("virtual pipeline stages are not recorded in this version; run with one model chunk a rank")
+    _watched[:] = [(model, vocabulary)]
+
+
+def watched() -> tuple[torch.nn.Module, int]:
+    """Model and vocabulary, as :func:`local_norms` and :func:`save_gradients` take them, where the optimizer has neither.
+
+    Raises RefusedRun where no model was watched.
+    """
+    if not _watched:
+        raise RefusedRun("no model was watched before its gradients were asked for; call watch(model, vocabulary) in its forward")
+    return _watched[0]
+
+
+_watched: list[tuple[torch.nn.Module, int]] = []
 
 
 def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:

@@ -101,7 +101,7 @@ class Recorder(Callback):  # type: ignore[misc]
         batch: dict[str, Any] = {}
         with session.surviving("the batch"):
             if session.recording:
-                batch = consumed(arguments.train_dataset_element, self.columns, session)
+                batch = consumed(arguments.train_dataset_element, self.columns, session.train_cell)
             if session.wants("batches") and session.record is not None:
                 session.record.batch(step, batch, [len(batch["tokens"])])
                 session.recorded("batches")

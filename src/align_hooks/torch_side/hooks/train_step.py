@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from megatron.training import get_args
 
 from align_hooks.hooking.ledger import Wrapper
+from align_hooks.record.batch import joined
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import record_state
 from align_hooks.torch_side.session import TorchSession
@@ -138,16 +138,6 @@ def batch(session: TorchSession, step: int) -> None:
         return
     session.record.batch(step, *joined(session.micro_batches))
     session.recorded("batches")
-
-
-def joined(parts: list[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """Arrays of micro-batches joined along the batch axis, and each one's rows. An attention mask may have one row for all."""
-    rows = [len(part["tokens"]) for part in parts]
-    names = [name for name in parts[0] if all(name in part for part in parts)]
-    if "attention_mask" in names and any(len(part["attention_mask"]) > 1 for part in parts):
-        for part, count in zip(parts, rows, strict=True):
-            part["attention_mask"] = np.broadcast_to(part["attention_mask"], (count, *part["attention_mask"].shape[1:]))
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}, rows
 
 
 def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: bool, seconds: float) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What a framework that was patched by a diff of ``patches/`` is asked to record.
+
+``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, 0 unless said. They are apart from the
+``ALIGN_HOOKS_*`` variables because those attach hooks, which a site that patches may not use.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from align_hooks.errors import SettingsError
+from align_hooks.launch import Launch
+from align_hooks.settings import Steps
+
+RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
+
+
+class Asked(NamedTuple):
+    """Where a step goes: the first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
+
+    run: Path
+    step: int
+    rank: int
+
+
+def wanted() -> bool:
+    """Whether anything is asked for in this process."""
+    return bool(os.environ.get(RUN))
+
+
+def asked(step: int) -> Asked | None:
+    """Where step ``step`` (from 0) is to be recorded; None where it is not asked for. Raises SettingsError for no steps value."""
+    if not wanted():
+        return None
+    try:
+        steps = Steps.parse(os.environ.get(STEPS, "0"))
+    except ValueError as error:
+        raise SettingsError(f"{STEPS}: {error}") from None
+    run = Path(os.environ[RUN]).expanduser().resolve()
+    return Asked(run, step, Launch.from_environment(os.environ).rank) if step in steps else None
