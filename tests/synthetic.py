@@ -27,7 +27,7 @@ SHAPES = {
 }
 NAMES = list(SHAPES)
 STEPS, ROWS, SEQUENCE, VOCABULARY = 3, 4, 5, 10
-EVERYTHING = {"batches": "all", "local_norms": "all", "gradients": "all", "weights": "all"}
+EVERYTHING = {"batches": "all", "local_norms": "all", "gradients": "all", "weights": "all", "optimizer_state": "all"}
 CONFIG = {"model_type": "llama", "hidden_size": 4}
 CAUSAL = ~np.tri(SEQUENCE, dtype=bool)[None, None]
 
@@ -79,26 +79,63 @@ def batch(seed: int, rows: int = ROWS, sequence: int = SEQUENCE, vocabulary: int
     }
 
 
-def optimizer() -> dict[str, Any]:
+def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
     """What run.json keeps of an AdamW with two groups."""
-    common = {"learning_rate": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8}
-    decayed = [name for name in NAMES if name != "model.norm.weight"]
+    common = {"learning_rate": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "bias_correction": True}
+    decayed = [name for name in names if name != "model.norm.weight"]
     groups = [common | {"weight_decay": 0.1, "parameters": decayed}, common | {"weight_decay": 0.0, "parameters": ["model.norm.weight"]}]
     return {"type": "AdamW", "decoupled_weight_decay": True, "clip_grad": 1.0, "loss_scale": 1.0, "groups": groups}
 
 
+def adamw(run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip: float | None = None, ulps: int = 0) -> None:
+    """Make weights and moments of ``run`` what these settings make of its first weights and its gradients, all in fp32.
+
+    Written as torch writes it and apart from what judges it. ``rate`` multiplies the learning rates in the rows, ``clip`` is
+    what gradients are clipped to in place of the coefficients there; weights are rounded up to ``ulps`` off, seeded.
+    """
+    random = np.random.default_rng(7)
+    fp32 = np.float32
+    moments = {name: {key: np.zeros(tensor.shape, fp32) for key, tensor in run.weights[0].items()} for name in ("exp_avg", "exp_avg_sq")}
+    run.moments = {}
+    for step, one in enumerate(run.rows):
+        coefficient = one["clip_coefficient"] if clip is None else min(1.0, clip / (one["grad_norm"] + 1e-6))
+        run.weights[step + 1] = {}
+        for group in optimizer["groups"]:
+            by, (beta1, beta2) = rate * one["learning_rate"], group["betas"]
+            corrected = group["bias_correction"] is not False
+            first, second = (1 - beta1 ** (step + 1), 1 - beta2 ** (step + 1)) if corrected else (1.0, 1.0)
+            for name in set(group["parameters"]) & set(run.weights[0]):
+                weight, gradient = run.weights[step][name], run.gradients[step][name] * fp32(coefficient)
+                if optimizer["decoupled_weight_decay"]:
+                    weight = weight * fp32(1 - by * group["weight_decay"])
+                else:
+                    gradient = gradient + fp32(group["weight_decay"]) * weight
+                m, v = moments["exp_avg"][name], moments["exp_avg_sq"][name]
+                m = moments["exp_avg"][name] = m + (gradient - m) * fp32(1 - beta1)
+                v = moments["exp_avg_sq"][name] = v * fp32(beta2) + gradient * gradient * fp32(1 - beta2)
+                moved = weight - fp32(by / first) * m / (np.sqrt(v) / fp32(math.sqrt(second)) + fp32(group["eps"]))
+                run.weights[step + 1][name] = moved + random.integers(-ulps, ulps, moved.shape, endpoint=True).astype(fp32) * np.spacing(
+                    moved
+                )
+        run.moments[step + 1] = deepcopy(moments)
+
+
 @dataclass
 class Synthetic:
-    """A run of one rank; every field may be bent before :meth:`write`. ``ended`` None leaves the run as a kill does."""
+    """A run of one rank; every field may be bent before :meth:`write`. ``ended`` None leaves the run as a kill does.
+
+    Weights are those that its optimizer makes of its gradients; call :meth:`train` again after bending what they follow from.
+    """
 
     settings: dict[str, str] = field(default_factory=lambda: dict(EVERYTHING))
     shapes: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(SHAPES))
     rows: list[dict[str, Any]] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
     batches: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: batch(step) for step in range(STEPS)})
-    weights: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(100 + step) for step in range(STEPS + 1)})
+    weights: dict[int, dict[str, Array]] = field(default_factory=lambda: {0: tensors(100)})
     gradients: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(200 + step) for step in range(STEPS)})
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=optimizer)
+    moments: dict[int, dict[str, dict[str, Array]]] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
     ended: str | None = "finished"
@@ -109,15 +146,22 @@ class Synthetic:
         self.norms = self.norms or {
             step: {name: squared_sum(tensor) for name, tensor in found.items()} for step, found in self.gradients.items()
         }
+        self.optimizer = self.optimizer or optimizer(list(self.shapes))
+        if list(self.weights) == [0] and len(self.gradients) == len(self.rows):
+            self.train()
 
-    def drifted(self, size: float = 1e-6) -> Synthetic:
-        """An honest other side: weights after the first update, and what follows from them, are apart by rounding."""
+    def train(self, **changes: Any) -> None:
+        """Update the first weights step by step as the optimizer on record does; see :func:`adamw` for ``changes``."""
+        adamw(self, self.optimizer, **changes)
+
+    def drifted(self, size: float = 1e-4) -> Synthetic:
+        """An honest other side: gradients after the first, and the weights that follow from them, are apart by rounding."""
         other = deepcopy(self)
         random = np.random.default_rng(7)
-        for found in ({n: w for n, w in other.weights.items() if n > 0}, {n: g for n, g in other.gradients.items() if n > 0}):
-            for step, named in found.items():
-                for name, tensor in named.items():
-                    found[step][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+        for step in range(1, len(other.gradients)):
+            for name, tensor in other.gradients[step].items():
+                other.gradients[step][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+        other.train(ulps=1)
         return other
 
     def write(self, path: Path) -> Path:
@@ -143,10 +187,18 @@ class Synthetic:
                 writer.local_norms(step, "reduced", self.norms[step])
             if step + 1 in self.weights:
                 writer.weights(step + 1, self.weights[step + 1], self.model)
+            if step + 1 in self.moments:
+                writer.optimizer_state(step + 1, self.moments[step + 1], step + 1)
             writer.scalars(one)
         if self.ended:
             writer.finish(hooks={}, ended=self.ended)
         return path
+
+
+def grown(shapes: dict[str, tuple[int, ...]]) -> Synthetic:
+    """A run of other tensors than the usual ones."""
+    gradients = {step: tensors(200 + step, shapes) for step in range(STEPS)}
+    return Synthetic(shapes=shapes, weights={0: tensors(100, shapes)}, gradients=gradients)
 
 
 def scalars_only(losses: Sequence[float | None] = (9.0, 8.9, 8.8)) -> Synthetic:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from align_hooks.compare.verdict import Comparison
 from align_hooks.report.text import render
-from synthetic import Synthetic, by_hand, row, scalars_only, tensors
+from synthetic import Synthetic, by_hand, grown, row, scalars_only, tensors
 
 Done = subprocess.CompletedProcess[str]
 
@@ -85,7 +85,7 @@ def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: P
 def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:
     run = Synthetic()
     run.shapes["extra.weight"] = (2,)
-    for named in (*run.weights.values(), *run.gradients.values()):
+    for named in (*run.weights.values(), *run.gradients.values(), *(kind for one in run.moments.values() for kind in one.values())):
         named["extra.weight"] = tensors(0, {"extra.weight": (2,)})["extra.weight"]
     for squared in run.norms.values():
         squared["extra.weight"] = 1.0
@@ -98,9 +98,7 @@ def wide() -> tuple[Synthetic, Synthetic]:
     """A pair with the names, the paths and the settings of a large model, and a fault in each stage."""
     names = ["model.layers.127.self_attn.q_proj.weight", "model.layers.127.post_attention_layernorm.weight"]
     shapes = dict.fromkeys(names, (6, 4))
-    run = Synthetic(shapes=shapes)
-    run.weights = {step: tensors(step, shapes) for step in run.weights}
-    run.gradients = {step: tensors(10 + step, shapes) for step in run.gradients}
+    run = grown(shapes)
     run.norms = {step: dict.fromkeys(names, 1.234567890123) for step in run.norms}
     for group, name in zip(run.optimizer["groups"], names, strict=True):
         group["parameters"] = [name]
@@ -202,7 +200,7 @@ def test_a_report_shows_the_worst_findings_with_both_values(wide_pair: Callable[
 
 def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[..., Comparison]) -> None:
     head = " ".join(printed(wide_pair(only_scalars)).split())
-    assert "(not compared: batches, initial weights, local norms, gradients, free-running steps)" in head
+    assert "(not compared: batches, initial weights, local norms, gradients, weights after an update, free-running steps)" in head
 
 
 def test_brackets_in_a_report_are_text_and_no_markup(compared: Callable[..., Comparison]) -> None:

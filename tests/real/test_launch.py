@@ -1,6 +1,6 @@
 """The scripts and presets of ``launch/`` with the real frameworks on a CPU: each pair of presets ends with a verdict.
 
-Not tried here, for want of the hardware: more than one rank, torchrun on a GPU, msrun on an Ascend card.
+Not tried here, for want of the hardware: torchrun on a GPU, msrun on an Ascend card.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ def megatron(where: Path, change: dict[str, str | None]) -> list[str]:
     return [str(LAUNCH / "pretrain_gpt.py"), *(word for flag, value in given.items() for word in (flag, *value.split()))]
 
 
-def mindformers(where: Path, *, layers: int = 2) -> list[str]:
+def mindformers(where: Path, *, layers: int = 2, ranks: int = 1) -> list[str]:
     """The words of a MindFormers command."""
     config = yaml.safe_load((LAUNCH / "llama.yaml").read_text())
     config["model"]["model_config"]["num_layers"] = layers
     config["lr_schedule"]["total_steps"] = 3
+    if ranks > 1:
+        config |= {"use_parallel": True, "parallel": {"parallel_mode": 0, "gradients_mean": True}}
+        config["parallel_config"] = {"data_parallel": ranks}
     if layers != 2:
         config["lr_schedule"] |= {"type": "CosineWithWarmUpLR", "warmup_ratio": 0.4}
         config["callbacks"].append({"type": "CheckpointMonitor", "save_checkpoint_steps": 1})
@@ -90,11 +93,19 @@ def test_three_injected_updates_under_torchrun(tmp_path: Path) -> None:
 def test_weights_not_updated_under_msrun(tmp_path: Path) -> None:
     one, two = tmp_path / "reference", tmp_path / "candidate"
     launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "weights_not_updated_reference", *megatron(tmp_path, {})], one).succeeded()
-    command = [LAUNCH / "msrun.sh", "weights_not_updated_candidate", *mindformers(tmp_path / "ms")]
-    launch(tmp_path / "ms", command, two, one, ALIGN_HOOKS_DEVICE="cpu", MASTER_PORT=str(frameworks.free_port())).succeeded()
+    command = [LAUNCH / "msrun.sh", "weights_not_updated_candidate", *mindformers(tmp_path / "ms", ranks=2)]
+    more = {"ALIGN_HOOKS_DEVICE": "cpu", "WORKER_NUM": "2", "MASTER_PORT": str(frameworks.free_port())}
+    launch(tmp_path / "ms", command, two, one, **more).succeeded()
     assert [row["learning_rate"] for row in open_run(two).scalars()] == [0.0] * 3
     compared = frameworks.compare(one, two)
     assert compared.code == 0, compared.output
+
+
+def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
+    command = [LAUNCH / "msrun.sh", "benchmark_error", *mindformers(tmp_path / "ms")]
+    done = launch(tmp_path / "ms", command, tmp_path / "run", ALIGN_HOOKS_DEVICE="cpu", MASTER_PORT=str(frameworks.free_port()))
+    assert "align_hooks: msrun started this with use_parallel off, so its scheduler trains as well; set use_parallel: True" in done.output
+    assert done.code
 
 
 def test_the_benchmark_twice(tmp_path: Path) -> None:

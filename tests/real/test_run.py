@@ -59,7 +59,8 @@ def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended])
         assert f"align_hooks: torch side, rank {rank}, pid " in done.ours
     assert done.ours.count(" side") == 2  # torchrun itself is left alone
     facts = json.loads((path / "manifest/rank_1.json").read_text())
-    assert all(hook["calls"] for hook in facts["hooks"].values())
+    idle = [name for name, hook in facts["hooks"].items() if not hook["calls"]]
+    assert idle == ["rehearsal_fused_kernels"]  # Megatron has had none since 0.17
 
 
 def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.Ended]) -> None:

@@ -35,7 +35,8 @@ def test_the_manifest_says_what_ran(run: Run) -> None:
     assert run.manifest["planned_steps"] == STEPS
     assert run.manifest["optimizer"] == HONEST.optimizer
     assert run.manifest["settings"]["gradients"] == "all"
-    assert run.manifests[0]["recorded"] == {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4}
+    recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 3}
+    assert run.manifests[0]["recorded"] == recorded
 
 
 def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
@@ -76,9 +77,18 @@ def test_tensors_come_back_as_they_were_given(run: Run, kind: str) -> None:
         np.testing.assert_array_equal(found[name], tensor, strict=True)
 
 
+def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
+    found = run.optimizer_state(2)
+    assert (found.updates, list(found.moments)) == (2, ["exp_avg", "exp_avg_sq"])
+    for moment, tensors_ in HONEST.moments[2].items():
+        for name, tensor in tensors_.items():
+            np.testing.assert_array_equal(found.moments[moment][name], tensor, strict=True)
+
+
 def test_steps_of_each_kind_are_those_written(run: Run) -> None:
     assert run.gradient_steps() == run.local_norm_steps() == [0, 1, 2]
     assert run.weight_steps() == [0, 1, 2, 3]
+    assert run.optimizer_state_steps() == [1, 2, 3]
 
 
 def test_local_norms_are_roots_of_squared_sums(run: Run) -> None:
@@ -86,7 +96,7 @@ def test_local_norms_are_roots_of_squared_sums(run: Run) -> None:
     assert found == {name: pytest.approx(norm(tensor), rel=1e-6) for name, tensor in HONEST.gradients[1].items()}
 
 
-@pytest.mark.parametrize("kind", ["gradients", "weights", "local_norms"])
+@pytest.mark.parametrize("kind", ["gradients", "weights", "local_norms", "optimizer_state"])
 def test_a_step_that_was_not_recorded_is_refused_with_the_variable_that_records_it(run: Run, kind: str) -> None:
     with pytest.raises(RecordError, match=f"ALIGN_HOOKS_{kind.upper()}=9"):
         getattr(run, kind)(9)

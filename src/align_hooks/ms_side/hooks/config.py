@@ -8,6 +8,7 @@ handed parts of the configuration on. Changing the object in memory edits no YAM
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,7 @@ def apply(session: MsSession, config: Any) -> None:
         refuse_fused_projections(config)
         change(session, config, REHEARSAL, "DEVICE")
     refuse_sink(config)
+    refuse_lone_workers(config)
     if settings.run is not None and get(config, "use_skip_data_by_global_norm"):
         raise RefusedRun("use_skip_data_by_global_norm skips updates that nobody sees; set it to False in the YAML")
     if settings.seed is not None:
@@ -96,6 +98,12 @@ def refuse_sink(config: Any) -> None:
     """In sink mode the batch goes past the host, which sees one value a sink."""
     if get(config, "runner_config.sink_mode"):
         raise RefusedRun("runner_config.sink_mode is on: batches and steps inside a sink cannot be seen; set sink_mode: False in the YAML")
+
+
+def refuse_lone_workers(config: Any) -> None:
+    """Where it is not told that it is one of msrun's, the scheduler trains like the workers, next to them and without hooks."""
+    if os.environ.get("MS_ROLE") == "MS_WORKER" and not config.get("use_parallel"):
+        raise RefusedRun("msrun started this with use_parallel off, so its scheduler trains as well; set use_parallel: True in the YAML")
 
 
 def replay(session: MsSession, config: Any) -> None:
