@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -17,6 +18,7 @@ from textwrap import dedent
 import pytest
 
 from align_hooks.run import STARTUP
+from synthetic import Synthetic
 
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON", "RANK", "WORLD_SIZE")
 SEED = {"ALIGN_HOOKS_SEED": "7"}
@@ -70,6 +72,14 @@ def write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(dedent(text).lstrip("\n"), "utf-8")
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A job in the background of a shell inherits an ignored SIGINT, and so would everything that is started here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -163,8 +173,11 @@ def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
 
 
 def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> None:
+    Synthetic().write(here / "runs/source")
     write(here, {"train.py": "from megatron.training.arguments import parse_args; parse_args()", "elsewhere/x": ""})
-    under_run(here, *script(here, "cd elsewhere", "python ../train.py"), ALIGN_HOOKS_RUN="runs/one")
+    fed = {f"ALIGN_HOOKS_{name}": "runs/source" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS")}
+    done = under_run(here, *script(here, "cd elsewhere", "python ../train.py"), ALIGN_HOOKS_RUN="runs/one", **fed)
+    assert "is not a directory" not in done.err
     assert (here / "runs/one/manifest/rank_0.json").is_file()
 
 
@@ -297,10 +310,10 @@ def test_without_a_command_it_says_how_it_is_used(here: Path) -> None:
 
 
 WAITS = """
-    import signal, sys, time
+    import os, signal, time
     from megatron.training.arguments import parse_args
     parse_args()
-    def count(*_): print("signal", flush=True)
+    def count(*_): os.write(1, b"signal\\n")  # print is not reentrant: "ready" may still be on its way out
     signal.signal(signal.SIGUSR1, count)
     try:
         print("ready", flush=True)
@@ -319,7 +332,7 @@ WAITS = """
 def test_signals_reach_the_command(here: Path) -> None:
     write(here, {"train.py": WAITS})
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         [*RUN, sys.executable, "train.py"],
         cwd=here,
         env=scrubbed(here, **SEED),
@@ -328,13 +341,18 @@ def test_signals_reach_the_command(here: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    while "ready" not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGUSR1)
-    assert process.stdout.readline() == "signal\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with started as process:
+        try:
+            assert process.stdout is not None
+            while "ready" not in process.stdout.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.readline() == "signal\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     assert (out, process.returncode) == ("interrupt\n", -signal.SIGINT)
     assert "torch side, rank 0" in err
 

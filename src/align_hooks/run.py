@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 
@@ -24,7 +24,7 @@ from align_hooks.launch import Launch
 from align_hooks.launcher import room
 from align_hooks.processes import VARIABLE, Process, told
 from align_hooks.session import Session
-from align_hooks.settings import PREFIX, Settings
+from align_hooks.settings import PREFIX, Settings, Source
 
 STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
@@ -73,8 +73,8 @@ def run(command: Sequence[str]) -> int:
 
 def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The command's environment. Directories become absolute: a script may change into another one before it trains."""
-    text = settings.as_text()
-    absolute = {PREFIX + name.upper(): str(text[name]) for name in ("run", "replay_batches", "load_weights") if text[name] is not None}
+    places = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    absolute = {PREFIX + name.upper(): str(place) for name, place in places.items() if isinstance(place, Path | Source)}
     switches = {name: value for side in SIDES for name, value in room(side).variables(settings).items()}
     path = os.pathsep.join([str(STARTUP), *filter(None, [inherited.get("PYTHONPATH")])])
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
