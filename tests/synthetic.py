@@ -98,12 +98,15 @@ def adamw(run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip:
     moments = {name: {key: np.zeros(tensor.shape, fp32) for key, tensor in run.weights[0].items()} for name in ("exp_avg", "exp_avg_sq")}
     run.moments = {}
     for step, one in enumerate(run.rows):
+        run.weights[step + 1], run.moments[step + 1] = deepcopy(run.weights[step]), deepcopy(moments)
+        if one["skipped"]:
+            continue
+        count = run.updates(step + 1)
         coefficient = one["clip_coefficient"] if clip is None else min(1.0, clip / (one["grad_norm"] + 1e-6))
-        run.weights[step + 1] = {}
         for group in optimizer["groups"]:
             by, (beta1, beta2) = rate * one["learning_rate"], group["betas"]
             corrected = group["bias_correction"] is not False
-            first, second = (1 - beta1 ** (step + 1), 1 - beta2 ** (step + 1)) if corrected else (1.0, 1.0)
+            first, second = (1 - beta1**count, 1 - beta2**count) if corrected else (1.0, 1.0)
             for name in set(group["parameters"]) & set(run.weights[0]):
                 weight, gradient = run.weights[step][name], run.gradients[step][name] * fp32(coefficient)
                 if optimizer["decoupled_weight_decay"]:
@@ -150,6 +153,10 @@ class Synthetic:
         if list(self.weights) == [0] and len(self.gradients) == len(self.rows):
             self.train()
 
+    def updates(self, steps: int) -> int:
+        """Updates made in the first ``steps`` steps."""
+        return sum(not one["skipped"] for one in self.rows[:steps])
+
     def train(self, **changes: Any) -> None:
         """Update the first weights step by step as the optimizer on record does; see :func:`adamw` for ``changes``."""
         adamw(self, self.optimizer, **changes)
@@ -175,8 +182,11 @@ class Synthetic:
             facts=facts,
             steps=range(self.rows[0]["step"], self.rows[0]["step"] + len(self.rows)) if self.rows else range(0),
         )
-        if 0 in self.weights:
-            writer.weights(0, self.weights[0], self.model)
+        first = self.rows[0]["step"] if self.rows else 0
+        if first in self.weights:
+            writer.weights(first, self.weights[first], self.model)
+        if first in self.moments:
+            writer.optimizer_state(first, self.moments[first], first)
         for one in self.rows:
             step = one["step"]
             if step in self.batches:
@@ -188,7 +198,7 @@ class Synthetic:
             if step + 1 in self.weights:
                 writer.weights(step + 1, self.weights[step + 1], self.model)
             if step + 1 in self.moments:
-                writer.optimizer_state(step + 1, self.moments[step + 1], step + 1)
+                writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
             writer.scalars(one)
         if self.ended:
             writer.finish(hooks={}, ended=self.ended)

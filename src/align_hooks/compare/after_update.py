@@ -7,7 +7,7 @@ update follow AdamW with the hyper-parameters on record, whatever gradients went
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -67,12 +67,12 @@ def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bo
     ``known`` is False where the run's own settings are not on record and the reference's were expected.
     """
     if explanation.found is None:
-        what = f"the {side}'s updates are no AdamW with some of its terms changed"
+        what = f"the {side}'s updates of {_listed(explanation.left)} are no AdamW with some of its terms changed"
         return [Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best")]
     changed = list(_changed(explanation.found, record))
     others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, _, _ in changed}
     unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
-    left = "" if explanation.explained <= FITS else f"; {explanation.explained:.2g} roundings are left unexplained"
+    left = f"; {explanation.explained:.2g} roundings of {_listed(explanation.left)} are left unexplained" if explanation.left else ""
     kept = "on record" if known else "expected"
     return [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
 
@@ -89,9 +89,8 @@ def _changed(found: Settings, record: OnRecord) -> Iterable[tuple[str, str, str]
         yield "eps", show(recorded.eps), _found(found.eps)
     switched = np.flatnonzero((found.decay > 0) != (recorded.decay > 0))
     if switched.size:
-        example = names[switched[0]] + (f" and {switched.size - 1} more" if switched.size > 1 else "")
         was, now = ("decayed", "not decayed") if recorded.decay[switched[0]] else ("not decayed", "decayed")
-        yield f"decay grouping ({example})", was, now
+        yield f"decay grouping ({_listed([names[at] for at in switched])})", was, now
     elif np.abs(found.decay - recorded.decay).max(initial=0.0) > MOVED * recorded.decay.max(initial=0.0):
         yield "weight decay", show(float(recorded.decay.max())), _found(float(found.decay.max()))
     if found.bias_correction != recorded.bias_correction:
@@ -100,6 +99,10 @@ def _changed(found: Settings, record: OnRecord) -> Iterable[tuple[str, str, str]
         yield "decoupled weight decay", _switch(recorded.decoupled), _switch(found.decoupled)
     if found.clip is not None:
         yield "clip coefficient", f"that of clipping to {show(record.clip_grad)}", f"that of clipping to {_found(found.clip)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _switch(on: bool) -> str:

@@ -57,6 +57,8 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         if rates is None or row["clip_coefficient"] is None:
             return f"learning rate or clip coefficient of step {step} cannot be told by parameter"
         updates.append(_update(run, other, step, row, rates, sample, count=updates[-1].count + 1 if updates else 1))
+        if not updates[-1].finite:
+            return f"the update of step {step} is not of finite numbers"
     first = groups[names[0]]
     settings = Settings(
         beta1=first["betas"][0],

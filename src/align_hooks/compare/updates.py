@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from align_hooks.compare.adam import Array, State, Terms, rounding, update
 
 FITS = 2.0
-"""Root mean square rest, in roundings, up to which an update follows its formula; honest ones have 0.3 on either side."""
+"""Rest, in roundings, up to which updates follow their formula; honest ones have 0.3 to 0.4 on either side."""
 ROUNDS = 8
 GAIN = 0.8
 """A changed term is kept where it brings the rest below this part of what it was."""
@@ -68,6 +68,12 @@ class Update:
     moments_after: tuple[Array, Array] | None
     eps: float = 2.0**-23
 
+    @property
+    def finite(self) -> bool:
+        """Whether all its numbers are; there is nothing to fit to a NaN."""
+        arrays = (self.rates, self.weights, self.gradient, self.after, *(self.moments or ()), *(self.moments_after or ()))
+        return math.isfinite(self.coefficient) and all(np.isfinite(array).all() for array in arrays)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -82,13 +88,15 @@ class Evidence:
 class Explanation:
     """``rest`` with the settings on record and ``explained`` with those found, in roundings; ``found`` is None where none is better.
 
-    ``instead`` are the other single changes that would explain the updates about as well.
+    ``instead`` are the other single changes that would explain the updates about as well, ``left`` the tensors whose updates
+    no change explains.
     """
 
     rest: float
     explained: float
     found: Settings | None = None
     instead: tuple[Settings, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def follows(self) -> bool:
@@ -98,23 +106,52 @@ class Explanation:
 
 def explain(evidence: Evidence, recorded: Settings) -> Explanation:
     """Check updates against the formula, and where they do not follow it find the settings that they do follow."""
-    rest = score = misfit(evidence, recorded)
-    best = recorded
+    rest = worst(misfits(evidence, recorded))
+    best, score = recorded, excess(misfits(evidence, recorded))
     instead: tuple[Settings, ...] = ()
     for number in range(ROUNDS):
-        if score <= FITS:
+        if worst(misfits(evidence, best)) <= FITS:
             break
-        tried = sorted(((misfit(evidence, one), one) for one in changes(evidence, best)), key=lambda one: one[0])
+        tried = sorted(
+            ((excess(misfits(evidence, one)), misfit(evidence, one), one) for one in changes(evidence, best)), key=lambda one: one[:2]
+        )
         if tried[0][0] > GAIN * score:
             break
-        if number == 0 and tried[0][0] <= FITS:
-            instead = tuple(one for other, one in tried[1:] if other <= max(1.5 * tried[0][0], 1.0))
-        score, best = tried[0]
-    return Explanation(rest, score, best if best is not recorded else None, instead)
+        score, _, best = tried[0]
+        if number == 0:
+            instead = tuple(one for *_, one in tried[1:] if worst(misfits(evidence, one)) <= FITS)
+    left = misfits(evidence, best)
+    unexplained = tuple(evidence.names[at] for at in np.flatnonzero(~(left <= FITS)))
+    return Explanation(rest, worst(left), best if best is not recorded else None, () if unexplained else instead, unexplained)
+
+
+def misfits(evidence: Evidence, settings: Settings) -> Array:
+    """Each tensor's root mean square difference between recorded and predicted numbers, in roundings.
+
+    Weights and moments apart, the largest of them: moments that agree must not make up for weights that do not.
+    """
+    count = len(evidence.names)
+    squares, updates = np.zeros((3, count)), np.zeros((3, 1))
+    for parts in rests(evidence, settings):
+        for kind, part in enumerate(parts):
+            squares[kind] += np.bincount(evidence.tensor, part * part, minlength=count)
+            updates[kind] += 1
+    elements = np.bincount(evidence.tensor, minlength=count)
+    return np.asarray(np.sqrt(squares / elements / np.maximum(updates, 1)).max(axis=0))
+
+
+def worst(misfits: Array) -> float:
+    """What decides: one wrong parameter among hundreds is a wrong update."""
+    return float(misfits.max()) if np.isfinite(misfits).all() else math.inf
+
+
+def excess(misfits: Array) -> float:
+    """What a change must bring down: the misfits beyond rounding, of all tensors together."""
+    return float(np.sqrt(np.maximum(misfits * misfits - 1, 0).sum())) if np.isfinite(misfits).all() else math.inf
 
 
 def misfit(evidence: Evidence, settings: Settings) -> float:
-    """Root mean square of all differences between recorded and predicted numbers, in roundings."""
+    """What a fit minimizes: the root mean square of all differences, which is smooth."""
     parts = [part for parts in rests(evidence, settings) for part in parts]
     total = sum(float(part @ part) for part in parts)
     return math.sqrt(total / sum(part.size for part in parts)) if math.isfinite(total) else math.inf
