@@ -87,11 +87,14 @@ def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
     return {"type": "AdamW", "decoupled_weight_decay": True, "clip_grad": 1.0, "loss_scale": 1.0, "groups": groups}
 
 
-def adamw(run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip: float | None = None, ulps: int = 0) -> None:
+def adamw(
+    run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip: float | None = None, ulps: int = 0, held: type = float
+) -> None:
     """Make weights and moments of ``run`` what these settings make of its first weights and its gradients, all in fp32.
 
     Written as torch writes it and apart from what judges it. ``rate`` multiplies the learning rates in the rows, ``clip`` is
-    what gradients are clipped to in place of the coefficients there; weights are rounded up to ``ulps`` off, seeded.
+    what gradients are clipped to in place of the coefficients there; weights are rounded up to ``ulps`` off, seeded. ``held``
+    is the type of betas and bias corrections: np.float32 in the kernels of Apex and Transformer Engine.
     """
     random = np.random.default_rng(7)
     fp32 = np.float32
@@ -104,7 +107,7 @@ def adamw(run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip:
         count = run.updates(step + 1)
         coefficient = one["clip_coefficient"] if clip is None else min(1.0, clip / (one["grad_norm"] + 1e-6))
         for group in optimizer["groups"]:
-            by, (beta1, beta2) = rate * one["learning_rate"], group["betas"]
+            by, beta1, beta2 = rate * one["learning_rate"], *map(held, group["betas"])
             corrected = group["bias_correction"] is not False
             first, second = (1 - beta1**count, 1 - beta2**count) if corrected else (1.0, 1.0)
             for name in set(group["parameters"]) & set(run.weights[0]):

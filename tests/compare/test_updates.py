@@ -100,6 +100,19 @@ def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: C
     assert found.findings[0].reference == f"{recorded} on record"
 
 
+@pytest.mark.parametrize("rate", [1e-3, 1e-6])
+@pytest.mark.parametrize("held", [float, np.float32])
+@pytest.mark.parametrize("beta2", [0.95, 0.999])
+def test_a_kernel_that_holds_its_betas_in_fp32_follows_the_formula(compared: Compared, beta2: float, held: type, rate: float) -> None:
+    run = large()
+    for row in run.rows:
+        row["learning_rate"] = rate
+    for group in run.optimizer["groups"]:
+        group |= {"betas": [0.9, beta2], "learning_rate": rate}
+    run.train(held=held)
+    assert re.fullmatch(r"3 of the reference's updates follow AdamW \(0\.[1-4] roundings\); .*", stage(compared(run, against=run)).summary)
+
+
 def test_a_reference_that_is_not_as_recorded_is_named_as_the_one(compared: Compared, honest: Synthetic) -> None:
     run = large()
     settings(eps=1e-6)(run)
