@@ -73,6 +73,31 @@ def test_one_that_injects_nothing_by_itself_trains_on_as_before(tmp_path: Path, 
     assert any((one.weights(3)[name] != other.weights(3)[name]).any() for name in one.weights(3))
 
 
+@pytest.mark.parametrize("side", ["torch", "ms"])
+def test_a_loaded_optimizer_state_goes_on_while_the_schedule_begins_anew(tmp_path: Path, reference: Path, side: str) -> None:
+    sources = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": f"{reference}@2", "RUN": tmp_path / "run", **frameworks.EVERYTHING}
+    if side == "torch":
+        cosine: dict[str, Any] = {"--lr-decay-style": "cosine", "--min-lr": "0"}
+        frameworks.megatron(tmp_path, change=cosine, **sources).succeeded()
+    else:
+        cosine = {"type": "CosineWithWarmUpLR", "learning_rate": 1e-3, "lr_end": 0.0, "warmup_ratio": 0.0, "total_steps": frameworks.STEPS}
+        frameworks.mindformers(tmp_path, change={"lr_schedule": cosine}, **sources).succeeded()
+    before, run = open_run(reference), open_run(tmp_path / "run")
+    assert [run.optimizer_state(step).updates for step in range(4)] == [2, 3, 4, 5]
+    for moment, tensors in before.optimizer_state(2).moments.items():
+        loaded = run.optimizer_state(0).moments[moment]
+        assert all((loaded[name] == tensors[name]).all() for name in tensors)
+    assert [row["learning_rate"] for row in run.scalars()] == pytest.approx([1e-3, 0.75e-3, 0.25e-3], rel=1e-6)
+    assert "3 of the reference's updates follow AdamW" in " ".join(frameworks.compare(tmp_path / "run", tmp_path / "run").output.split())
+
+
+def test_the_door_of_the_pipeline_cell_captures_and_injects_in_graph_mode(tmp_path: Path) -> None:
+    done = frameworks.python(tmp_path, [str(frameworks.SCRIPTS / "clip_door.py")], {}, {}).succeeded()
+    (said,) = (json.loads(line.removeprefix("clip_door ")) for line in done.output.splitlines() if line.startswith("clip_door "))
+    assert said == dict.fromkeys(said, True)
+    assert len(said) == 7
+
+
 PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "betas": (
         {"change": {"optimizer.betas": [0.9, 0.949]}},

@@ -1,0 +1,88 @@
+"""Gradients to inject: found by name, read in the native layout, and refused before training where they do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.names.layouts import Blocks
+from align_hooks.names.table import Fused
+from align_hooks.replay.gradients import Injection
+from align_hooks.settings import PREFIX, Settings
+from synthetic import NAMES, SHAPES, STEPS, Synthetic
+
+RECORDED = Synthetic()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gradients of steps 0 to 2."""
+    return RECORDED.write(tmp_path_factory.mktemp("gradients") / "run")
+
+
+def injection(text: object) -> Injection:
+    source = Settings.from_environment({f"{PREFIX}INJECT_GRADIENTS": str(text)}).inject_gradients
+    assert source is not None
+    return Injection(source)
+
+
+def test_a_fused_parameter_is_joined_from_its_pieces_by_name(run: Path) -> None:
+    one = injection(run)
+    one.check(SHAPES, range(STEPS))
+    fused = Fused("w", ("lm_head.weight", "model.embed_tokens.weight"), Blocks(1, (10, 10)))
+    for step in (2, 0):
+        expected = np.concatenate([RECORDED.gradients[step][name] for name in fused.pieces])
+        np.testing.assert_array_equal(one.read(step, fused), expected, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "planned", "chosen"),
+    [("", range(3), (0, 1, 2)), ("", range(2), (0, 1)), ("", range(1, 9), (1, 2)), ("@1", range(3), (1,)), ("@0-1", range(3), (0, 1))],
+)
+def test_the_steps_are_those_chosen_recorded_and_made(run: Path, steps: str, planned: range, chosen: tuple[int, ...]) -> None:
+    one = injection(f"{run}{steps}")
+    one.check(SHAPES, planned)
+    assert one.steps == chosen
+    assert one.facts() == {"run": str(run), "run_id": one.run.manifest["run_id"], "steps": list(chosen)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "planned", "said"),
+    [
+        ("@0-4", range(9), rf"has no gradients of step 3; record them with {PREFIX}GRADIENTS=3"),
+        ("@2", range(2), r"step 2 is never made; this run makes steps 0 to 1"),
+        ("", range(5, 9), r"has gradients of steps 0 to 2, this run makes steps 5 to 8; choose steps that both have"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(run: Path, steps: str, planned: range, said: str) -> None:
+    with pytest.raises(RefusedRun, match=said):
+        injection(f"{run}{steps}").check(SHAPES, planned)
+
+
+def test_a_run_without_gradients_of_the_steps_is_refused(run: Path) -> None:
+    with pytest.raises(RecordError, match=r"holds no gradients \(recorded: 0, 1, 2\)"):
+        injection(f"{run}@7").check(SHAPES, range(9))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (SHAPES | {"extra.weight": (2,)}, r"extra.weight \[2\] is missing"),
+        ({name: SHAPES[name] for name in NAMES[1:]}, r"model.embed_tokens.weight \[10, 4\] is not of this model"),
+        (SHAPES | {NAMES[0]: (4, 10)}, r"model.embed_tokens.weight is \[10, 4\], this model has \[4, 10\]"),
+    ],
+    ids=["missing", "too many", "shape"],
+)
+def test_names_or_shapes_that_do_not_fit_are_refused(run: Path, wanted: dict[str, tuple[int, ...]], said: str) -> None:
+    with pytest.raises(RefusedRun, match=said):
+        injection(run).check(wanted, range(STEPS))
+
+
+def test_a_file_that_was_cut_short_is_refused_when_it_is_checked(tmp_path: Path) -> None:
+    file = Synthetic().write(tmp_path / "run") / "step_1/rank_0/gradients.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(RecordError, match="not a whole safetensors file"):
+        injection(tmp_path / "run").check(SHAPES, range(STEPS))
