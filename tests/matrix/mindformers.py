@@ -70,7 +70,7 @@ def interpreter_of(installed: Installed, result: dict[str, Any]) -> Path:
     result["packages"] = versions(python, NUMBERS)
     for name in ("mindspore", "mindformers"):
         if (found := result["packages"].get(name)) != (wanted := getattr(installed, name)):
-            raise Failed(f"{name} {found} is installed in {python.parent.parent}; this row needs {wanted}")
+            raise Failed(f"{name} {found} is installed where this row needs {wanted}")
     return python
 
 
