@@ -26,8 +26,8 @@ unit: $(READY)  ## the tests that train nothing (under two minutes)
 matrix-megatron: $(READY)  ## every released Megatron-LM, or VERSIONS="0.18.0 …": the README's table of versions (a minute each)
 	$(BIN)/python tests/matrix/megatron.py $(VERSIONS)
 
-matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers (an environment each: 17 GB, half an hour)
-	$(BIN)/python tests/matrix/mindformers.py
+matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 …" (10 GB of environments, half an hour)
+	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

@@ -13,35 +13,34 @@ from checkout import Failed
 
 
 def environment(python: str, packages: tuple[str, ...], home: Path) -> Path:
-    """The interpreter of a Python version with its packages, in ``home``; ours where nothing has to be installed."""
+    """The interpreter of a Python version with its packages, in ``home``, made once; ours where nothing has to be installed."""
     if not packages:
         return Path(sys.executable)
-    ready = home / "ready.json"
-    if not ready.exists() or json.loads(ready.read_text()) != list(packages):
+    ready, wanted, made = home / "ready.json", [python, *packages], home / "bin" / "python"
+    if not ready.exists() or json.loads(ready.read_text()) != wanted:
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([interpreter(python), "-m", "venv", str(home)], check=True)
-        subprocess.run([str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages], check=True)
-        ready.write_text(json.dumps(packages))
-    return home / "bin" / "python"
+        if subprocess.run([str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages], check=False).returncode:
+            raise Failed(f"pip could not install {' '.join(packages)}")
+        ready.write_text(json.dumps(wanted))
+    return made
 
 
 def interpreter(python: str) -> str:
     """An interpreter of that version on PATH which can make virtual environments."""
-    probe = f"import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{python}')"
+    probe = f"import sys, venv, ensurepip; print(sys.executable if '%d.%d' % sys.version_info[:2] == '{python}' else '')"
     for folder in os.environ["PATH"].split(os.pathsep):
         for name in (f"python{python}", "python3", "python"):
-            found = shutil.which(name, path=folder)
-            # From /, where no .python-version of a project decides what pyenv's python is.
-            if found and subprocess.run([found, "-c", probe], cwd="/", capture_output=True, check=False).returncode == 0:
-                return subprocess.run(
-                    [found, "-c", "import sys; print(sys.executable)"], cwd="/", capture_output=True, text=True
-                ).stdout.strip()
+            if found := shutil.which(name, path=folder):
+                # From /, where no .python-version of a project decides what pyenv's python is.
+                real = subprocess.run([found, "-c", probe], cwd="/", capture_output=True, text=True, check=False).stdout.strip()
+                if real:
+                    return real
     raise Failed(f"no Python {python} on PATH; install it, for example with pyenv install {python}")
 
 
-def packages(python: Path) -> dict[str, str]:
-    """Versions of what a run's numbers may depend on."""
-    names = ("torch", "numpy", "pybind11", "triton", "einops", "wrapt", "safetensors")
+def versions(python: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """Versions of Python and of those packages that are installed: what a run's numbers may depend on."""
     code = f"""
 import importlib.metadata, json, platform
 found = {{one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}}

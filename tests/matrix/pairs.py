@@ -1,0 +1,61 @@
+"""Which ``run_mindformer.py`` was tried on which installed MindFormers, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCRIPTS = {"1.5.0": "v1.5.0", "1.6.0": "v1.6.0", "1.7.0": "v1.7.0", "1.8.0": "r1.8.0"}
+"""Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and 1.9.0 no branch (its script is that of 1.8.0)."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A MindFormers to train with: Python's minor version, the wheels, whether the script's checkout shadows that of MindFormers."""
+
+    python: str
+    mindspore: str
+    mindformers: str
+    checkout: bool = False
+    ours: bool = False
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What pip is asked for, nothing where the project's own environment has it; the last four are a training node's for us."""
+        if self.ours:
+            return ()
+        wheels = (f"mindspore=={self.mindspore}", f"mindformers=={self.mindformers}")
+        return (*wheels, "numpy<2", "wrapt", "packaging", "safetensors", "ml_dtypes")
+
+
+INSTALLED = {
+    "1.5.0": Installed("3.11", "2.7.0", "1.6.0", checkout=True),  # no wheel, and its MindSpore 2.6 has none either
+    "1.6.0": Installed("3.11", "2.7.0", "1.6.0"),
+    "1.7.0": Installed("3.11", "2.7.1", "1.7.0"),
+    "1.8.0": Installed("3.11", "2.7.2", "1.8.0"),
+    "1.9.0": Installed("3.12", "2.9.0", "1.9.0", ours=True),
+}
+
+NO_MONITOR = "cannot import name 'cloud_monitor' from 'mindformers.tools.cloud_adapter'"
+NO_OUTPUT_PATH = "cannot import name 'set_output_path' from 'mindformers.tools'"
+NO_FILE_UTILS = "No module named 'mindformers.utils.file_utils'"
+
+PAIRS: dict[tuple[str, str], str | None] = {
+    ("1.5.0", "1.5.0"): None,
+    ("1.5.0", "1.6.0"): NO_MONITOR,
+    ("1.5.0", "1.7.0"): NO_MONITOR,
+    ("1.5.0", "1.8.0"): NO_MONITOR,
+    ("1.5.0", "1.9.0"): NO_MONITOR,
+    ("1.6.0", "1.6.0"): None,
+    ("1.6.0", "1.7.0"): None,
+    ("1.6.0", "1.8.0"): NO_OUTPUT_PATH,
+    ("1.6.0", "1.9.0"): NO_OUTPUT_PATH,
+    ("1.7.0", "1.6.0"): None,
+    ("1.7.0", "1.7.0"): None,
+    ("1.7.0", "1.8.0"): NO_OUTPUT_PATH,
+    ("1.7.0", "1.9.0"): NO_OUTPUT_PATH,
+    ("1.8.0", "1.6.0"): NO_FILE_UTILS,
+    ("1.8.0", "1.7.0"): NO_FILE_UTILS,
+    ("1.8.0", "1.8.0"): None,
+    ("1.8.0", "1.9.0"): None,
+}
+"""Script and installed version, and why the script itself does not start there (None where it trains)."""

@@ -1,0 +1,71 @@
+"""What a row proves: its recorded runs are whole, recording changed no bit, and the comparison aligns. Knows no framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from checkout import Failed
+from training import STEPS, TIMEOUT, clean
+
+from align_hooks import open_run
+from align_hooks.compare.pair import KINDS
+from align_hooks.compare.runs import compare
+from align_hooks.record.reader import Run
+
+STATES = ("weights", "optimizer_state")
+
+
+def unproven(side: str, version: str, python: str, row: str) -> dict[str, Any]:
+    """The result of a row before anything is tried; these are the fields of ``results/*.json``."""
+    command = f"python tests/matrix/{side}.py {row}"
+    tried = {"side": side, "version": version, "python": python, "packages": {}, "command": command}
+    return tried | {"proven": [], "verdict": None, "worst": {}, "gap": None}
+
+
+def conclude(result: dict[str, Any], judged: Mapping[str, Any], proofs: Mapping[str, bool]) -> None:
+    """Fill in what was proven; raises Failed where the comparison or a proof did not work out."""
+    result["proven"] = [name for name, proof in proofs.items() if proof]
+    if judged["code"] != 0:
+        raise Failed(f"align-hooks compare ended with {judged['code']}: {judged['verdict']}")
+    if missing := [name for name, proof in proofs.items() if not proof]:
+        raise Failed(f"not proven: {', '.join(missing)}")
+
+
+def is_whole(run: Run) -> bool:
+    """Whether everything was recorded at every step; a state also after the last."""
+    steps = list(range(STEPS))
+    found = {kind: list(getattr(run, method)()) for kind, method in KINDS.items()}
+    whole = all(at == ([*steps, STEPS] if kind in STATES else steps) for kind, at in found.items())
+    return whole and list(run.steps) == steps and not run.problems
+
+
+def overridden(run: Run) -> set[str]:
+    """What the run says that it changed."""
+    return {one["what"] for one in run.manifest["overrides"]}
+
+
+def is_bitwise(plain: Path, recorded: Path, losses: int) -> bool:
+    """Whether two witnesses saw the same names and bits: that many raw losses, and the final parameters."""
+    with np.load(plain) as one, np.load(recorded) as other:
+        parameters = [name for name in one.files if name.startswith("parameter ")]
+        same = one.files == other.files and all(one[name].tobytes() == other[name].tobytes() for name in one.files)
+        return same and one["losses"].size == losses and len(parameters) > 10
+
+
+def judge(reference: Path, candidate: Path) -> dict[str, Any]:
+    """``align-hooks compare`` as a user runs it, and each stage's status and worst error."""
+    command = [sys.executable, "-m", "align_hooks", "compare", str(reference), str(candidate)]
+    done = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    stages = compare(open_run(reference), open_run(candidate)).stages
+    errors = {stage.name: [one.error for one in stage.findings if one.error is not None and one.limit is not None] for stage in stages}
+    return {
+        "code": done.returncode,
+        "verdict": (done.stdout + done.stderr).partition(":")[0].strip(),
+        "stages": {stage.name: stage.status.value for stage in stages},
+        "worst": {name: max(found) for name, found in errors.items() if found},
+    }

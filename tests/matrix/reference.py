@@ -1,0 +1,42 @@
+"""Megatron's training by ``launch/llama.args``, and the run of the installed wheel by which both halves feed and judge."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from training import EVERYTHING, LAUNCH, STEPS, clean, hooked, run
+
+
+def make_reference(where: Path) -> Path:
+    """A recorded run of ``launch/pretrain_gpt.py`` on the installed wheel, and beside it ``corpus``, the data set that it trains on."""
+    shutil.rmtree(where, ignore_errors=True)
+    run([sys.executable, LAUNCH / "corpus.py", where / "corpus"], where, clean())
+    pretrain(Path(sys.executable), where, [LAUNCH / "pretrain_gpt.py"], where / "corpus", EVERYTHING | {"RUN": where / "run"})
+    return where / "run"
+
+
+def pretrain(
+    python: Path,
+    where: Path,
+    script: list[Path],
+    corpus: Path,
+    variables: Mapping[str, object],
+    change: Mapping[str, str] | None = None,
+    more: Mapping[str, str] | None = None,
+) -> None:
+    """Train under ``python -m align_hooks.torch_side`` with ``ALIGN_HOOKS_*`` variables; raises Failed with what it said last.
+
+    ``change`` has arguments that replace those of ``llama.args``, ``more`` has environment variables of the script's own.
+    """
+    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+    lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus), "--data-cache-path": str(where / "cache")} | dict(change or {})
+    arguments = [word for flag, value in lines.items() for word in (flag, *value.split())]
+    base = subprocess.run([str(python), "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True).stdout
+    # Megatron's Makefile asks python3 and python3-config, which virtual environments lack: they must be of one Python.
+    path = {"PATH": os.pathsep.join([str(python.parent), f"{base.strip()}/bin", os.environ["PATH"]])}
+    run([python, "-m", "align_hooks.torch_side", *script, *arguments], where, hooked(variables) | path | dict(more or {}))

@@ -1,0 +1,52 @@
+"""One training in a process and a folder of its own, as both halves of the matrix set it up. Knows no framework."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from checkout import Failed, last_line
+
+from align_hooks.compare.pair import KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "matrix"
+LAUNCH = ROOT / "launch"
+WITNESSES = ROOT / "tests" / "real" / "scripts"
+STEPS = 4
+TIMEOUT = 900
+"""Seconds, of any one program."""
+
+SWITCHES = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
+EVERYTHING = {kind.upper(): "all" for kind in KINDS}
+
+
+def run(command: Sequence[object], where: Path, environment: Mapping[str, str]) -> None:
+    """Run a program with its output in ``where/log``; raises Failed with its last line."""
+    where.mkdir(parents=True, exist_ok=True)
+    with (where / "log").open("w") as log:
+        options: dict[str, Any] = {"stdout": log, "stderr": subprocess.STDOUT, "timeout": TIMEOUT, "check": False}
+        code = subprocess.run(list(map(str, command)), cwd=where, env=dict(environment), **options).returncode
+    if code:
+        raise Failed(f"{where.name} ended with {code}: {last_line((where / 'log').read_text())}")
+
+
+def hooked(variables: Mapping[str, object]) -> dict[str, str]:
+    """The environment of a training on one rank with these ``ALIGN_HOOKS_*`` variables, which are named without the prefix."""
+    ours = {f"ALIGN_HOOKS_{name}": str(value) for name, value in (SWITCHES | dict(variables)).items()}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+    return clean() | ours | rendezvous
+
+
+def clean() -> dict[str, str]:
+    """The environment without anything of ours, and with this very source of ours."""
+    foreign = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "PYTHONHASHSEED"))
+    }
+    return foreign | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
