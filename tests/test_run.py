@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -378,7 +377,7 @@ def test_a_key_of_the_terminal_reaches_the_command_once(here: Path) -> None:
 
 
 def test_a_process_that_is_not_ours_starts_as_fast(here: Path) -> None:
-    """Median of paired differences; it was 2 to 4 ms."""
+    """The fastest of each, which is what a busy machine leaves comparable; the difference was 2 to 4 ms."""
     plain = scrubbed(here)
     ours = plain | {"PYTHONPATH": f"{STARTUP}{os.pathsep}{plain['PYTHONPATH']}", "_ALIGN_HOOKS_PROCESSES": str(here)}
 
@@ -387,4 +386,5 @@ def test_a_process_that_is_not_ours_starts_as_fast(here: Path) -> None:
         subprocess.run([sys.executable, "-c", "pass"], env=environment, check=True)
         return time.perf_counter() - started
 
-    assert statistics.median(seconds(ours) - seconds(plain) for _ in range(15)) < 0.020
+    pairs = [(seconds(ours), seconds(plain)) for _ in range(15)]
+    assert min(one for one, _ in pairs) - min(other for _, other in pairs) < 0.020

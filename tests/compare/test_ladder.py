@@ -70,8 +70,12 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", "skipped at step 1 (iteration 2)"),
     "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", f"local norms: {Q} at step 1 (iteration 2)"),
     "later gradient": (lambda run: retrained(run, 2, 1.1), "free-running steps", f"gradients: {Q} at step 2 (iteration 3)"),
-    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", "the candidate's updates are no AdamW"),
-    "last update": (lambda run: scale(run.weights[STEPS], Q, 1.1), "weights after an update", "the candidate's updates are no AdamW"),
+    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", f"the candidate's updates of {Q} are no AdamW"),
+    "last update": (
+        lambda run: scale(run.weights[STEPS], Q, 1.1),
+        "weights after an update",
+        f"the candidate's updates of {Q} are no AdamW",
+    ),
 }
 IN_ORDER = ["betas", "tokens", "initial weights", "first loss", "norm", "gradient", "later loss", "later gradient"]
 

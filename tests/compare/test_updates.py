@@ -187,3 +187,10 @@ def test_an_update_that_both_skipped_is_none(compared: Compared, honest: Synthet
     run.train()
     run = run if state else without_state(run)
     assert stage(compared(run, against=run)).summary.startswith("2 of the reference's updates follow AdamW")
+
+
+def test_groups_with_betas_of_their_own_are_not_judged(compared: Compared, honest: Synthetic) -> None:
+    run = deepcopy(honest)
+    run.optimizer["groups"][1]["betas"] = [0.8, 0.9]
+    run.train()
+    assert "its parameter groups differ in betas" in stage(compared(run, against=run)).summary

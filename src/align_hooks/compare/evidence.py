@@ -49,6 +49,8 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
     groups = by_parameter(optimizer)
     if not names:
         return "its optimizer's record names none of its weights"
+    if len({(*groups[name]["betas"], groups[name]["eps"], groups[name]["bias_correction"]) for name in names}) > 1:
+        return "its parameter groups differ in betas, eps or bias correction, the formula is checked for one of each"
     sample = Sample.choose(run.weights(steps[0]), names)
     updates: list[Update] = []
     for step in steps:

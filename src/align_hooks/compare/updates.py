@@ -105,24 +105,26 @@ class Explanation:
 
 
 def explain(evidence: Evidence, recorded: Settings) -> Explanation:
-    """Check updates against the formula, and where they do not follow it find the settings that they do follow."""
-    rest = worst(misfits(evidence, recorded))
-    best, score = recorded, excess(misfits(evidence, recorded))
+    """Check updates against the formula, and where they do not follow it find the settings that they do follow.
+
+    A change that makes a tensor part from the formula that followed it is none that the optimizer can have made.
+    """
+    best, found = recorded, misfits(evidence, recorded)
+    rest = worst(found)
     instead: tuple[Settings, ...] = ()
     for number in range(ROUNDS):
-        if worst(misfits(evidence, best)) <= FITS:
+        if worst(found) <= FITS:
             break
-        tried = sorted(
-            ((excess(misfits(evidence, one)), misfit(evidence, one), one) for one in changes(evidence, best)), key=lambda one: one[:2]
-        )
-        if tried[0][0] > GAIN * score:
+        tried = [(one, misfits(evidence, one)) for one in changes(evidence, best)]
+        kept = [(excess(after), misfit(evidence, one), one, after) for one, after in tried if (after <= FITS)[found <= FITS].all()]
+        kept.sort(key=lambda one: one[:2])
+        if not kept or kept[0][0] > GAIN * excess(found):
             break
-        score, _, best = tried[0]
+        _, _, best, found = kept[0]
         if number == 0:
-            instead = tuple(one for *_, one in tried[1:] if worst(misfits(evidence, one)) <= FITS)
-    left = misfits(evidence, best)
-    unexplained = tuple(evidence.names[at] for at in np.flatnonzero(~(left <= FITS)))
-    return Explanation(rest, worst(left), best if best is not recorded else None, () if unexplained else instead, unexplained)
+            instead = tuple(one for _, _, one, after in kept[1:] if worst(after) <= FITS)
+    left = tuple(evidence.names[at] for at in np.flatnonzero(~(found <= FITS)))
+    return Explanation(rest, worst(found), best if best is not recorded else None, () if left else instead, left)
 
 
 def misfits(evidence: Evidence, settings: Settings) -> Array:
