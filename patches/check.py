@@ -1,6 +1,6 @@
 """Whether every patch here still fits: fetch each named version, apply, compile, remove. ``python patches/check.py [DIRECTORY]``.
 
-Wheels come from pip's index, tags from the repository that MEGATRON_REPOSITORY names. Prints a table; exits with 1 where
+Wheels come from pip's index, tags from the repository that MEGATRON_LM_REPOSITORY names. Prints a table; exits with 1 where
 anything does not fit. Nothing is installed and nothing outside the directory (build/patches) is touched.
 """
 
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MEGATRON_REPOSITORY = "https://github.com/NVIDIA/Megatron-LM.git"
+PUBLIC_REPOSITORY = "https://github.com/NVIDIA/Megatron-LM.git"
 
 
 def main(directory: Path) -> int:
@@ -103,7 +103,7 @@ def wheel(requirement: str, python: str, target: Path, files: list[str]) -> None
 
 def tag(name: str, target: Path, files: list[str]) -> None:
     """Check some files of a Megatron-LM tag out."""
-    repository = os.environ.get("MEGATRON_REPOSITORY", MEGATRON_REPOSITORY)
+    repository = os.environ.get("MEGATRON_LM_REPOSITORY", PUBLIC_REPOSITORY)
     target.mkdir(parents=True)
     blobs = ["--quiet", "--depth", "1", "--no-checkout", "--filter", "blob:none", "--branch", name]
     subprocess.run(["git", "clone", *blobs, repository, "git"], cwd=target, check=True, stderr=subprocess.DEVNULL)
