@@ -35,7 +35,8 @@ class Settings:
     """An optimizer's hyper-parameters, as recorded or as found.
 
     ``decay`` has one value a tensor. ``rate`` multiplies the recorded learning rates. ``clip`` is the norm that gradients
-    are clipped to; None leaves the recorded clip coefficients as they are.
+    are clipped to; None leaves the recorded clip coefficients as they are. ``scale`` multiplies the gradients on record,
+    ``count`` is added to the recorded count of updates, the exponent of the bias correction.
     """
 
     beta1: float
@@ -46,6 +47,8 @@ class Settings:
     clip: float | None = None
     bias_correction: bool = True
     decoupled: bool = True
+    scale: float = 1.0
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Update:
     """One recorded update, sampled: flat float64 arrays over the same elements of the same tensors at every update.
 
     ``rates`` has one value a tensor. ``norm`` is the global norm of the gradients that went in, ``coefficient`` the clip
-    coefficient on record, ``count`` Adam's exponent. ``eps`` is that of the type in which weights are kept.
+    coefficient on record, ``count`` Adam's exponent. ``eps`` is that of the type in which weights are kept, ``allowed`` the most
+    that rounding is allowed.
     """
 
     step: int
@@ -67,6 +71,20 @@ class Update:
     moments: tuple[Array, Array] | None
     moments_after: tuple[Array, Array] | None
     eps: float = 2.0**-23
+    allowed: State | None = None
+
+    def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> Update:
+        """The update at some of its elements, which are those of some of its tensors."""
+        moments, after = ((one and (one[0][elements], one[1][elements])) for one in (self.moments, self.moments_after))
+        return replace(
+            self,
+            rates=self.rates[tensors],
+            weights=self.weights[elements],
+            gradient=self.gradient[elements],
+            after=self.after[elements],
+            moments=moments,
+            moments_after=after,
+        )
 
     @property
     def finite(self) -> bool:
@@ -83,13 +101,22 @@ class Evidence:
     tensor: NDArray[np.int64]
     updates: tuple[Update, ...]
 
+    def without(self, tensors: NDArray[np.bool_]) -> Evidence:
+        """The evidence of the other tensors."""
+        if not tensors.any():
+            return self
+        kept = ~tensors[self.tensor]
+        names = tuple(name for name, gone in zip(self.names, tensors, strict=True) if not gone)
+        index = np.cumsum(~tensors) - 1
+        return Evidence(names, index[self.tensor[kept]], tuple(one.only(kept, ~tensors) for one in self.updates))
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """``rest`` with the settings on record and ``explained`` with those found, in roundings; ``found`` is None where none is better.
 
     ``instead`` are the other single changes that would explain the updates about as well, ``left`` the tensors whose updates
-    no change explains.
+    no change explains, ``still`` those that are never updated.
     """
 
     rest: float
@@ -97,11 +124,17 @@ class Explanation:
     found: Settings | None = None
     instead: tuple[Settings, ...] = ()
     left: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
 
     @property
     def follows(self) -> bool:
         """Whether the updates are those of the settings on record."""
-        return self.rest <= FITS
+        return self.rest <= FITS and not self.still
+
+    @property
+    def complete(self) -> bool:
+        """Whether they are AdamW's, with the settings on record or with those found."""
+        return not self.left
 
 
 def explain(evidence: Evidence, recorded: Settings) -> Explanation:
@@ -109,6 +142,13 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
 
     A change that makes a tensor part from the formula that followed it is none that the optimizer can have made.
     """
+    still = never_made(evidence, recorded)
+    if still.all():
+        return Explanation(worst(misfits(evidence, recorded)), math.inf, still=evidence.names)
+    whole, evidence = evidence, evidence.without(still)
+    if still.any():
+        recorded = replace(recorded, decay=recorded.decay[~still])
+    evidence = bounded(evidence, recorded)
     best, found = recorded, misfits(evidence, recorded)
     rest = worst(found)
     instead: tuple[Settings, ...] = ()
@@ -116,7 +156,11 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
         if worst(found) <= FITS:
             break
         tried = [(one, misfits(evidence, one)) for one in changes(evidence, best)]
-        kept = [(excess(after), misfit(evidence, one), one, after) for one, after in tried if (after <= FITS)[found <= FITS].all()]
+        kept = [
+            (excess(after), misfit(evidence, one) * (1.1 if _rare(one) else 1.0), one, after)
+            for one, after in tried
+            if (after <= FITS)[found <= FITS].all()
+        ]
         kept.sort(key=lambda one: one[:2])
         if not kept or kept[0][0] > GAIN * excess(found):
             break
@@ -124,7 +168,45 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
         if number == 0:
             instead = tuple(one for _, _, one, after in kept[1:] if worst(after) <= FITS)
     left = tuple(evidence.names[at] for at in np.flatnonzero(~(found <= FITS)))
-    return Explanation(rest, worst(found), best if best is not recorded else None, () if left else instead, left)
+    stuck = tuple(name for name, one in zip(whole.names, still, strict=True) if one)
+    return Explanation(rest, worst(found), best if best is not recorded else None, () if left else instead, left, stuck)
+
+
+def bounded(evidence: Evidence, recorded: Settings) -> Evidence:
+    """The evidence with little more allowed to rounding than the settings on record allow.
+
+    Else a fit would win by what it allows itself: with betas next to 1 the bias correction vanishes, and everything fits.
+    """
+    updates = []
+    for one, before, terms, after in predictions(evidence, recorded):
+        updates.append(replace(one, allowed=State(*(4 * limit for limit in rounding(terms, before, one.gradient, after, one.eps)))))
+    return replace(evidence, updates=tuple(updates))
+
+
+def never_made(evidence: Evidence, recorded: Settings) -> NDArray[np.bool_]:
+    """Tensors of which no element moved at any update, although the settings on record would have moved them."""
+    moved = np.zeros(len(evidence.names))
+    for one in evidence.updates:
+        moved += np.bincount(evidence.tensor, one.after != one.weights, minlength=len(evidence.names))
+    return np.asarray((moved == 0) & (misfits(evidence, recorded) > FITS))
+
+
+def blind(evidence: Evidence, settings: Settings) -> list[str]:
+    """Terms that could be quite other than they are and would not show in this evidence."""
+    norms = [one.norm for one in evidence.updates if one.norm]
+    others = {
+        "learning rate": replace(settings, rate=1.1),
+        "beta1": replace(settings, beta1=max(0.0, 1 - 2 * (1 - settings.beta1))),
+        "beta2": replace(settings, beta2=max(0.0, 1 - 2 * (1 - settings.beta2))),
+        "eps": replace(settings, eps=100 * settings.eps),
+        "weight decay": replace(
+            settings, decay=np.where(settings.decay.any(), 0.5, 0.0) * settings.decay + 0.1 * (not settings.decay.any())
+        ),
+        "clipping": replace(settings, clip=0.5 * min(one.coefficient * one.norm for one in evidence.updates if one.norm))
+        if norms
+        else None,
+    }
+    return [name for name, one in others.items() if one is not None and worst(misfits(evidence, one)) <= FITS]
 
 
 def misfits(evidence: Evidence, settings: Settings) -> Array:
@@ -148,8 +230,8 @@ def worst(misfits: Array) -> float:
 
 
 def excess(misfits: Array) -> float:
-    """What a change must bring down: the misfits beyond rounding, of all tensors together."""
-    return float(np.sqrt(np.maximum(misfits * misfits - 1, 0).sum())) if np.isfinite(misfits).all() else math.inf
+    """What a change must bring down: the misfits beyond rounding of all tensors, by their logarithms: many count, not the worst."""
+    return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
 
 def misfit(evidence: Evidence, settings: Settings) -> float:
@@ -160,7 +242,20 @@ def misfit(evidence: Evidence, settings: Settings) -> float:
 
 
 def rests(evidence: Evidence, settings: Settings) -> Iterator[list[Array]]:
-    """Differences of each update's weights, and of its moments where they are recorded, in roundings.
+    """Differences of each update's weights, and of its moments where they are recorded, in roundings."""
+    for one, before, terms, after in predictions(evidence, settings):
+        with np.errstate(all="ignore"):
+            allowed = rounding(terms, before, one.gradient, after, one.eps)
+            if one.allowed is not None:
+                allowed = State(*map(np.minimum, allowed, one.allowed))
+            found = [(one.after - after.weights) / allowed.weights]
+            if one.moments_after is not None:
+                found += [(is_ - was) / by for is_, was, by in zip(one.moments_after, after[1:], allowed[1:], strict=True)]
+        yield found
+
+
+def predictions(evidence: Evidence, settings: Settings) -> Iterator[tuple[Update, State, Terms, State]]:
+    """Each update with the state before it, its terms and the state that follows.
 
     Moments that were not recorded before an update are zero at the first and carried on from the prediction later.
     """
@@ -173,53 +268,65 @@ def rests(evidence: Evidence, settings: Settings) -> Iterator[list[Array]]:
             beta2=settings.beta2,
             eps=settings.eps,
             weight_decay=decay,
-            clip_coefficient=one.coefficient if settings.clip is None or not one.norm else min(1.0, settings.clip / (one.norm + 1e-6)),
-            count=one.count,
+            clip_coefficient=settings.scale * clipping(settings, one),
+            count=max(1, one.count + settings.count),
             bias_correction=settings.bias_correction,
             decoupled=settings.decoupled,
         )
         before = State(one.weights, *(one.moments or carried))
         with np.errstate(all="ignore"):
             after = update(terms, before, one.gradient)
-            allowed = rounding(terms, before, one.gradient, after, one.eps)
-            found = [(one.after - after.weights) / allowed.weights]
-            if one.moments_after is not None:
-                found += [(is_ - was) / by for is_, was, by in zip(one.moments_after, after[1:], allowed[1:], strict=True)]
-        yield found
+        yield one, before, terms, after
         carried = after[1:]
+
+
+def clipping(settings: Settings, update: Update) -> float:
+    """The coefficient that gradients are multiplied by: the one on record, or that of clipping to another norm."""
+    return update.coefficient if settings.clip is None or not update.norm else min(1.0, settings.clip / (update.norm + 1e-6))
 
 
 # ---- what could be different
 
 
 def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
-    """The settings with one term changed to what fits the evidence best, for every term that there is."""
-    yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 30)
+    """The settings with one term changed to what fits the evidence best, for every term that there is; likelier ones first."""
+    yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 1000)
     for beta in ("beta1", "beta2"):
         value: float = getattr(settings, beta)
-        yield _fitted(evidence, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 30)  # type: ignore[misc]
+        yield _fitted(evidence, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 1000)  # type: ignore[misc]
     yield _fitted(evidence, lambda by: replace(settings, eps=settings.eps * by), 1e4)
     if settings.decay.any():
         yield _fitted(evidence, lambda by: replace(settings, decay=settings.decay * by), 30)
-        yield _grouped(evidence, settings)
+        yield _grouped(evidence, settings, float(settings.decay.max()))
+    else:
+        common = _fitted(evidence, lambda by: replace(settings, decay=np.full_like(settings.decay, 0.1 * by)), 1000)
+        yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
     norms = [one.norm for one in evidence.updates if one.norm]
     if norms:
         start = settings.clip or float(np.median([one.coefficient * one.norm for one in evidence.updates if one.norm]))
         yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
+    yield _fitted(evidence, lambda by: replace(settings, scale=settings.scale * by), 1e6)
+    first = evidence.updates[0].count
+    yield from (replace(settings, count=count) for count in {-1, 1, 1 - first} - {settings.count})
+
+
+def _rare(settings: Settings) -> bool:
+    """Whether a change is one that others mimic, so that it needs to fit clearly better."""
+    return settings.scale != 1.0 or settings.count != 0
 
 
 def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: float) -> Settings:
     """The best of ``change(factor)`` for factors from 1/reach to reach: a coarse scan, then a golden section."""
-    grid = np.linspace(-math.log(reach), math.log(reach), 25)
+    grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
     score = [misfit(evidence, change(math.exp(one))) for one in grid]
     at = int(np.argmin(score))
     low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
     golden = (math.sqrt(5) - 1) / 2
     inner = [high - golden * (high - low), low + golden * (high - low)]
     value = [misfit(evidence, change(math.exp(one))) for one in inner]
-    while high - low > 1e-7:
+    while high - low > 1e-6:
         if value[0] <= value[1]:
             high, inner[1], value[1] = inner[1], inner[0], value[0]
             inner[0] = high - golden * (high - low)
@@ -231,9 +338,8 @@ def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: floa
     return change(math.exp((low + high) / 2))
 
 
-def _grouped(evidence: Evidence, settings: Settings) -> Settings:
+def _grouped(evidence: Evidence, settings: Settings, highest: float) -> Settings:
     """Decay switched on or off tensor by tensor, whichever fits that tensor better, and as it is where both do."""
-    highest = float(settings.decay.max())
     squares = []
     for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
         each = np.zeros(len(evidence.names))
