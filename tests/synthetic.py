@@ -88,23 +88,31 @@ def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
 
 
 def adamw(
-    run: Synthetic, optimizer: dict[str, Any], *, rate: float = 1.0, clip: float | None = None, ulps: int = 0, held: type = float
+    run: Synthetic,
+    optimizer: dict[str, Any],
+    *,
+    rate: float = 1.0,
+    clip: float | None = None,
+    ulps: int = 0,
+    held: type = float,
+    ahead: int = 0,
 ) -> None:
     """Make weights and moments of ``run`` what these settings make of its first weights and its gradients, all in fp32.
 
     Written as torch writes it and apart from what judges it. ``rate`` multiplies the learning rates in the rows, ``clip`` is
     what gradients are clipped to in place of the coefficients there; weights are rounded up to ``ulps`` off, seeded. ``held``
-    is the type of betas and bias corrections: np.float32 in the kernels of Apex and Transformer Engine.
+    is the type of betas and bias corrections: np.float32 in the kernels of Apex and Transformer Engine. ``ahead`` is added to
+    the exponent of the bias correction.
     """
     random = np.random.default_rng(7)
     fp32 = np.float32
     moments = {name: {key: np.zeros(tensor.shape, fp32) for key, tensor in run.weights[0].items()} for name in ("exp_avg", "exp_avg_sq")}
-    run.moments = {}
+    run.moments = {0: deepcopy(moments)}
     for step, one in enumerate(run.rows):
         run.weights[step + 1], run.moments[step + 1] = deepcopy(run.weights[step]), deepcopy(moments)
         if one["skipped"]:
             continue
-        count = run.updates(step + 1)
+        count = run.updates(step + 1) + ahead
         coefficient = one["clip_coefficient"] if clip is None else min(1.0, clip / (one["grad_norm"] + 1e-6))
         for group in optimizer["groups"]:
             by, beta1, beta2 = rate * one["learning_rate"], *map(held, group["betas"])

@@ -102,6 +102,7 @@ def wide() -> tuple[Synthetic, Synthetic]:
     run.norms = {step: dict.fromkeys(names, 1.234567890123) for step in run.norms}
     for group, name in zip(run.optimizer["groups"], names, strict=True):
         group["parameters"] = [name]
+    run.train()
     run.rows = [row(step, loss=9.056482123, objective_loss=9.056482123) for step in range(3)]
     run.model = {
         "rope_theta": 10000.0,
@@ -156,7 +157,7 @@ def nothing(run: Synthetic) -> None:
 
 def only_scalars(run: Synthetic) -> None:
     run.settings = {}
-    for kind in (run.batches, run.weights, run.gradients, run.norms):
+    for kind in (run.batches, run.weights, run.gradients, run.norms, run.moments):
         kind.clear()
 
 

@@ -35,7 +35,7 @@ def test_the_manifest_says_what_ran(run: Run) -> None:
     assert run.manifest["planned_steps"] == STEPS
     assert run.manifest["optimizer"] == HONEST.optimizer
     assert run.manifest["settings"]["gradients"] == "all"
-    recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 3}
+    recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 4}
     assert run.manifests[0]["recorded"] == recorded
 
 
@@ -88,7 +88,7 @@ def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
 def test_steps_of_each_kind_are_those_written(run: Run) -> None:
     assert run.gradient_steps() == run.local_norm_steps() == [0, 1, 2]
     assert run.weight_steps() == [0, 1, 2, 3]
-    assert run.optimizer_state_steps() == [1, 2, 3]
+    assert run.optimizer_state_steps() == [0, 1, 2, 3]
 
 
 def test_local_norms_are_roots_of_squared_sums(run: Run) -> None:

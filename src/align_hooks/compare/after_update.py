@@ -1,64 +1,92 @@
 """The stage "weights after an update": what the two optimizers made of their gradients.
 
-Two questions. Where one run was handed the other's gradients, do the weights agree within rounding? And does each run's
-update follow AdamW with the hyper-parameters on record, whatever gradients went in? The second one names the term
+Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each
+run's update follow AdamW with the hyper-parameters on record, whatever gradients went in? The second one names the term
 (:mod:`align_hooks.compare.updates`), also where nothing was injected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from align_hooks.compare.adam import Array
 from align_hooks.compare.evidence import OnRecord, gather
-from align_hooks.compare.findings import Progress, furthest, judged, tensor_errors
-from align_hooks.compare.limits import UPDATE
+from align_hooks.compare.findings import Progress, furthest, judged, moment_errors, tensor_errors
+from align_hooks.compare.formula import FITS, Settings
+from align_hooks.compare.limits import UPDATE, limits_for
+from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import show
-from align_hooks.compare.updates import FITS, MOVED, Explanation, Settings, explain
+from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Stage, Status
 
 NAME = "weights after an update"
 
 
+@dataclass(frozen=True)
+class Checked:
+    """One side's updates beside the formula. ``known`` says whether the formula is theirs, with some settings or others.
+
+    ``known`` is None where they could not be checked.
+    """
+
+    note: str
+    known: bool | None = None
+    findings: tuple[Finding, ...] = ()
+
+
 def weights_after_update(pair: Pair, progress: Progress) -> Stage:
     """Both questions; a term that is found wrong comes first among the findings."""
-    injected = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, UPDATE, progress)]
-    named, followed, notes = _formulas(pair, progress)
-    parts = [f"{len(pair.handed)} injected updates"] if pair.handed else []
-    stage = judged(NAME, "; ".join([*parts, *notes]), injected)
+    equal = after_equal_gradients(pair, progress)
+    sides = [check(side, pair, progress) for side in ("reference", "candidate")]
+    gaps = pair.gaps("optimizer_state")
+    summary = "; ".join([*([f"{len(pair.handed)} injected updates"] if pair.handed else []), *(one.note for one in sides), *gaps[:1]])
+    stage = judged(NAME, summary, equal, incomplete=bool(gaps))
+    wrong = [finding for one in sides for finding in one.findings]
     if stage.status is Status.NOT_COMPARABLE:
         return stage
-    if named:
-        return Stage(NAME, Status.DIFFERENT, stage.summary, (*named, *(furthest(injected) if stage.status is Status.DIFFERENT else ())))
-    if not injected and not followed:
-        return Stage(NAME, Status.NOT_COMPARED, "; ".join(notes))
-    return stage
+    if any(one.known for one in sides) and wrong:
+        return Stage(NAME, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if stage.status is Status.DIFFERENT else ())))
+    if stage.status is Status.DIFFERENT or equal or all(one.known for one in sides):
+        return stage
+    if wrong and any(one.known is None for one in sides):  # nobody says whether the formula or the optimizer is the odd one
+        return Stage(NAME, Status.INCONCLUSIVE, summary, tuple(wrong))
+    judges = "; neither run's updates follow AdamW, so its formula judges neither" if wrong else ""
+    return Stage(NAME, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, summary + judges)
 
 
-def _formulas(pair: Pair, progress: Progress) -> tuple[list[Finding], list[str], list[str]]:
-    """Terms that a run's updates contradict, the sides whose updates follow theirs, and in words what was checked or why not."""
-    named: dict[str, list[Finding]] = {}
-    followed: list[str] = []
-    notes: list[str] = []
-    for side, run, other in (("reference", *pair.both), ("candidate", *reversed(pair.both))):
-        progress(f"updates of the {side}")
-        gathered = gather(run, other, candidate=side == "candidate")
-        if isinstance(gathered, str):
-            notes.append(f"the {side}'s updates were not checked: {gathered}")
-            continue
-        found = explain(gathered.evidence, gathered.settings)
-        steps = f"{len(gathered.evidence.updates)} of the {side}'s updates"
-        if found.follows:
-            followed.append(side)
-            notes.append(f"{steps} follow AdamW ({found.rest:.1g} roundings)")
-        else:
-            notes.append(f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})")
-            named[side] = findings(side, found, gathered, known=bool(run.manifest.get("optimizer")))
-    if named and not followed:  # with nothing that follows it the formula itself may be what does not fit
-        return [], followed, [*notes, "no run's updates follow AdamW as recorded, so its formula judges neither"]
-    return [finding for found in named.values() for finding in found], followed, notes
+def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
+    """Weights and moments after updates that both made from the same gradients."""
+    own = {shard.dtype for run in pair.both if run.manifest.get("side") == "ms" for rank in run.manifests for shard in run.shards(rank)}
+    rounding = limits_for(*own)[1].eps if own else 0.0  # MindFormers updates weights in the model's own type
+    limit = UPDATE if rounding <= UPDATE else rounding
+    found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, limit, progress)]
+    coefficients = [(ours["clip_coefficient"], theirs["clip_coefficient"]) for ours, theirs in pair.rows]
+    clipped = max((relative_difference(*both) for both in coefficients if None not in both), default=0.0)
+    for step in set(pair.handed) & set(pair.steps("optimizer_state")):
+        found += moment_errors(pair, step, UPDATE + 2 * clipped, progress)
+    return found
+
+
+def check(side: str, pair: Pair, progress: Progress) -> Checked:
+    """Lay one side's recorded updates beside the formula."""
+    run, other = pair.both if side == "reference" else pair.both[::-1]
+    progress(f"updates of the {side}")
+    gathered = gather(run, other, candidate=side == "candidate")
+    if isinstance(gathered, str):
+        return Checked(f"the {side}'s updates were not checked: {gathered}")
+    found = explain(gathered.evidence, gathered.settings)
+    steps = f"{len(gathered.evidence.updates)} of the {side}'s updates"
+    if found.follows:
+        unseen = blind(gathered.evidence, gathered.settings)
+        but = f", too small to show: {', '.join(unseen)}" if unseen else ""
+        return Checked(f"{steps} follow AdamW ({found.rest:.1g} roundings{but})", known=True)
+    note = f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})"
+    wrong = tuple(findings(side, found, gathered, known=bool(run.manifest.get("optimizer"))))
+    return Checked(note, known=found.complete, findings=wrong)
 
 
 def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
@@ -66,20 +94,26 @@ def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bo
 
     ``known`` is False where the run's own settings are not on record and the reference's were expected.
     """
-    if explanation.found is None:
-        what = f"the {side}'s updates of {_listed(explanation.left)} are no AdamW with some of its terms changed"
-        return [Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best")]
-    changed = list(_changed(explanation.found, record))
-    others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, _, _ in changed}
+    found = [Finding(f"{_listed(explanation.still)} of the {side}", "updated", "never updated")] if explanation.still else []
+    changed = list(_changed(explanation.found, record, explanation.still)) if explanation.found is not None else []
+    others = {what for one in explanation.instead for what, _, _ in _changed(one, record, explanation.still)} - {
+        what for what, *_ in changed
+    }
     unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
     left = f"; {explanation.explained:.2g} roundings of {_listed(explanation.left)} are left unexplained" if explanation.left else ""
     kept = "on record" if known else "expected"
-    return [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
+    found += [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
+    if not changed and (explanation.left or not explanation.still):
+        of = f" of {_listed(explanation.left)}" if explanation.left else ""
+        what = f"the {side}'s updates{of} are no AdamW with some of its terms changed"
+        found.append(Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best"))
+    return found
 
 
-def _changed(found: Settings, record: OnRecord) -> Iterable[tuple[str, str, str]]:
-    """Name of each term that was changed, as recorded, as found."""
-    recorded, names = record.settings, record.evidence.names
+def _changed(found: Settings, record: OnRecord, still: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Name of each term that was changed, as recorded, as found. Tensors that stand still have no part in it."""
+    recorded, moved = record.settings, [name not in still for name in record.evidence.names]
+    names = [name for name, one in zip(record.evidence.names, moved, strict=True) if one]
     if abs(found.rate - recorded.rate) > MOVED:
         yield "learning rate", show(record.learning_rate), _found(record.learning_rate * found.rate)
     betas = (recorded.beta1, recorded.beta2), (found.beta1, found.beta2)
@@ -87,18 +121,32 @@ def _changed(found: Settings, record: OnRecord) -> Iterable[tuple[str, str, str]
         yield "betas", show(betas[0]), f"[{_found(found.beta1)}, {_found(found.beta2)}]"
     if abs(found.eps - recorded.eps) > MOVED * recorded.eps:
         yield "eps", show(recorded.eps), _found(found.eps)
-    switched = np.flatnonzero((found.decay > 0) != (recorded.decay > 0))
-    if switched.size:
-        was, now = ("decayed", "not decayed") if recorded.decay[switched[0]] else ("not decayed", "decayed")
-        yield f"decay grouping ({_listed([names[at] for at in switched])})", was, now
-    elif np.abs(found.decay - recorded.decay).max(initial=0.0) > MOVED * recorded.decay.max(initial=0.0):
-        yield "weight decay", show(float(recorded.decay.max())), _found(float(found.decay.max()))
+    yield from _decay(found.decay, recorded.decay[moved], names)
     if found.bias_correction != recorded.bias_correction:
         yield "bias correction", _switch(recorded.bias_correction), _switch(found.bias_correction)
     if found.decoupled != recorded.decoupled:
         yield "decoupled weight decay", _switch(recorded.decoupled), _switch(found.decoupled)
     if found.clip is not None:
         yield "clip coefficient", f"that of clipping to {show(record.clip_grad)}", f"that of clipping to {_found(found.clip)}"
+    if abs(found.scale - recorded.scale) > MOVED:
+        yield "gradient scale", show(recorded.scale), _found(found.scale)
+    if found.count != recorded.count:
+        first = record.evidence.updates[0].count
+        yield "count of updates", show(first), show(max(1, first + found.count))
+
+
+def _decay(found: Array, recorded: Array, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Tensors that decay and should not, those that should and do not, and another decay of the others."""
+    for switched, was, now in (
+        ((found > 0) & (recorded == 0), "not decayed", "decayed"),
+        ((found == 0) & (recorded > 0), "decayed", "not decayed"),
+    ):
+        if switched.any() and recorded.any():
+            yield f"decay grouping ({_listed([names[at] for at in np.flatnonzero(switched)])})", was, now
+    both = (found > 0) & ((recorded > 0) | ~recorded.any())
+    highest = float(recorded.max(initial=0.0))
+    if both.any() and np.abs(found - recorded)[both].max() > MOVED * highest:
+        yield "weight decay", show(highest), _found(float(found[both].max()))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.compare.formula import Evidence, Settings, Update
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.settings import by_parameter
-from align_hooks.compare.updates import Evidence, Settings, Update
 
 CHECKED = 4
-"""Consecutive updates that are checked against the formula: three tell every term from every other."""
+"""First consecutive updates that are checked against the formula, and as many of the last: three tell every term from every other."""
+ADAM = re.compile(r"(?!N|R)\w*Adam(W|WeightDecay)?")
+"""Names of classes that are Adam or AdamW: torch's, Apex's, Transformer Engine's, MindFormers', MindSpore's; no Adamax, NAdam, RAdam."""
 SAMPLED = 1 << 15
 """Elements that the formula is checked on, spread over all tensors."""
 
 
 @dataclass(frozen=True)
 class OnRecord:
-    """A run's updates, the settings that they should follow, and two of these as people write them: first rate, clipping."""
+    """A run's updates, the settings that they should follow, and two of these as people write them: a rate, clipping."""
 
     evidence: Evidence
     settings: Settings
@@ -38,20 +41,19 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
     optimizer = run.manifest.get("optimizer") or (other.manifest.get("optimizer") if candidate else None)
     if not optimizer:
         return "its hyper-parameters are not known"
-    if "adam" not in str(optimizer.get("type")).lower():
+    if not ADAM.fullmatch(str(optimizer.get("type"))):
         return f"its optimizer is {optimizer.get('type')}, only Adam's formula is known"
     rows = {row["step"]: row for row in run.scalars()}
     expected = {row["step"]: row for row in other.scalars()} if candidate else {}
     steps = chain(run, other, rows)
     if not steps:
-        return "that takes weights before and after a step and its gradients, from the first step or with the optimizer's state"
-    names = sorted(by_parameter(optimizer).keys() & set(run.weights(steps[0])) & set(gradients(run, other, steps[0])))
+        third = " (its gradients were injected from a run that is not here)" if run.manifest.get("injected") else ""
+        return f"that takes weights before and after a step and its gradients, from the first step or with the optimizer's state{third}"
     groups = by_parameter(optimizer)
-    if not names:
-        return "its optimizer's record names none of its weights"
-    if len({(*groups[name]["betas"], groups[name]["eps"], groups[name]["bias_correction"]) for name in names}) > 1:
-        return "its parameter groups differ in betas, eps or bias correction, the formula is checked for one of each"
-    sample = Sample.choose(run.weights(steps[0]), names)
+    names = sorted(groups.keys() & set(run.weights(steps[0])) & set(gradients(run, other, steps[0])))
+    if why := unknown([groups[name] for name in names]):
+        return why
+    sample = Sample.choose(run.weights(steps[0]), gradients(run, other, steps[0]), names)
     updates: list[Update] = []
     for step in steps:
         row = {key: rows[step].get(key) if rows[step].get(key) is not None else expected.get(step, {}).get(key) for key in rows[step]}
@@ -59,6 +61,8 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         if rates is None or row["clip_coefficient"] is None:
             return f"learning rate or clip coefficient of step {step} cannot be told by parameter"
         updates.append(_update(run, other, step, row, rates, sample, count=updates[-1].count + 1 if updates else 1))
+        if kinds := {kind for state in _states(run, step) for kind in getattr(state, "dtypes", {}).values()} - {"float32"}:
+            return f"its moments are kept in {' and '.join(sorted(kinds))}"
         if not updates[-1].finite:
             return f"the update of step {step} is not of finite numbers"
     first = groups[names[0]]
@@ -71,28 +75,49 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         decoupled=optimizer.get("decoupled_weight_decay") is not False,
     )
     evidence = Evidence(tuple(names), sample.tensor, tuple(updates))
-    return OnRecord(evidence, settings, float(updates[0].rates[0]), optimizer.get("clip_grad"))
+    rate = next((float(one.rates.max()) for one in updates if one.rates.any()), 0.0)
+    return OnRecord(evidence, settings, rate, optimizer.get("clip_grad"))
+
+
+def unknown(groups: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why these hyper-parameters, one mapping a tensor, cannot be put into the formula; None where they can."""
+    if not groups:
+        return "its optimizer's record names none of its weights"
+    for group in groups:
+        betas = group["betas"]
+        if not isinstance(betas, list) or len(betas) != 2 or not all(map(_is_number, [*betas, group["eps"], group["weight_decay"]])):
+            return "its betas, eps or weight decay are not on record"
+    if len({(*group["betas"], group["eps"], group["bias_correction"]) for group in groups}) > 1:
+        return "its parameter groups differ in betas, eps or bias correction, the formula is checked for one of each"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _states(run: Any, step: int) -> list[Any]:
+    """The optimizer's recorded states before and after a step."""
+    return [run.optimizer_state(one) for one in (step, step + 1) if one in run.optimizer_state_steps()]
 
 
 def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[int]:
-    """Consecutive steps whose update is on record, from the first one before which Adam's state is known."""
+    """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
+    made = [step for step in sorted(rows) if not rows[step]["skipped"]]
+    whole = {step for step in made if {step, step + 1} <= weights and gradients(run, other, step) is not None}
     loaded = any(one["what"] == "optimizer state" and one["after"] != "reset" for one in run.manifest.get("overrides", ()))
-    found: list[int] = []
     fresh = min(rows, default=None) == 0 and not loaded
-    for step in sorted(rows):
-        if rows[step]["skipped"]:
-            continue
-        if (fresh or step in states) and {step, step + 1} <= weights and gradients(run, other, step) is not None:
-            found.append(step)
-            fresh = True  # the prediction carries the state on
-        elif found:
+    first: list[int] = []
+    for step in made:
+        if step in whole and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
+            first.append(step)
+        elif first:
             break
-        else:
-            fresh = False
-        if len(found) == CHECKED:
+        if len(first) == CHECKED:
             break
-    return found
+    last = [step for step in made if first and step > first[-1] and step in whole & states]
+    return first + last[-CHECKED:]
 
 
 def gradients(run: Any, other: Any, step: int) -> Any:
@@ -131,14 +156,24 @@ class Sample:
     chosen: Mapping[str, NDArray[np.int64]]
 
     @classmethod
-    def choose(cls, tensors: Any, names: Sequence[str]) -> Sample:
-        """About ``SAMPLED`` elements, as many of each tensor as there are, the same ones every time."""
+    def choose(cls, tensors: Any, gradients: Any, names: Sequence[str]) -> Sample:
+        """About ``SAMPLED`` elements, as many of each tensor as there are, the same ones every time.
+
+        Half of them have a gradient: of an embedding few rows do, and only those show what Adam makes of it.
+        """
         generator = np.random.default_rng(0)
         each = max(16, SAMPLED // len(names))
-        sizes = {name: math.prod(tensors.shape(name)) for name in names}
-        return cls(
-            {name: np.arange(size) if size <= each else np.unique(generator.integers(0, size, each)) for name, size in sizes.items()}
-        )
+        chosen = {}
+        for name in names:
+            size = math.prod(tensors.shape(name))
+            if size <= each:
+                chosen[name] = np.arange(size)
+                continue
+            moved = np.flatnonzero(gradients[name])
+            parts = [generator.integers(0, size, each)]
+            parts += [moved[generator.integers(0, moved.size, each)]] if moved.size else []
+            chosen[name] = np.unique(np.concatenate(parts))
+        return cls(chosen)
 
     def of(self, tensors: Any) -> NDArray[np.float64]:
         """The sampled elements of all tensors in one array."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,22 +32,36 @@ def norm_errors(pair: Pair, step: int, limit: float) -> list[Finding]:
 def tensor_errors(pair: Pair, kind: str, step: int, limit: float, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors. A gradient below eps times the step's largest is made by rounding on either side."""
     ours, theirs = (getattr(run, kind)(step) for run in pair.both)
-    found: list[tuple[str, float, float, float]] = []
-    for name in ours:
-        if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(f"{kind} of step {step}: {name}")
-            found.append((name, *distances(ours[name], theirs[name])))
+    found = list(apart(ours, theirs, f"{kind} of step {step}", progress))
     floor = pair.limits.eps * max((size for _, _, size, _ in found), default=0.0) if kind == "gradients" else 0.0
     return [
         Finding(
             f"{name} at {when(step)}",
             unless_finite(size),
             unless_finite(other),
-            0.0 if max(size, other) < floor else ratio(apart, size),
+            0.0 if max(size, other) < floor else ratio(distance, size),
             limit,
         )
-        for name, apart, size, other in found
+        for name, distance, size, other in found
     ]
+
+
+def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:
+    """Relative Frobenius errors of Adam's moments after ``step`` updates."""
+    ours, theirs = (run.optimizer_state(step).moments for run in pair.both)
+    return [
+        Finding(f"{moment} of {name} at {when(step)}", unless_finite(size), unless_finite(other), ratio(distance, size), limit)
+        for moment in ours
+        for name, distance, size, other in apart(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
+    ]
+
+
+def apart(ours: Any, theirs: Any, what: str, progress: Progress) -> Iterator[tuple[str, float, float, float]]:
+    """Name, distance and both norms of every tensor that both have in one shape; one at a time."""
+    for name in ours:
+        if name in theirs and ours.shape(name) == theirs.shape(name):
+            progress(f"{what}: {name}")
+            yield name, *distances(ours[name], theirs[name])
 
 
 def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False) -> Stage:

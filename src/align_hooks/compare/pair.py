@@ -89,7 +89,7 @@ class Pair:
 
     def _possible(self, kind: str) -> set[int]:
         steps = {ours["step"] for ours, _ in self.rows}
-        return steps | {step + 1 for step in steps} if kind == "weights" else steps
+        return steps | {step + 1 for step in steps} if kind in ("weights", "optimizer_state") else steps
 
     # ---- where both stand on the same weights
 
@@ -108,8 +108,8 @@ class Pair:
 
     @cached_property
     def handed(self) -> list[int]:
-        """Weights N of both that every update before made from the same gradients, because one run was handed the other's."""
-        given = [_steps_handed(*self.both), _steps_handed(*reversed(self.both))]
+        """Weights N of both that every update before made from the same gradients: the other's, or a third run's."""
+        given = [_steps_handed(*self.both), _steps_handed(*reversed(self.both)), _both_handed(*self.both)]
         steps = max(given, key=len)
         found: list[int] = []
         for step in [ours["step"] for ours, _ in self.rows]:
@@ -151,6 +151,13 @@ def _steps_handed(run: Any, source: Any) -> list[int]:
     """Steps at which ``run`` was handed the gradients of ``source``."""
     injected = run.manifest.get("injected") or {}
     return list(injected.get("steps", ())) if injected.get("run_id") and injected["run_id"] == source.manifest.get("run_id") else []
+
+
+def _both_handed(one: Any, other: Any) -> list[int]:
+    """Steps at which both runs were handed the gradients of one and the same run."""
+    ours, theirs = (run.manifest.get("injected") or {} for run in (one, other))
+    same = ours.get("run_id") and ours.get("run_id") == theirs.get("run_id")
+    return sorted(set(ours.get("steps", ())) & set(theirs.get("steps", ()))) if same else []
 
 
 def _any_rate(row: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from align_hooks.compare.limits import SETTING
@@ -38,6 +38,12 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
     ]
     found += [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
     ours, theirs = by_parameter(reference), by_parameter(candidate)
+    alone = [sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())]
+    found += [
+        Finding(f"{names[0]}{_and_more(names)} in one optimizer only", *(("there", "-") if names is alone[0] else ("-", "there")))
+        for names in alone
+        if names and ours.keys() & theirs.keys()
+    ]
     for key in PER_GROUP:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in ours.keys() & theirs.keys():
@@ -45,9 +51,13 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
             if not unknown and not equal(ours[name][key], theirs[name][key]):
                 differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
         for (one, other), names in differing.items():
-            where = f" of {min(names)}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            where = f" of {min(names)}{_and_more(names)}"
             found.append(Finding(key + (where if len(names) < len(ours) else ""), one, other))
     return found
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
