@@ -146,24 +146,34 @@ def test_the_launcher_of_a_side_under_run_attaches_once(here: Path) -> None:
     assert done.out.count("args.seed: 1234 -> 7") == 1
 
 
+WORKER = """
+    import multiprocessing
+    from megatron.training.arguments import parse_args
+    def work(): print("worker", parse_args({0}).seed, flush=True)
+    if __name__ == "__main__":
+        process = multiprocessing.get_context("{1}").Process(target=work)
+        process.start()
+        process.join()
+        print("main", parse_args().seed, flush=True)
+    """
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_worker_processes_are_left_alone(here: Path, method: str) -> None:
-    worker = f"""
-        import multiprocessing
-        from megatron.training.arguments import parse_args
-        def work(): print("worker", parse_args().seed, flush=True)
-        if __name__ == "__main__":
-            {"print('main', parse_args().seed, flush=True)" if method == "spawn" else "pass"}
-            process = multiprocessing.get_context("{method}").Process(target=work)
-            process.start()
-            process.join()
-            {"pass" if method == "spawn" else "print('main', parse_args().seed, flush=True)"}
-        """
-    write(here, {"train.py": worker})
+    write(here, {"train.py": WORKER.format("train_iters=None", method)})
     done = under_run(here, sys.executable, "train.py", **SEED)
-    assert done.attached == ["torch side, rank 0, train.py: ended"]
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
     assert "main 7" in done.out
     assert "worker 1234" in done.out
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_worker_process_that_comes_to_train_is_told_of(here: Path, method: str) -> None:
+    write(here, {"train.py": WORKER.format("", method)})
+    done = under_run(here, sys.executable, "train.py", **SEED)
+    assert (done.code, len(done.attached)) == (3, 2)
+    assert "worker 1234" in done.out
+    assert "a worker process came to train and was left alone" in done.err
 
 
 def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
@@ -185,6 +195,19 @@ def test_nothing_is_claimed_by_a_process_that_does_not_train(here: Path) -> None
     assert not (here / "run").exists()
     assert done.code == 3
     assert "no attached process came to train" in done.err
+
+
+def test_looking_for_a_framework_attaches_nothing(here: Path) -> None:
+    """An interpreter that has the framework and not align_hooks may look, and a spec that was found still attaches."""
+    write(here, {"look.py": "import importlib.util as u; print(bool(u.find_spec('megatron.core')), type(u.find_spec('mindformers')))"})
+    done = under_run(here, *script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} look.py", "python look.py", "python train.py"), **SEED)
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+    assert done.out.count("True <class") == 2
+
+
+def test_a_framework_keeps_its_loader(here: Path) -> None:
+    write(here, {"loader.py": "import mindformers as m, inspect; print(type(m.__loader__), m.__spec__.loader is m.__loader__, m.__file__)"})
+    assert under_run(here, sys.executable, "loader.py", **SEED).out == end(here, sys.executable, "loader.py").out
 
 
 # An existing sitecustomize
@@ -280,14 +303,79 @@ def test_an_interpreter_without_align_hooks_ends_before_it_trains(here: Path) ->
     bare = script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} train.py", "true")
     done = under_run(here, *bare, **SEED)
     assert (done.code, done.out) == (3, "")
-    assert f"{BARE} cannot import align_hooks" in done.err
+    assert f"{BARE} cannot attach align_hooks" in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_failed_attachment_is_no_missing_framework(here: Path) -> None:
+    """``try: import megatron.core`` is what a script does that can train without it."""
+    write(
+        here,
+        {"bad/wrapt.py": "raise ImportError('no wrapt')", "train.py": "try:\n import megatron.core\nexcept ImportError: print('trained')"},
+    )
+    done = under_run(here, *script(here, f"PYTHONPATH={STARTUP}:{here}/bad:$PYTHONPATH python train.py", "true"), **SEED)
+    assert (done.code, done.out) == (3, "")
+    assert "cannot attach align_hooks (ImportError('no wrapt'))" in done.err
 
 
 def test_a_killed_process_is_missed(here: Path) -> None:
     write(here, {"train.py": dedent(STAND_INS["train.py"]) + "sys.stdout.flush(); os.kill(os.getpid(), 9)"})
     done = under_run(here, *script(here, "python train.py", "true"), **SEED)
     assert (done.code, done.attached) == (3, ["torch side, rank 0, train.py: never ended by itself: it was killed"])
+
+
+def test_a_process_that_was_killed_before_it_trained_is_missed(here: Path) -> None:
+    write(here, {"dies.py": "import os, megatron.core; os.kill(os.getpid(), 9)"})
+    done = under_run(here, *script(here, "python dies.py", "python train.py"), **SEED)
+    assert done.code == 3
+    assert "was not heard of again after it was attached to" in done.err
+
+
+TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+RANKS = {
+    "both": (TWO, ("RANK=0 python train.py", "RANK=1 python train.py"), 0),
+    "both, twice": (TWO, ("for i in 0 1; do RANK=0 python train.py", "RANK=1 python train.py; done"), 0),
+    "one anew": (TWO, ("RANK=0 python train.py", "RANK=1 PYTHONPATH=. python train.py"), 3),
+    "one of them the second time": (
+        TWO,
+        ("for i in . $PYTHONPATH; do RANK=0 python train.py", "RANK=1 PYTHONPATH=$i python train.py; done"),
+        3,
+    ),
+    "behind another sitecustomize": (TWO, ("RANK=0 python train.py", "RANK=1 PYTHONPATH=other:$PYTHONPATH python train.py"), 3),
+    "the other on another machine": (TWO | {"MASTER_ADDR": "10.0.0.1"}, ("RANK=0 python train.py",), 0),
+    "torchrun says how many": (
+        {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"},
+        ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 python train.py"),
+        0,
+    ),
+    "torchrun says that one is missing": (
+        {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"},
+        ("RANK=2 LOCAL_RANK=0 python train.py", "RANK=3 LOCAL_RANK=1 PYTHONPATH=. python train.py"),
+        3,
+    ),
+    "run is itself a rank": (TWO | {"RANK": "0"}, ("python train.py",), 0),
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_a_rank_that_trains_without_hooks_is_missed(here: Path, case: str) -> None:
+    variables, lines, code = RANKS[case]
+    write(here, {"other/sitecustomize.py": ""})
+    done = under_run(here, *script(here, *lines), **SEED, **variables)
+    assert (done.code, "did not come to train with hooks" in done.err) == (code, code == 3), done.err
+
+
+def test_run_within_run_gives_the_account_of_its_own_and_the_outer_one_the_same(here: Path) -> None:
+    done = under_run(here, *RUN, sys.executable, "train.py", **SEED)
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"] * 2)
+
+
+@pytest.mark.parametrize("text", ["", '{"pid": 1, "si', "[]"])
+def test_an_account_that_cannot_be_read_is_a_problem(here: Path, text: str) -> None:
+    done = under_run(here, *script(here, "python train.py", f"echo '{text}' > $_ALIGN_HOOKS_PROCESSES/5.json"), **SEED)
+    assert done.code == 3
+    assert "pid 5: what it said of itself cannot be read" in done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(("command", "code"), [("not_there", 127), ("./plain.py", 126)])

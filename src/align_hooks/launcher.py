@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the one re-execution, so that there is never a second."""
 
+BEGINNING = ("arguments", "config")
+"""The hooks of either side that see that a process is going to train."""
+
 
 def launch(side: str, arguments: list[str]) -> int:
     """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
@@ -110,16 +113,20 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     """The import form, and what ``run`` does when a framework is imported: attach now, account at exit.
 
     Imported a second time, or with nothing switched on, it does nothing. A worker process that imports the script again is
-    left alone. The exit code stays the script's, as an exit handler cannot know it, unless an error of ours ends it. What
-    never happened is said on stderr.
+    left alone; ``run`` is told if it comes to train. The exit code stays the script's, as an exit handler cannot know it,
+    unless an error of ours ends it. What never happened is said on stderr.
     """
     import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
 
-    if side in _attached or multiprocessing.current_process().name != "MainProcess":
+    worker = multiprocessing.current_process().name != "MainProcess"
+    if side in _attached or (worker and not lazily):
         return
     _attached.add(side)
     try:
-        session = begin(side, Settings.from_environment(os.environ), os.environ, restart=False, lazily=lazily)
+        settings = Settings.from_environment(os.environ)
+        session = None if worker else begin(side, settings, os.environ, restart=False, lazily=lazily)
+        if worker:
+            _watch(side, settings)
     except AlignHooksError as error:
         report(error)
         tell(side, 0, ended=REFUSED, problems=[str(error)])
@@ -128,6 +135,17 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
         tell(side, session.launch.rank, began=session.begun)
         sys.excepthook = _one_line_for_ours(sys.excepthook)
         atexit.register(_account_at_exit, session)
+
+
+def _watch(side: str, settings: Settings) -> None:
+    """Attach to a worker process no more than what sees it come to train: most load data, and their parent may wait for them.
+
+    Its session is its parent's, and so it never begins here.
+    """
+    session = room(side).make_session(settings, Launch.from_environment(os.environ))
+    session.process = os.getppid()
+    hooks = importlib.import_module(f"align_hooks.{side}_side.catalogue").HOOKS
+    importlib.import_module("align_hooks.hooking.attach").attach([one for one in hooks if one.name in BEGINNING], session)
 
 
 def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,12 +10,21 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from align_hooks.errors import SettingsError
+from align_hooks.launch import Launch
+
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
+WORKER = "a worker process came to train and was left alone; start it with torchrun or msrun, or as a process of its own"
+MEETS_AT = ("MASTER_ADDR", "MS_SCHED_HOST")
+LOOPBACK = ("127.", "localhost", "::1")
+ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
+"""Ranks of such jobs may be on other machines, or nowhere at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +38,26 @@ class Process:
     began: bool = False
     ended: str | None = None
     problems: Sequence[str] = ()
+    job: str = ""
+    ranks: Sequence[int] = ()
+    """Those of its job that should be heard of beside it, itself among them."""
 
     def __str__(self) -> str:
         rank = f", rank {self.rank}" if self.began else ""
         return f"{self.side} side{rank}, pid {self.pid}, {self.script}: {self._fate()}"
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is no more and never said how it ended."""
+        if self.ended is None:
+            try:
+                os.kill(self.pid, 0)
+            except OSError:
+                return True
+        return False
+
     def _fate(self) -> str:
-        if self.ended is not None:
-            return self.ended
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, 0)
-            return "still running"
-        return "never ended by itself: it was killed"
+        return self.ended or ("never ended by itself: it was killed" if self.lost else "still running")
 
 
 def tell(side: str, rank: int, *, began: bool = False, ended: str | None = None, problems: Sequence[str] = ()) -> None:
@@ -48,7 +65,8 @@ def tell(side: str, rank: int, *, began: bool = False, ended: str | None = None,
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
-    process = Process(os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, list(problems))
+    job, ranks = neighbours(os.environ)
+    process = Process(os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, list(problems), job, ranks)
     path = Path(folder, f"{process.pid}.json")
     with contextlib.suppress(OSError):
         path.with_suffix(".new").write_text(json.dumps(asdict(process)), encoding="utf-8")
@@ -57,5 +75,48 @@ def tell(side: str, rank: int, *, began: bool = False, ended: str | None = None,
 
 def told(folder: Path) -> list[Process]:
     """What the processes said, ranks ascending."""
-    found = [Process(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
-    return sorted(found, key=lambda one: (one.rank, one.pid))
+    return sorted((_read(path) for path in folder.glob("*.json")), key=lambda one: (one.rank, one.pid))
+
+
+def _read(path: Path) -> Process:
+    try:
+        return Process(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        problem = f"what it said of itself cannot be read ({error}), so nobody knows whether it trained with hooks"
+        return Process(int(path.stem), "unknown", 0, "unknown script", ended="unknown", problems=[problem])
+
+
+def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
+    """The job of this process, and its ranks on this machine; no ranks where the launcher leaves open which they are.
+
+    torchrun says it. msrun does not, nor does a script that starts ranks by hand: there all ranks are here if other
+    machines cannot be among them, because the job meets at this machine's loopback address, or names no address.
+    """
+    try:
+        launch = Launch.from_environment(environment)
+    except SettingsError:
+        return "", []
+    here, local = (environment.get(name, "") for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK"))
+    if here.isdigit() and local.isdigit():
+        first = launch.rank - int(local)
+        return launch.job, list(range(first, first + int(here)))
+    elsewhere = any(name in environment for name in ELSEWHERE) or not all(
+        environment[name].startswith(LOOPBACK) for name in MEETS_AT if name in environment
+    )
+    return launch.job, [] if elsewhere else list(range(launch.world_size))
+
+
+def unheard(processes: Sequence[Process]) -> Iterator[str]:
+    """The ranks that no training process told of, one sentence a job. A script may train several times: as often as most ranks did."""
+    jobs: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
+    for one in processes:
+        if one.began:
+            jobs.setdefault((one.job, tuple(one.ranks)), Counter())[one.rank] += 1
+    for (job, ranks), heard in jobs.items():
+        if (job, list(ranks)) == neighbours(os.environ):  # run itself is one of these ranks, and the others are not below it
+            continue
+        if missing := [str(rank) for rank in ranks if heard[rank] < max(heard.values())]:
+            yield (
+                f"rank {', '.join(missing)} of {len(ranks)} on this machine did not come to train with hooks, rank "
+                f"{', '.join(map(str, sorted(heard)))} did: start all of them in the same environment"
+            )

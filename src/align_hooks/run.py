@@ -8,6 +8,7 @@ what must be there when an interpreter starts (PYTHONHASHSEED, library switches)
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
 from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.launcher import room
-from align_hooks.processes import VARIABLE, Process, told
+from align_hooks.processes import VARIABLE, Process, told, unheard
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
 
@@ -62,10 +63,13 @@ def run(command: Sequence[str]) -> int:
     settings = Settings.from_environment(os.environ)
     if not settings.any_set():
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
+    outer = os.environ.pop(VARIABLE, None)  # this process is none of those that an outer run attaches to
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)))
         problems = list(account(told(Path(folder))))
+        if outer is not None and Path(outer).is_dir():
+            shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:
         print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
     return NothingRecorded.exit_code if problems and code == 0 else code
@@ -124,11 +128,15 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     who: dict[str, list[str]] = {}
     for process in processes:
         print(f"align_hooks: {process}", file=sys.stderr, flush=True)
-        for problem in process.problems:
-            who.setdefault(problem, []).append(str(process.pid))
+        problems = list(process.problems)
         if process.began and process.ended is None:
-            who.setdefault("was not heard of again after training began, and its record has no end", []).append(str(process.pid))
+            problems.append("was not heard of again after training began, and its record has no end")
+        elif process.lost:
+            problems.append("was not heard of again after it was attached to: it was killed, or left by os._exit")
+        for problem in problems:
+            who.setdefault(problem, []).append(str(process.pid))
     yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
+    yield from unheard(processes)
     if not processes:
         yield (
             "no process was attached to: none imported megatron.core, megatron.training or mindformers, or it was started with a "

@@ -17,7 +17,7 @@ from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.launch import Launch
 from align_hooks.norms import print_norms
-from align_hooks.processes import tell
+from align_hooks.processes import WORKER, tell
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -61,7 +61,10 @@ class Session:
 
         A source that is not there should cost a second, not a job, and no directory.
         """
-        if self.begun or os.getpid() != self.process:  # a fork of ours is left alone
+        if os.getpid() != self.process:  # a worker process of ours is left alone, and told of
+            tell(self.side, self.launch.rank, ended="left alone, as a worker process", problems=[WORKER])
+            return
+        if self.begun:
             return
         if self.settings.replay_batches is not None:
             self.replay = Replay(self.settings.replay_batches)

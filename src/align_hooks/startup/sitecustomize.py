@@ -14,32 +14,54 @@ PROCESSES = "_ALIGN_HOOKS_PROCESSES"
 
 
 class Watcher:
-    """Waits on ``sys.meta_path`` for the first import of a framework, attaches its side, and sleeps from then on.
+    """Waits on ``sys.meta_path`` until a framework is really executed, attaches its side first, and sleeps from then on.
 
+    Looking up whether a framework is there executes nothing, so what is found is handed on with a loader that attaches.
     It stays in the list: taking a finder out while another thread walks through it would hide the finder behind it.
     """
 
     asleep = False
 
     def find_spec(self, name, path=None, target=None):
-        """None, which leaves every import to the finders behind; the one that wakes it is looked up anew, past the hooks."""
+        """None, which leaves the import to the finders behind, except for a framework."""
         if self.asleep or name not in SIDES:
             return None
-        self.asleep = True
-        attach(SIDES[name])
-        from importlib.util import find_spec
+        finders = [getattr(one, "find_spec", None) for one in sys.meta_path if one is not self]
+        spec = next(filter(None, (find(name, path, target) for find in finders if find)), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = Attaching(spec.loader, SIDES[name], self)
+        return spec
 
-        return find_spec(name)
+
+class Attaching:
+    """The loader of a framework until it executes: it attaches, and hands the module to the real one, which it passes for."""
+
+    def __init__(self, loader, side, watcher):
+        self.loader, self.side, self.watcher = loader, side, watcher
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def exec_module(self, module):
+        """Attach, then do what was asked."""
+        module.__loader__ = module.__spec__.loader = self.loader
+        if not self.watcher.asleep:
+            self.watcher.asleep = True
+            attach(self.side)
+        self.loader.exec_module(module)
 
 
 def attach(side):
-    """Attach one side to this process, or end it: once it trains it is too late."""
+    """Attach one side to this process, or end it: once it trains it is too late.
+
+    Whatever goes wrong ends it: a script that does without the framework where an import fails would train without hooks.
+    """
     try:
         from align_hooks.launcher import attach_on_import
-    except ImportError as error:
-        refuse(side, "%s cannot import align_hooks (%s); install align-hooks beside the framework" % (sys.executable, error))
-    else:
+
         attach_on_import(side, lazily=True)
+    except Exception as error:
+        refuse(side, "%s cannot attach align_hooks (%r); install align-hooks beside the framework" % (sys.executable, error))
 
 
 def refuse(side, message):
@@ -49,8 +71,10 @@ def refuse(side, message):
     sys.stderr.write("align_hooks: %s\n" % message)
     facts = {"pid": os.getpid(), "side": side, "rank": 0, "script": sys.argv[0], "ended": "refused", "problems": [message]}
     try:
-        with open(os.path.join(os.environ[PROCESSES], "%d.json" % os.getpid()), "w") as file:
+        path = os.path.join(os.environ[PROCESSES], "%d.json" % os.getpid())
+        with open(path + ".new", "w") as file:
             json.dump(facts, file)
+        os.replace(path + ".new", path)
     finally:
         raise SystemExit(2)
 
