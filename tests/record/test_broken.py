@@ -16,7 +16,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
-from align_hooks.record.writer import Writer
+from align_hooks.record.writer import Writer, write_tensors
 from align_hooks.settings import Settings
 from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, job, row, scalars_only
 
@@ -270,6 +270,15 @@ def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
     begun(tmp_path / "run", job(1, 2))
     with pytest.raises(RefusedRun, match="of rank 1"):
         begun(tmp_path / "run", job(1, 2))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(run: Path) -> None:
+    found = open_run(run).gradients(1)
+    _ = found[NAMES[0]]
+    write_tensors(run, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in found.items()})
+    with pytest.raises(RecordError, match=r"gradients.safetensors was replaced while it was being read"):
+        _ = found[NAMES[0]]
+    assert len(open_run(run).gradients(1)[NAMES[0]])
 
 
 def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record import files
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import id_range, is_causal
 from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
@@ -243,3 +245,18 @@ def test_a_hand_made_directory_needs_tokens_and_labels_of_every_rank(tmp_path: P
     (tmp_path / f"step_0/rank_1/{name}.npy").unlink()
     with pytest.raises(RecordError, match=f"rank_1/{name}.npy is missing"):
         open_run(tmp_path).batch(0)
+
+
+def test_the_header_of_a_file_is_parsed_once_for_all_its_tensors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[Path] = []
+    monkeypatch.setattr(files, "safe_open", lambda path, framework: parsed.append(path) or safe_open(path, framework=framework))
+    found = run.weights(1)
+    for _ in range(2):
+        assert all(len(found[name]) for name in found)
+    assert parsed == [run.path / "step_1/rank_0/weights/model.safetensors"]
+
+
+def test_what_was_read_of_a_file_stays_no_part_of_this_process(run: Run) -> None:
+    found = run.weights(1)
+    assert all(len(found[name]) for name in found)
+    assert "model.safetensors" not in Path("/proc/self/maps").read_text()
