@@ -291,6 +291,39 @@ def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     assert run.problems == []
 
 
+def injected(path: Path, steps: range, source: str, given: list[int], how: str = "continue") -> None:
+    """Write a segment whose ``given`` steps were injected with gradients of ``source``."""
+    writer = begun(path, run_exists=how)
+    handed = {"injected": {"run": source, "run_id": source, "steps": given}} if given else {}
+    override = {"what": f"segment {steps.start}", "before": "a", "after": "b", "why": "c"}
+    writer.describe(place={"dp": 0}, shards=[], facts={"overrides": [override], **handed}, steps=steps)
+    for step in steps:
+        writer.scalars(row(step))
+    writer.finish(hooks={}, ended="finished")
+
+
+@pytest.mark.parametrize(("source", "given", "steps"), [("a", [3], [0, 1, 3]), ("", [], [0, 1])])
+def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
+    tmp_path: Path, source: str, given: list[int], steps: list[int]
+) -> None:
+    injected(tmp_path, range(3), "a", [0, 1, 2], "refuse")
+    before = open_run(tmp_path).manifest
+    injected(tmp_path, range(2, 4), source, given)  # step 2 is made again
+    after = open_run(tmp_path).manifest
+    assert after["run_id"] == before["run_id"]
+    assert after["injected"] == {"run": "a", "run_id": "a", "steps": steps}
+    assert [said["what"] for said in after["overrides"]] == ["segment 0", "segment 2"]
+
+
+def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> None:
+    injected(tmp_path, range(3), "a", [0, 1, 2], "refuse")
+    with pytest.raises(RefusedRun, match=r"was injected with gradients of a up to step 1, now .*INJECT_GRADIENTS names b; choose"):
+        injected(tmp_path, range(2, 4), "b", [2])
+    assert open_run(tmp_path).steps == [0, 1, 2]
+    injected(tmp_path, range(4), "b", [0])  # nothing of the other source stays
+    assert open_run(tmp_path).manifest["injected"] == {"run": "b", "run_id": "b", "steps": [0]}
+
+
 def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:
     begun(tmp_path / "run", run_exists="continue")
     assert (tmp_path / "run/manifest/rank_0.json").exists()
