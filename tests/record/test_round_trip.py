@@ -87,6 +87,19 @@ def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
             np.testing.assert_array_equal(found.moments[moment][name], tensor, strict=True)
 
 
+def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    kept = {"exp_avg": "bfloat16", "exp_avg_sq": "float32"}
+    begun(path, run_exists="continue").optimizer_state(2, HONEST.moments[2], 2, kept)
+    assert open_run(path).optimizer_state(2).dtypes == kept
+    state = path / "step_2/rank_0/optimizer_state/state.json"
+    state.write_text(json.dumps({"updates": 2, "moments": list(kept)}))
+    assert open_run(path).optimizer_state(2).dtypes == {}
+    state.write_text(json.dumps({"updates": 2, "dtypes": ["bfloat16"]}))
+    with pytest.raises(RecordError, match=r"state.json: dtypes is .*, not a type a moment"):
+        open_run(path).optimizer_state(2)
+
+
 def test_steps_of_each_kind_are_those_written(run: Run) -> None:
     assert run.gradient_steps() == run.local_norm_steps() == [0, 1, 2]
     assert run.weight_steps() == [0, 1, 2, 3]

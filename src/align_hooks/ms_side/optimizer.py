@@ -126,6 +126,11 @@ def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArr
     }
 
 
+def moment_dtypes(optimizer: Any) -> dict[str, str]:
+    """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32."""
+    return {moment: str(tensors[0].dtype).lower() for moment, tensors in _held(optimizer).items()}
+
+
 def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates, the exponent of its bias correction."""
     for moment, tensors in _held(optimizer).items():

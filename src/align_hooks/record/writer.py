@@ -197,15 +197,18 @@ class Writer:
         write_tensors(self.run, step, self.launch.rank, "weights/model.safetensors", model)
         self.written["weights"] += 1
 
-    def optimizer_state(self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int) -> None:
+    def optimizer_state(
+        self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
+    ) -> None:
         """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32.
 
-        ``updates`` is the optimizer's own count, the exponent of its bias correction.
+        ``updates`` is the optimizer's own count, the exponent of its bias correction. ``dtypes`` are those in which it keeps
+        each moment, by name of the moment.
         """
         for moment, tensors in moments.items():
             write_tensors(self.run, step, self.launch.rank, f"optimizer_state/{moment}.safetensors", tensors)
         place = layout.step(self.run, step, self.launch.rank) / "optimizer_state"
-        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments)})
+        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {})})
         self.written["optimizer_state"] += 1
 
     def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:

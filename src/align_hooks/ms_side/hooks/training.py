@@ -20,7 +20,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, load, refuse_unknown
-from align_hooks.ms_side.optimizer import moments, rates, updates_made
+from align_hooks.ms_side.optimizer import moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -141,7 +141,8 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.wants("optimizer_state", updates):
             with session.surviving("the optimizer's state"):
                 optimizer = session.train_cell.optimizer
-                session.record.optimizer_state(updates, moments(optimizer, session.parameters), updates_made(optimizer))
+                found = moments(optimizer, session.parameters)
+                session.record.optimizer_state(updates, found, updates_made(optimizer), moment_dtypes(optimizer))
                 session.recorded("optimizer_state")
 
     def row(self, outputs: Any, batch: dict[str, Any], seconds: float) -> dict[str, Any]:
