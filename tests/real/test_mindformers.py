@@ -77,6 +77,23 @@ def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference
     assert compared.code == 0, compared.output
 
 
+def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: Path, reference: Path) -> None:
+    """Both schedules warm up, so that all rates are 0 at first and only the schedules tell the groups apart."""
+    schedule = {"type": "ConstantWarmUpLR", "learning_rate": 1e-3, "warmup_steps": 2, "total_steps": frameworks.STEPS}
+    grouped = {"default": schedule, "grouped": [schedule | {"learning_rate": 1e-4, "params": ["*tok_embeddings*"]}]}
+    sources = {"RUN": tmp_path / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    frameworks.mindformers(tmp_path, change={"grouped_lr_schedule": grouped}, **sources, **frameworks.EVERYTHING).succeeded()
+    run = open_run(tmp_path / "run")
+    groups = run.manifest["optimizer"]["groups"]
+    slower = [group["parameters"] == ["model.embed_tokens.weight"] for group in groups]
+    assert (len(groups), sum(slower)) == (3, 1)
+    assert sorted(name for group in groups for name in group["parameters"]) == sorted(run.weights(0))
+    rates = [row["learning_rate"] for row in run.scalars()]
+    assert rates[0] == 0.0
+    assert rates[1] == pytest.approx([5e-5 if one else 5e-4 for one in slower])
+    assert rates[2] == pytest.approx([1e-4 if one else 1e-3 for one in slower])
+
+
 def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(tmp_path: Path, reference: Path) -> None:
     batches = tmp_path / "by_hand"
     random = np.random.RandomState(0)

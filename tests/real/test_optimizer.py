@@ -33,6 +33,7 @@ def test_weights_after_each_of_three_injected_updates_are_the_references(referen
         assert max(apart.values()) < 1e-6, max(apart, key=apart.__getitem__)
         states = [run.optimizer_state(updates) for run in (one, other)]
         assert [state.updates for state in states] == [updates, updates]
+        assert [state.dtypes for state in states] == [{"exp_avg": "float32", "exp_avg_sq": "float32"}] * 2
         for moment in ("exp_avg", "exp_avg_sq"):
             first, second = (state.moments[moment] for state in states)
             assert all(np.linalg.norm(second[name] - first[name]) <= 1e-6 * np.linalg.norm(first[name]) for name in first)

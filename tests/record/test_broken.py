@@ -16,7 +16,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
-from align_hooks.record.writer import Writer
+from align_hooks.record.writer import Writer, write_tensors
 from align_hooks.settings import Settings
 from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, job, row, scalars_only
 
@@ -272,6 +272,15 @@ def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
         begun(tmp_path / "run", job(1, 2))
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(run: Path) -> None:
+    found = open_run(run).gradients(1)
+    _ = found[NAMES[0]]
+    write_tensors(run, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in found.items()})
+    with pytest.raises(RecordError, match=r"gradients.safetensors was replaced while it was being read"):
+        _ = found[NAMES[0]]
+    assert len(open_run(run).gradients(1)[NAMES[0]])
+
+
 def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     scalars_only((9.0, 8.0, 7.0)).write(tmp_path / "run")
     again = scalars_only((0.0, 0.0, 6.0, 5.0))
@@ -280,6 +289,39 @@ def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     run = open_run(again.write(tmp_path / "run"))
     assert [one["loss"] for one in run.scalars()] == [9.0, 8.0, 6.0, 5.0]
     assert run.problems == []
+
+
+def injected(path: Path, steps: range, source: str, given: list[int], how: str = "continue") -> None:
+    """Write a segment whose ``given`` steps were injected with gradients of ``source``."""
+    writer = begun(path, run_exists=how)
+    handed = {"injected": {"run": source, "run_id": source, "steps": given}} if given else {}
+    override = {"what": f"segment {steps.start}", "before": "a", "after": "b", "why": "c"}
+    writer.describe(place={"dp": 0}, shards=[], facts={"overrides": [override], **handed}, steps=steps)
+    for step in steps:
+        writer.scalars(row(step))
+    writer.finish(hooks={}, ended="finished")
+
+
+@pytest.mark.parametrize(("source", "given", "steps"), [("a", [3], [0, 1, 3]), ("", [], [0, 1])])
+def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
+    tmp_path: Path, source: str, given: list[int], steps: list[int]
+) -> None:
+    injected(tmp_path, range(3), "a", [0, 1, 2], "refuse")
+    before = open_run(tmp_path).manifest
+    injected(tmp_path, range(2, 4), source, given)  # step 2 is made again
+    after = open_run(tmp_path).manifest
+    assert after["run_id"] == before["run_id"]
+    assert after["injected"] == {"run": "a", "run_id": "a", "steps": steps}
+    assert [said["what"] for said in after["overrides"]] == ["segment 0", "segment 2"]
+
+
+def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> None:
+    injected(tmp_path, range(3), "a", [0, 1, 2], "refuse")
+    with pytest.raises(RefusedRun, match=r"was injected with gradients of a up to step 1, now .*INJECT_GRADIENTS names b; choose"):
+        injected(tmp_path, range(2, 4), "b", [2])
+    assert open_run(tmp_path).steps == [0, 1, 2]
+    injected(tmp_path, range(4), "b", [0])  # nothing of the other source stays
+    assert open_run(tmp_path).manifest["injected"] == {"run": "b", "run_id": "b", "steps": [0]}
 
 
 def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:

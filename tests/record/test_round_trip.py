@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record import files
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import id_range, is_causal
 from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
@@ -83,6 +85,19 @@ def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
     for moment, tensors_ in HONEST.moments[2].items():
         for name, tensor in tensors_.items():
             np.testing.assert_array_equal(found.moments[moment][name], tensor, strict=True)
+
+
+def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    kept = {"exp_avg": "bfloat16", "exp_avg_sq": "float32"}
+    begun(path, run_exists="continue").optimizer_state(2, HONEST.moments[2], 2, kept)
+    assert open_run(path).optimizer_state(2).dtypes == kept
+    state = path / "step_2/rank_0/optimizer_state/state.json"
+    state.write_text(json.dumps({"updates": 2, "moments": list(kept)}))
+    assert open_run(path).optimizer_state(2).dtypes == {}
+    state.write_text(json.dumps({"updates": 2, "dtypes": ["bfloat16"]}))
+    with pytest.raises(RecordError, match=r"state.json: dtypes is .*, not a type a moment"):
+        open_run(path).optimizer_state(2)
 
 
 def test_steps_of_each_kind_are_those_written(run: Run) -> None:
@@ -243,3 +258,18 @@ def test_a_hand_made_directory_needs_tokens_and_labels_of_every_rank(tmp_path: P
     (tmp_path / f"step_0/rank_1/{name}.npy").unlink()
     with pytest.raises(RecordError, match=f"rank_1/{name}.npy is missing"):
         open_run(tmp_path).batch(0)
+
+
+def test_the_header_of_a_file_is_parsed_once_for_all_its_tensors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[Path] = []
+    monkeypatch.setattr(files, "safe_open", lambda path, framework: parsed.append(path) or safe_open(path, framework=framework))
+    found = run.weights(1)
+    for _ in range(2):
+        assert all(len(found[name]) for name in found)
+    assert parsed == [run.path / "step_1/rank_0/weights/model.safetensors"]
+
+
+def test_what_was_read_of_a_file_stays_no_part_of_this_process(run: Run) -> None:
+    found = run.weights(1)
+    assert all(len(found[name]) for name in found)
+    assert "model.safetensors" not in Path("/proc/self/maps").read_text()

@@ -67,6 +67,18 @@ def test_a_run_without_gradients_of_the_steps_is_refused(run: Path) -> None:
         injection(f"{run}@7").check(SHAPES, range(9))
 
 
+def test_a_step_that_its_source_skipped_is_left_out_and_refused_where_it_was_named(tmp_path: Path) -> None:
+    source = Synthetic()
+    source.rows[1]["skipped"] = True
+    source.gradients[1][NAMES[0]][0] = np.inf
+    source.write(tmp_path / "run")
+    one = injection(tmp_path / "run")
+    one.check(SHAPES, range(STEPS))
+    assert one.steps == (0, 2)
+    with pytest.raises(RefusedRun, match="step 1 was skipped there, its gradients made no update; leave it out"):
+        _ = injection(f"{tmp_path / 'run'}@0-1").recorded
+
+
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [

@@ -49,16 +49,6 @@ def optimizer_facts(cell: Any, parameters: Parameters) -> dict[str, Any]:
     MindSpore keeps decay, and where rates differ the rate, per parameter; parameters that share them are one group here.
     """
     optimizer = cell.optimizer
-    names = {parameter.model.name: parameter.fused.pieces for parameter in parameters}
-    count = len(optimizer.parameters)
-    decays = optimizer.weight_decay if isinstance(optimizer.weight_decay, tuple) else (optimizer.weight_decay,) * count
-    groups: dict[tuple[float, float], list[str]] = {}
-    for index, weight in enumerate(optimizer.parameters):
-        key = (
-            learning_rate(optimizer, index),
-            float(decays[index]) if not callable(getattr(decays[index], "construct", None)) else float("nan"),
-        )
-        groups.setdefault(key, []).extend(names.get(weight.name, ()))
     kind = kind_of(optimizer)
     betas, eps = [number(optimizer, "beta1"), number(optimizer, "beta2")], number(optimizer, "eps")
     return {
@@ -67,21 +57,54 @@ def optimizer_facts(cell: Any, parameters: Parameters) -> dict[str, Any]:
         "clip_grad": float(cell.clip_grad_norm.clip_norm.asnumpy().reshape(())) if cell.use_clip_grad else None,
         "groups": [
             {
-                "learning_rate": rate,
+                "learning_rate": learning_rate(optimizer, first),
                 "betas": betas,
                 "eps": eps,
                 "bias_correction": kind.bias_correction if kind else None,
-                "weight_decay": decay,
+                "weight_decay": weight_decay(optimizer, first),
                 "parameters": held,
             }
-            for (rate, decay), held in groups.items()
+            for first, held in groups(optimizer, parameters).items()
         ],
     }
 
 
+def groups(optimizer: Any, parameters: Parameters) -> dict[int, list[str]]:
+    """Canonical names of the parameters that share a schedule and a decay, by the index of the first one.
+
+    By the schedule, not by its rate: two that warm up both begin with 0. One group's parameters need not stand together.
+    """
+    names = {parameter.model.name: parameter.fused.pieces for parameter in parameters}
+    firsts: dict[tuple[int, str], int] = {}
+    found: dict[int, list[str]] = {}
+    for index, weight in enumerate(optimizer.parameters):
+        schedule = schedule_of(optimizer, index)
+        key = id(schedule.schedule if isinstance(schedule, Shifted) else schedule), repr(weight_decay(optimizer, index))
+        if weight.name in names:
+            found.setdefault(firsts.setdefault(key, index), []).extend(names[weight.name])
+    return found
+
+
+def rates(optimizer: Any, parameters: Parameters) -> float | list[float]:
+    """The rate that the next update uses, or one a group of :func:`groups` where these differ."""
+    found = [learning_rate(optimizer, first) for first in groups(optimizer, parameters)]
+    return found[0] if len(set(found)) == 1 else found
+
+
+def schedule_of(optimizer: Any, index: int) -> Any:
+    """One parameter's rate or schedule of rates; the object is that of its whole group."""
+    return optimizer.learning_rate[index] if optimizer.is_group_lr else optimizer.learning_rate
+
+
+def weight_decay(optimizer: Any, index: int) -> float:
+    """One parameter's decay; NaN where it follows a schedule."""
+    decay = optimizer.weight_decay[index] if isinstance(optimizer.weight_decay, tuple) else optimizer.weight_decay
+    return float("nan") if callable(getattr(decay, "construct", None)) else float(decay)
+
+
 def learning_rate(optimizer: Any, index: int) -> float:
     """The rate that the optimizer's next update uses for one of its parameters."""
-    rate = optimizer.learning_rate[index] if optimizer.is_group_lr else optimizer.learning_rate
+    rate = schedule_of(optimizer, index)
     if optimizer.dynamic_lr:
         rate = rate(optimizer.global_step)
     return float(rate.asnumpy().reshape(-1)[0])
@@ -101,6 +124,11 @@ def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArr
         moment: {name: piece for one, held in zip(parameters, tensors, strict=True) for name, piece in one.fused.split(to_numpy(held))}
         for moment, tensors in _held(optimizer).items()
     }
+
+
+def moment_dtypes(optimizer: Any) -> dict[str, str]:
+    """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32."""
+    return {moment: str(tensors[0].dtype).lower() for moment, tensors in _held(optimizer).items()}
 
 
 def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -77,22 +78,45 @@ def read_array(path: Path, *, headers_only: bool = False) -> Array:
         raise RecordError(f"{path} is not a whole .npy array ({error}); pickled arrays are never loaded") from None
 
 
-def tensor_homes(paths: tuple[Path, ...]) -> dict[str, Path]:
-    """Tensor name to the file that holds it."""
-    homes: dict[str, Path] = {}
-    for path in paths:
+class TensorFile:
+    """One safetensors file, its header parsed once; raises RecordError where it is not whole, or no longer the same file.
+
+    Tensors are read by their place in the file and not through the library's handle, which maps the file: every page read
+    through it counts as ours until it is closed, and a file cut short under it ends the process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
         try:
-            with safe_open(path, framework="np") as file:
-                homes |= dict.fromkeys(file.keys(), path)
-        except (OSError, SafetensorError) as error:
+            with safe_open(path, framework="np"), path.open("rb") as file:  # the library refuses a file that is not whole
+                self._known = _identity(file)
+                size = int.from_bytes(file.read(8), "little")
+                self._tensors = json.loads(file.read(size))
+        except (OSError, ValueError, SafetensorError) as error:
             raise RecordError(f"{path} is not a whole safetensors file ({error}); record the step again") from None
-    return homes
+        self._tensors.pop("__metadata__", None)
+        self._start = 8 + size
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def read(self, name: str) -> Array:
+        """One tensor, which must be fp32."""
+        facts = self._tensors[name]
+        if facts["dtype"] != "F32":
+            raise RecordError(f"{self.path}: {name} is {facts['dtype']}, a record keeps float32; record the step again")
+        start, stop = facts["data_offsets"]
+        try:
+            with self.path.open("rb") as file:
+                if _identity(file) != self._known:
+                    raise RecordError(f"{self.path} was replaced while it was being read; start again once its run has ended")
+                data = np.fromfile(file, "<f4", (stop - start) // 4, offset=self._start + start)
+            return data.reshape(facts["shape"])
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{self.path}: {name} cannot be read ({error}); record the step again") from None
 
 
-def read_tensor(path: Path, name: str) -> Array:
-    """One tensor of a safetensors file."""
-    with safe_open(path, framework="np") as file:
-        kind = file.get_slice(name).get_dtype()
-        if kind != "F32":
-            raise RecordError(f"{path}: {name} is {kind}, a record keeps float32; record the step again")
-        return np.asarray(file.get_tensor(name))
+def _identity(file: Any) -> tuple[int, int, int]:
+    """What changes when a file is replaced or written to."""
+    facts = os.fstat(file.fileno())
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns

@@ -11,7 +11,8 @@
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
     RUN/step_N/rank_M/gradients.safetensors
     RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
-    RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last
+    RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
+                                          holds the count of updates and the type in which the optimizer keeps each moment
 
 M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ SUMMED = ("loss", "objective_loss")
 class OptimizerState:
     """Adam's state: ``moments`` maps ``exp_avg`` and ``exp_avg_sq`` to canonical name → whole fp32 array.
 
-    ``updates`` is the exponent of the bias correction that made the last update.
+    ``updates`` is the exponent of the bias correction that made the last update. ``dtypes`` maps a moment's name to the type
+    in which the optimizer keeps it, ``float32`` or ``bfloat16``; empty where the record does not say.
     """
 
     updates: int
     moments: Mapping[str, Tensors]
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,10 +204,13 @@ class Run:
             for moment in layout.MOMENTS
         }
         path = layout.step(self.path, step, min(self.manifests)) / "optimizer_state" / "state.json"
-        updates = read_json(path).get("updates")
+        state = read_json(path)
+        updates, dtypes = state.get("updates"), state.get("dtypes", {})
         if type(updates) is not int or updates < 0:
             raise RecordError(f"{path}: updates is {updates!r}, not a number of updates; record the run again")
-        return OptimizerState(updates, moments)
+        if not isinstance(dtypes, dict) or not all(isinstance(one, str) for one in dtypes.values()):
+            raise RecordError(f"{path}: dtypes is {str(dtypes)[:40]!r}, not a type a moment; record the run again")
+        return OptimizerState(updates, moments, dtypes)
 
     def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:
         files = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError
-from align_hooks.record.files import Array, read_tensor, tensor_homes
+from align_hooks.record.files import Array, TensorFile
 from align_hooks.record.shard import Shard
 
 
@@ -17,11 +17,11 @@ class Tensors(Mapping[str, Array]):
 
     def __init__(self, files: Mapping[int, tuple[Path, ...]], tables: Mapping[int, Sequence[Shard]]) -> None:
         """``files`` are a rank's safetensors files, ``tables`` the shards that they must hold; raises RecordError where one lacks."""
-        self._homes = {rank: tensor_homes(paths) for rank, paths in files.items()}
+        self._files = {rank: [TensorFile(path) for path in paths] for rank, paths in files.items()}
         self._parts: dict[str, list[tuple[int, Shard]]] = {}
         for rank, shards in tables.items():
             for shard in shards:
-                if shard.name not in self._homes[rank]:
+                if not any(shard.name in file for file in self._files[rank]):
                     raise RecordError(f"{files[rank][0]} lacks {shard.name}, which the manifest lists; record the step again")
                 self._parts.setdefault(shard.name, []).append((rank, shard))
 
@@ -53,16 +53,19 @@ class Tensors(Mapping[str, Array]):
                 times[place] += np.uint8(1)
         if not (times == 1).all():
             raise RecordError(
-                f"{self._homes[parts[0][0]][name]}: {name} is not whole: {int((times == 0).sum())} of its elements are on no rank, "
+                f"{self._home(parts[0][0], name).path}: {name} is not whole: {int((times == 0).sum())} of its elements are on no rank, "
                 f"{int((times > 1).sum())} on several; record with every rank"
             )
         return whole
 
+    def _home(self, rank: int, name: str) -> TensorFile:
+        return next(file for file in self._files[rank] if name in file)
+
     def _local(self, rank: int, shard: Shard) -> Array:
-        home = self._homes[rank][shard.name]
-        data = read_tensor(home, shard.name)
+        home = self._home(rank, shard.name)
+        data = home.read(shard.name)
         if data.shape != shard.local_shape:
             raise RecordError(
-                f"{home}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
+                f"{home.path}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
             )
         return data

@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record import atomic, layout
+from align_hooks.record.continued import continued
 from align_hooks.record.files import read_json
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
@@ -109,7 +110,7 @@ class Writer:
 
         ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
         ``steps`` are those that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
-        continued run is another model.
+        continued run is another model or was injected from another run.
         """
         table = [shard.facts() for shard in shards]
         elements = sum(shard.elements for shard in shards if shard.counted)
@@ -125,18 +126,16 @@ class Writer:
                     f"choose fewer steps in {PREFIX}GRADIENTS, {PREFIX}WEIGHTS and {PREFIX}OPTIMIZER_STATE, or another disk"
                 )
             self._manifest |= {"place": dict(place), "parameters": table, "planned_bytes": planned}
+            run_facts = {"format": layout.FORMAT, "run_id": secrets.token_hex(8), "side": self.side, "world_size": self.launch.world_size}
+            run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": len(steps)}
+            run_facts |= facts
+            if self._earlier and layout.run_file(self.run).exists():
+                run_facts = continued(read_json(layout.run_file(self.run)), run_facts, steps.start, self.run)
             if self._earlier:
                 self._continue_from(steps.start)
             atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
             if self.launch.rank == 0:
-                run_facts = {
-                    "format": layout.FORMAT,
-                    "run_id": secrets.token_hex(8),
-                    "side": self.side,
-                    "world_size": self.launch.world_size,
-                }
-                run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": len(steps)}
-                atomic.write_json(layout.run_file(self.run), run_facts | dict(facts))
+                atomic.write_json(layout.run_file(self.run), run_facts)
         except OSError as error:
             raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
 
@@ -198,15 +197,18 @@ class Writer:
         write_tensors(self.run, step, self.launch.rank, "weights/model.safetensors", model)
         self.written["weights"] += 1
 
-    def optimizer_state(self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int) -> None:
+    def optimizer_state(
+        self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
+    ) -> None:
         """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32.
 
-        ``updates`` is the optimizer's own count, the exponent of its bias correction.
+        ``updates`` is the optimizer's own count, the exponent of its bias correction. ``dtypes`` are those in which it keeps
+        each moment, by name of the moment.
         """
         for moment, tensors in moments.items():
             write_tensors(self.run, step, self.launch.rank, f"optimizer_state/{moment}.safetensors", tensors)
         place = layout.step(self.run, step, self.launch.rank) / "optimizer_state"
-        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments)})
+        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {})})
         self.written["optimizer_state"] += 1
 
     def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:

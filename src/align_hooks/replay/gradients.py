@@ -35,24 +35,37 @@ class Injection:
 
     @cached_property
     def recorded(self) -> list[int]:
-        """The chosen steps whose gradients are recorded; raises RecordError where there is none."""
-        chosen = [step for step in self.run.gradient_steps() if step in self.source.steps]
+        """The chosen steps whose gradients are recorded and made an update: those of a skipped step hold infinities or NaN.
+
+        Raises RefusedRun where a skipped step was named, RecordError where no step is left.
+        """
+        skipped = {row["step"] for row in self.run.scalars() if row["skipped"]}
+        if refused := sorted(skipped & self.named):
+            raise RefusedRun(
+                f"{self.source}: step {refused[0]} was skipped there, its gradients made no update; leave it out, or choose @all"
+            )
+        there = [step for step in self.run.gradient_steps() if step not in skipped]
+        chosen = [step for step in there if step in self.source.steps]
         if not chosen:
-            there = ", ".join(map(str, self.run.gradient_steps())) or "none"
-            raise RecordError(f"{self.source} holds no gradients (recorded: {there}); record them with ALIGN_HOOKS_GRADIENTS")
+            found = (", ".join(map(str, there)) or "none") + (f"; {len(skipped)} skipped" if skipped else "")
+            raise RecordError(f"{self.source} holds no gradients (recorded: {found}); record them with ALIGN_HOOKS_GRADIENTS")
         return chosen
+
+    @property
+    def named(self) -> set[int]:
+        """The steps that were named one by one or by a range; none with ``@all``."""
+        return {step for part in self.source.steps.ranges or () for step in part}
 
     def check(self, wanted: Mapping[str, tuple[int, ...]], planned: range) -> None:
         """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
 
-        ``wanted`` is canonical name to shape of every trainable piece. With ``@all`` every recorded step of the plan is
+        ``wanted`` is canonical name to shape of every trainable piece. With ``@all`` every step of ``recorded`` in the plan is
         injected and the others keep their own gradients; a step that was named must be recorded and made.
         """
-        named = {step for part in self.source.steps.ranges or () for step in part}
-        if missing := sorted(named - set(self.recorded)):
+        if missing := sorted(self.named - set(self.recorded)):
             raise RefusedRun(f"{self.source} has no gradients of step {missing[0]}; record them with ALIGN_HOOKS_GRADIENTS={missing[0]}")
         self.steps = tuple(step for step in self.recorded if step in planned)
-        if beyond := sorted(named - set(planned)):
+        if beyond := sorted(self.named - set(planned)):
             raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
         if not self.steps:
             raise RefusedRun(

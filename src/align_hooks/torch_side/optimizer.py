@@ -61,6 +61,16 @@ def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArr
     return found
 
 
+def moment_dtypes(optimizer: Any) -> dict[str, str]:
+    """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32; its settings' before the first update."""
+    leaf = leaf_optimizers(optimizer)[0]
+    held: dict[str, Any] = next(iter(leaf.optimizer.state.values()), {})
+    dtypes = {
+        moment: held[moment].dtype if moment in held else getattr(leaf.config, f"{moment}_dtype", torch.float32) for moment in MOMENTS
+    }
+    return {moment: str(dtype).removeprefix("torch.") for moment, dtype in dtypes.items()}
+
+
 def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates, which torch keeps per parameter and FusedAdam per group."""
     fused = {id(parameter.main): parameter.fused for parameter in parameters}

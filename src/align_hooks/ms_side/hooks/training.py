@@ -20,7 +20,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, load, refuse_unknown
-from align_hooks.ms_side.optimizer import learning_rate, moments, updates_made
+from align_hooks.ms_side.optimizer import moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -80,12 +80,9 @@ class Recorder(Callback):  # type: ignore[misc]
         session = self.session
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
-        if session.recording:
+        if session.recording and session.parameters is not None:
             with session.surviving("the update"):
-                optimizer = session.train_cell.optimizer
-                count = len(optimizer.parameters) if optimizer.is_group_lr else 1
-                rates = [learning_rate(optimizer, index) for index in range(count)]
-                self.rate = rates[0] if len(set(rates)) == 1 else rates
+                self.rate = rates(session.train_cell.optimizer, session.parameters)
                 self.scale = float(to_numpy(session.train_cell.scale_sense).reshape(-1)[0])
         self.started = time.perf_counter()
 
@@ -144,7 +141,8 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.wants("optimizer_state", updates):
             with session.surviving("the optimizer's state"):
                 optimizer = session.train_cell.optimizer
-                session.record.optimizer_state(updates, moments(optimizer, session.parameters), updates_made(optimizer))
+                found = moments(optimizer, session.parameters)
+                session.record.optimizer_state(updates, found, updates_made(optimizer), moment_dtypes(optimizer))
                 session.recorded("optimizer_state")
 
     def row(self, outputs: Any, batch: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
-from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moments, optimizer_facts, updates_made
+from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_shards
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
@@ -132,5 +132,6 @@ def record_state(session: TorchSession, updates: int) -> None:
     if session.wants("optimizer_state", updates):
         with session.surviving("the optimizer's state"):
             optimizer = session.optimizer
-            session.record.optimizer_state(updates, moments(optimizer, session.parameters), updates_made(optimizer))
+            found = moments(optimizer, session.parameters)
+            session.record.optimizer_state(updates, found, updates_made(optimizer), moment_dtypes(optimizer))
             session.recorded("optimizer_state")

@@ -1,0 +1,35 @@
+"""What ``run.json`` of a continued run keeps of its earlier segments.
+
+It stays the run that others name by its id, and what was done to the steps that stand is still true of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RefusedRun
+from align_hooks.settings import PREFIX
+
+
+def continued(earlier: Mapping[str, Any], facts: Mapping[str, Any], first: int, run: Path) -> dict[str, Any]:
+    """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``.
+
+    Raises RefusedRun where earlier steps that stay were injected from another run than this segment's: a record names one source.
+    """
+    found = dict(facts)
+    if "run_id" in earlier:
+        found["run_id"] = earlier["run_id"]
+    overrides = list(facts.get("overrides", ()))
+    found["overrides"] = [*(said for said in earlier.get("overrides", ()) if said not in overrides), *overrides]
+    before, now = earlier.get("injected") or {}, facts.get("injected") or {}
+    steps = [step for step in before.get("steps", ()) if step < first]
+    if steps and now and now["run_id"] != before["run_id"]:
+        raise RefusedRun(
+            f"{PREFIX}RUN_EXISTS=continue: {run} was injected with gradients of {before['run']} up to step {steps[-1]}, "
+            f"now {PREFIX}INJECT_GRADIENTS names {now['run']}; choose another directory"
+        )
+    if steps:
+        found["injected"] = {**before, **now, "steps": [*steps, *now.get("steps", ())]}
+    return found
