@@ -61,7 +61,7 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         if rates is None or row["clip_coefficient"] is None:
             return f"learning rate or clip coefficient of step {step} cannot be told by parameter"
         updates.append(_update(run, other, step, row, rates, sample, count=updates[-1].count + 1 if updates else 1))
-        if kinds := {kind for state in _states(run, step) for kind in getattr(state, "dtypes", {}).values()} - {"float32"}:
+        if kinds := {kind for state in _states(run, step) for kind in state.dtypes.values()} - {"float32"}:
             return f"its moments are kept in {' and '.join(sorted(kinds))}"
         if not updates[-1].finite:
             return f"the update of step {step} is not of finite numbers"
