@@ -65,18 +65,22 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
             return f"its moments are kept in {' and '.join(sorted(kinds))}"
         if not updates[-1].finite:
             return f"the update of step {step} is not of finite numbers"
-    first = groups[names[0]]
-    settings = Settings(
+    evidence = Evidence(tuple(names), sample.tensor, tuple(updates))
+    rate = next((float(one.rates.max()) for one in updates if one.rates.any()), 0.0)
+    return OnRecord(evidence, expected_settings(optimizer, [groups[name] for name in names]), rate, optimizer.get("clip_grad"))
+
+
+def expected_settings(optimizer: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> Settings:
+    """What updates should follow; ``groups`` has the hyper-parameters of every tensor."""
+    first = groups[0]
+    return Settings(
         beta1=first["betas"][0],
         beta2=first["betas"][1],
         eps=first["eps"],
-        decay=np.array([groups[name]["weight_decay"] for name in names], np.float64),
+        decay=np.array([group["weight_decay"] for group in groups], np.float64),
         bias_correction=first["bias_correction"] is not False,
         decoupled=optimizer.get("decoupled_weight_decay") is not False,
     )
-    evidence = Evidence(tuple(names), sample.tensor, tuple(updates))
-    rate = next((float(one.rates.max()) for one in updates if one.rates.any()), 0.0)
-    return OnRecord(evidence, settings, rate, optimizer.get("clip_grad"))
 
 
 def unknown(groups: Sequence[Mapping[str, Any]]) -> str | None:
@@ -105,7 +109,7 @@ def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[i
     """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
     made = [step for step in sorted(rows) if not rows[step]["skipped"]]
-    whole = {step for step in made if {step, step + 1} <= weights and gradients(run, other, step) is not None}
+    whole = {step for step in made if {step, step + 1} <= weights} & known_gradients(run, other)
     loaded = any(one["what"] == "optimizer state" and one["after"] != "reset" for one in run.manifest.get("overrides", ()))
     fresh = min(rows, default=None) == 0 and not loaded
     first: list[int] = []
@@ -120,13 +124,17 @@ def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[i
     return first + last[-CHECKED:]
 
 
-def gradients(run: Any, other: Any, step: int) -> Any:
-    """What went into the update: the run's own gradients, or those injected, where ``other`` is where they came from."""
+def known_gradients(run: Any, other: Any) -> set[int]:
+    """Steps of which it is on record what went into the update: the run's own gradients, or those of ``other`` that were injected."""
     injected = run.manifest.get("injected") or {}
-    if step in injected.get("steps", ()):
-        same = other.manifest.get("run_id") == injected.get("run_id")
-        return other.gradients(step) if same and step in other.gradient_steps() else None
-    return run.gradients(step) if step in run.gradient_steps() else None
+    given = set(injected.get("steps", ()))
+    from_other = other.manifest.get("run_id") == injected.get("run_id")
+    return (set(run.gradient_steps()) - given) | (given & set(other.gradient_steps()) if from_other else set())
+
+
+def gradients(run: Any, other: Any, step: int) -> Any:
+    """What went into the update of one of the :func:`known_gradients`."""
+    return (other if step in (run.manifest.get("injected") or {}).get("steps", ()) else run).gradients(step)
 
 
 def _update(run: Any, other: Any, step: int, row: Mapping[str, Any], rates: NDArray[Any], sample: Sample, count: int) -> Update:
