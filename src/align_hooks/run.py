@@ -67,7 +67,8 @@ def run(command: Sequence[str]) -> int:
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)))
-        problems = list(account(told(Path(folder))))
+        processes = told(Path(folder))
+        problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:

@@ -8,7 +8,7 @@ run's update follow AdamW with the hyper-parameters on record, whatever gradient
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,8 @@ def weights_after_update(pair: Pair, progress: Progress) -> Stage:
         return stage
     if any(one.known for one in sides) and wrong:
         return Stage(NAME, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if stage.status is Status.DIFFERENT else ())))
+    if stage.status is Status.DIFFERENT and all(one.known for one in sides):
+        return replace(stage, summary=f"{summary}; each does as its own settings say, so it is these that differ")
     if stage.status is Status.DIFFERENT or equal or all(one.known for one in sides):
         return stage
     if wrong and any(one.known is None for one in sides):  # nobody says whether the formula or the optimizer is the odd one

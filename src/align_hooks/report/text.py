@@ -53,6 +53,9 @@ def render(comparison: Comparison, console: Console) -> None:
         console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}")
     for note in comparison.notes:
         console.print(f"[dim]{escape(note)}[/]")
+    if comparison.first is not None and comparison.first.findings:  # what a reader sees last, too
+        last = f": {comparison.first.name} — {describe(comparison.first.findings[0], comparison.eps)}"
+        console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(last)}")
 
 
 def suspects(comparison: Comparison) -> list[str]:
@@ -92,7 +95,8 @@ def worst(stage: Stage) -> str:
 
 def describe(finding: Finding, eps: float) -> str:
     """One finding as a line, its error also in eps of the compute type."""
-    values = f": {finding.reference} against {finding.candidate}" if finding.reference or finding.candidate else ""
+    values = " against ".join(filter(None, (finding.reference, finding.candidate)))
+    values = f": {values}" if values else ""
     error = (
         f", error {finding.error:.3g} ({finding.error / eps:.3g} eps), limit {finding.limit:.3g}"
         if finding.error is not None and finding.limit is not None
