@@ -199,6 +199,12 @@ def test_a_report_shows_the_worst_findings_with_both_values(wide_pair: Callable[
     assert "9.05648212 against 9.2" in " ".join(text.split())
 
 
+def test_a_report_ends_with_what_it_began_with(wide_pair: Callable[..., Comparison]) -> None:
+    text = " ".join(printed(wide_pair(fault_loss)).split())
+    assert text.startswith("diverged: step-0 loss")
+    assert "diverged: step-0 loss — loss at step 0" in text[-200:]
+
+
 def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[..., Comparison]) -> None:
     head = " ".join(printed(wide_pair(only_scalars)).split())
     assert "(not compared: batches, initial weights, local norms, gradients, weights after an update, free-running steps)" in head
