@@ -73,17 +73,13 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
         if worst(found) <= FITS:
             break
         tried = [(one, misfits(evidence, one)) for one in changes(evidence, best)]
-        kept = [
-            (excess(after), misfit(evidence, one) * (1.1 if _rare(one) else 1.0), one, after)
-            for one, after in tried
-            if (after <= FITS)[found <= FITS].all()
-        ]
-        kept.sort(key=lambda one: one[:2])
-        if not kept or kept[0][0] > GAIN * excess(found):
+        kept = [(one, after) for one, after in tried if (after <= FITS)[found <= FITS].all()]
+        kept.sort(key=lambda one: (_rare(one[0]) or worst(one[1]) > FITS, excess(one[1]), misfit(evidence, one[0])))
+        if not kept or excess(kept[0][1]) > GAIN * excess(found):
             break
-        _, _, best, found = kept[0]
+        best, found = kept[0]
         if number == 0:
-            instead = tuple(one for _, _, one, after in kept[1:] if worst(after) <= FITS and not _rare(one))
+            instead = tuple(one for one, after in kept[1:] if worst(after) <= FITS and not (_rare(one) and best.clip))
     left = tuple(evidence.names[at] for at in np.flatnonzero(~(found <= FITS)))
     stuck = tuple(name for name, one in zip(whole.names, still, strict=True) if one)
     return Explanation(rest, worst(found), best if best is not recorded else None, () if left else instead, left, stuck)
@@ -159,7 +155,7 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
 
 
 def _rare(settings: Settings) -> bool:
-    """Whether a change is one that others mimic, so that it needs to fit clearly better."""
+    """Whether a change is one that likelier ones mimic (clipping scales gradients too), so that these go first where they fit."""
     return settings.scale != 1.0 or settings.count != 0
 
 
