@@ -7,13 +7,16 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test lint unit matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test slow lint unit matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
 
-test: lint $(READY)  ## formatter, linter, type checker and every test (real frameworks included)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+slow: $(READY)  ## the tests of launch/ and patches/ that train, and other slow ones (five minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests/real
 
 lint: $(READY)  ## formatter, linter and type checker only
 	$(BIN)/ruff format --check .

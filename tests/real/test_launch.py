@@ -61,6 +61,7 @@ def launch(where: Path, command: Sequence[object], run: Path, reference: Path | 
     return frameworks.program(where, [str(word) for word in command], {}, named | more)
 
 
+@pytest.mark.slow
 def test_step1_of_a_shrunk_pair(tmp_path: Path) -> None:
     one, two = tmp_path / "reference", tmp_path / "candidate"
     shrink = [sys.executable, LAUNCH / "shrink.py", LAUNCH / "cpu.sh"]
@@ -79,6 +80,7 @@ def test_step1_of_a_shrunk_pair(tmp_path: Path) -> None:
     assert compared.code == 0, compared.output
 
 
+@pytest.mark.slow
 def test_three_injected_updates_under_torchrun(tmp_path: Path) -> None:
     one, two = tmp_path / "reference", tmp_path / "candidate"
     command = [LAUNCH / "torchrun.sh", "optimizer_reference", *megatron(tmp_path, {})]
@@ -90,6 +92,7 @@ def test_three_injected_updates_under_torchrun(tmp_path: Path) -> None:
     assert "weights after an update" in compared.output
 
 
+@pytest.mark.slow
 def test_weights_not_updated_under_msrun(tmp_path: Path) -> None:
     one, two = tmp_path / "reference", tmp_path / "candidate"
     launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "weights_not_updated_reference", *megatron(tmp_path, {})], one).succeeded()
@@ -108,6 +111,7 @@ def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
     assert done.code
 
 
+@pytest.mark.slow
 def test_the_benchmark_twice(tmp_path: Path) -> None:
     one, two = tmp_path / "first", tmp_path / "second"
     for run in (one, two):

@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from align_hooks import open_run
 from real import frameworks
@@ -57,6 +58,7 @@ def asked(run: Path) -> dict[str, str]:
     return {"ALIGN_PATCH_RUN": str(run), "ALIGN_PATCH_STEPS": ",".join(map(str, STEPS))}
 
 
+@pytest.mark.slow
 def test_a_patched_megatron_writes_what_hooks_write(tmp_path: Path, reference: Path) -> None:
     environment = patched(tmp_path / "copy", "megatron.diff", "megatron", "megatron-core") | asked(tmp_path / "by_patch")
     done = frameworks.megatron(tmp_path, flags=("--seed", "42"), SEED=None, environment=environment).succeeded()
@@ -64,6 +66,7 @@ def test_a_patched_megatron_writes_what_hooks_write(tmp_path: Path, reference: P
     same(reference, tmp_path / "by_patch", done.output)
 
 
+@pytest.mark.slow
 def test_a_patched_mindformers_writes_what_hooks_write(tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "witness_mindformers.py"
     common = {"script": script, "change": OWN_DATA}

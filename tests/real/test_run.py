@@ -109,6 +109,7 @@ def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, refer
     assert done.code == 0, done.output
 
 
+@pytest.mark.slow
 def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(tmp_path: Path, reference: Path) -> None:
     frameworks.mindformers(
         tmp_path,
