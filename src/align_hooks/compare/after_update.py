@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from align_hooks.compare.adam import Array
-from align_hooks.compare.evidence import OnRecord, gather
+from align_hooks.compare.evidence import OnRecord, gather, weights_eps
 from align_hooks.compare.findings import Progress, furthest, judged, moment_errors, tensor_errors
 from align_hooks.compare.formula import FITS, Settings
-from align_hooks.compare.limits import UPDATE, limits_for
+from align_hooks.compare.limits import UPDATE
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import show
+from align_hooks.compare.settings import listed, show
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Stage, Status
 
@@ -62,9 +62,7 @@ def weights_after_update(pair: Pair, progress: Progress) -> Stage:
 
 def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
-    own = {shard.dtype for run in pair.both if run.manifest.get("side") == "ms" for rank in run.manifests for shard in run.shards(rank)}
-    rounding = limits_for(*own)[1].eps if own else 0.0  # MindFormers updates weights in the model's own type
-    limit = UPDATE if rounding <= UPDATE else rounding
+    limit = max(UPDATE, *map(weights_eps, pair.both))
     found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, limit, progress)]
     coefficients = [(ours["clip_coefficient"], theirs["clip_coefficient"]) for ours, theirs in pair.rows]
     clipped = max((relative_difference(*both) for both in coefficients if None not in both), default=0.0)
@@ -96,26 +94,23 @@ def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bo
 
     ``known`` is False where the run's own settings are not on record and the reference's were expected.
     """
-    found = [Finding(f"{_listed(explanation.still)} of the {side}", "updated", "never updated")] if explanation.still else []
-    changed = list(_changed(explanation.found, record, explanation.still)) if explanation.found is not None else []
-    others = {what for one in explanation.instead for what, _, _ in _changed(one, record, explanation.still)} - {
-        what for what, *_ in changed
-    }
+    found = [Finding(f"{listed(explanation.still)} of the {side}", "updated", "never updated")] if explanation.still else []
+    changed = list(_changed(explanation.found, record)) if explanation.found is not None else []
+    others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, *_ in changed}
     unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
-    left = f"; {explanation.explained:.2g} roundings of {_listed(explanation.left)} are left unexplained" if explanation.left else ""
+    left = f"; {explanation.explained:.2g} roundings of {listed(explanation.left)} are left unexplained" if explanation.left else ""
     kept = "on record" if known else "expected"
     found += [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
     if not changed and (explanation.left or not explanation.still):
-        of = f" of {_listed(explanation.left)}" if explanation.left else ""
+        of = f" of {listed(explanation.left)}" if explanation.left else ""
         what = f"the {side}'s updates{of} are no AdamW with some of its terms changed"
         found.append(Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best"))
     return found
 
 
-def _changed(found: Settings, record: OnRecord, still: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Name of each term that was changed, as recorded, as found. Tensors that stand still have no part in it."""
-    recorded, moved = record.settings, [name not in still for name in record.evidence.names]
-    names = [name for name, one in zip(record.evidence.names, moved, strict=True) if one]
+def _changed(found: Settings, record: OnRecord) -> Iterator[tuple[str, str, str]]:
+    """Name of each term that was changed, as recorded, as found."""
+    recorded = record.settings
     if abs(found.rate - recorded.rate) > MOVED:
         yield "learning rate", show(record.learning_rate), _found(record.learning_rate * found.rate)
     betas = (recorded.beta1, recorded.beta2), (found.beta1, found.beta2)
@@ -123,7 +118,7 @@ def _changed(found: Settings, record: OnRecord, still: Sequence[str]) -> Iterato
         yield "betas", show(betas[0]), f"[{_found(found.beta1)}, {_found(found.beta2)}]"
     if abs(found.eps - recorded.eps) > MOVED * recorded.eps:
         yield "eps", show(recorded.eps), _found(found.eps)
-    yield from _decay(found.decay, recorded.decay[moved], names)
+    yield from _decay(found.decay, recorded.decay, record.evidence.names)
     if found.bias_correction != recorded.bias_correction:
         yield "bias correction", _switch(recorded.bias_correction), _switch(found.bias_correction)
     if found.decoupled != recorded.decoupled:
@@ -144,15 +139,11 @@ def _decay(found: Array, recorded: Array, names: Sequence[str]) -> Iterator[tupl
         ((found == 0) & (recorded > 0), "decayed", "not decayed"),
     ):
         if switched.any() and recorded.any():
-            yield f"decay grouping ({_listed([names[at] for at in np.flatnonzero(switched)])})", was, now
+            yield f"decay grouping ({listed([names[at] for at in np.flatnonzero(switched)])})", was, now
     both = (found > 0) & ((recorded > 0) | ~recorded.any())
     highest = float(recorded.max(initial=0.0))
     if both.any() and np.abs(found - recorded)[both].max() > MOVED * highest:
         yield "weight decay", show(highest), _found(float(found[both].max()))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _switch(on: bool) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,17 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
     if why := unknown([groups[name] for name in names]):
         return why
     sample = Sample.choose(run.weights(steps[0]), gradients(run, other, steps[0]), names)
+    states = Sampled(run, sample)
     updates: list[Update] = []
     for step in steps:
         row = {key: rows[step].get(key) if rows[step].get(key) is not None else expected.get(step, {}).get(key) for key in rows[step]}
         rates = _rates(row["learning_rate"], optimizer, names)
         if rates is None or row["clip_coefficient"] is None:
             return f"learning rate or clip coefficient of step {step} cannot be told by parameter"
-        updates.append(_update(run, other, step, row, rates, sample, count=updates[-1].count + 1 if updates else 1))
-        if kinds := {kind for state in _states(run, step) for kind in state.dtypes.values()} - {"float32"}:
+        updates.append(
+            _update(row, rates, states.at(step), states.at(step + 1), sample.of(gradients(run, other, step)), updates, weights_eps(run))
+        )
+        if kinds := {*states.at(step).dtypes, *states.at(step + 1).dtypes} - {"float32"}:
             return f"its moments are kept in {' and '.join(sorted(kinds))}"
         if not updates[-1].finite:
             return f"the update of step {step} is not of finite numbers"
@@ -100,11 +104,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _states(run: Any, step: int) -> list[Any]:
-    """The optimizer's recorded states before and after a step."""
-    return [run.optimizer_state(one) for one in (step, step + 1) if one in run.optimizer_state_steps()]
-
-
 def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[int]:
     """Steps whose update is on record: the first ones in a row before which Adam's state is known, and the last with a state."""
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
@@ -137,23 +136,23 @@ def gradients(run: Any, other: Any, step: int) -> Any:
     return (other if step in (run.manifest.get("injected") or {}).get("steps", ()) else run).gradients(step)
 
 
-def _update(run: Any, other: Any, step: int, row: Mapping[str, Any], rates: NDArray[Any], sample: Sample, count: int) -> Update:
-    """One update's numbers at the sampled elements; tensors are read one by one."""
-    before, after, given = run.weights(step), run.weights(step + 1), gradients(run, other, step)
-    states = [run.optimizer_state(one) if one in run.optimizer_state_steps() else None for one in (step, step + 1)]
-    known = [tuple(map(sample.of, state.moments.values())) if state else None for state in states]
+def _update(
+    row: Mapping[str, Any], rates: NDArray[Any], before: State, after: State, gradient: NDArray[Any], earlier: Sequence[Update], eps: float
+) -> Update:
+    """One update's numbers; where its count is not on record it goes on from the update before it, or begins."""
+    made = before.updates if before.updates is not None else earlier[-1].count if earlier else 0
     return Update(
-        step=step,
-        count=states[0].updates + 1 if states[0] else count,
+        step=row["step"],
+        count=made + 1,
         rates=rates,
         norm=row["grad_norm"],
         coefficient=row["clip_coefficient"],
-        weights=sample.of(before),
-        gradient=sample.of(given),
-        after=sample.of(after),
-        moments=known[0],  # type: ignore[arg-type]
-        moments_after=known[1],  # type: ignore[arg-type]
-        eps=_weights_eps(run),
+        weights=before.weights,
+        gradient=gradient,
+        after=after.weights,
+        moments=before.moments,
+        moments_after=after.moments,
+        eps=eps,
     )
 
 
@@ -193,6 +192,41 @@ class Sample:
         return np.repeat(np.arange(len(self.chosen)), [len(at) for at in self.chosen.values()])
 
 
+@dataclass(frozen=True)
+class State:
+    """What a run held between two updates, at the sampled elements; of Adam's state nothing where it is not on record."""
+
+    weights: NDArray[np.float64]
+    moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    updates: int | None = None
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass
+class Sampled:
+    """A run's states, each read once: what one update leads to, the next one starts from."""
+
+    run: Any
+    sample: Sample
+    last: dict[int, State] = field(default_factory=dict)
+
+    @cached_property
+    def recorded(self) -> set[int]:
+        """Numbers of updates after which Adam's state is on record."""
+        return set(self.run.optimizer_state_steps())
+
+    def at(self, updates: int) -> State:
+        """The state after so many updates; tensors are read one by one."""
+        if updates not in self.last:
+            found = State(self.sample.of(self.run.weights(updates)))
+            if updates in self.recorded:
+                state = self.run.optimizer_state(updates)
+                first, second = map(self.sample.of, state.moments.values())
+                found = State(found.weights, (first, second), state.updates, tuple(state.dtypes.values()))
+            self.last = {updates - 1: self.last[updates - 1], updates: found} if updates - 1 in self.last else {updates: found}
+        return self.last[updates]
+
+
 def _rates(rate: Any, optimizer: Mapping[str, Any], names: Sequence[str]) -> NDArray[Any] | None:
     """The learning rate of each tensor; None where one a group was recorded and the groups are others."""
     held = [group for group in optimizer["groups"] if group["parameters"]]
@@ -204,7 +238,7 @@ def _rates(rate: Any, optimizer: Mapping[str, Any], names: Sequence[str]) -> NDA
     return None if rate is None else np.full(len(names), rate, np.float64)
 
 
-def _weights_eps(run: Any) -> float:
+def weights_eps(run: Any) -> float:
     """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
     own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.manifest.get("side") == "ms" else set()
     return limits_for(*own)[1].eps

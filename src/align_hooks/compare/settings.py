@@ -40,7 +40,7 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
     ours, theirs = by_parameter(reference), by_parameter(candidate)
     alone = [sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())]
     found += [
-        Finding(f"{names[0]}{_and_more(names)} in one optimizer only", *(("there", "-") if names is alone[0] else ("-", "there")))
+        Finding(f"{listed(names)} in one optimizer only", *(("there", "-") if names is alone[0] else ("-", "there")))
         for names in alone
         if names and ours.keys() & theirs.keys()
     ]
@@ -51,13 +51,14 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
             if not unknown and not equal(ours[name][key], theirs[name][key]):
                 differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
         for (one, other), names in differing.items():
-            where = f" of {min(names)}{_and_more(names)}"
+            where = f" of {listed(sorted(names))}"
             found.append(Finding(key + (where if len(names) < len(ours) else ""), one, other))
     return found
 
 
-def _and_more(names: Sequence[str]) -> str:
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:

@@ -60,13 +60,12 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
 
     A change that makes a tensor part from the formula that followed it is none that the optimizer can have made.
     """
-    rest, still = worst(misfits(evidence, recorded)), never_made(evidence, recorded)
+    names, decay, found = evidence.names, recorded.decay, misfits(evidence, recorded)
+    rest, still = worst(found), never_made(evidence) & (found > FITS)
     if still.all():
-        return Explanation(rest, math.inf, still=evidence.names)
-    whole, evidence = evidence, evidence.without(still)
-    if still.any():
-        recorded = replace(recorded, decay=recorded.decay[~still])
-    evidence = bounded(evidence, recorded)
+        return Explanation(rest, math.inf, still=names)
+    recorded = replace(recorded, decay=decay[~still])
+    evidence = bounded(evidence.without(still), recorded)
     best, found = recorded, misfits(evidence, recorded)
     instead: tuple[Settings, ...] = ()
     for number in range(ROUNDS):
@@ -81,8 +80,21 @@ def explain(evidence: Evidence, recorded: Settings) -> Explanation:
         if number == 0:
             instead = tuple(one for one, after in kept[1:] if worst(after) <= FITS and not (_rare(one) and best.clip))
     left = tuple(evidence.names[at] for at in np.flatnonzero(~(found <= FITS)))
-    stuck = tuple(name for name, one in zip(whole.names, still, strict=True) if one)
-    return Explanation(rest, worst(found), best if best is not recorded else None, () if left else instead, left, stuck)
+
+    def of_all(one: Settings) -> Settings:
+        """With a decay for the tensors that stand still too: what is on record."""
+        every = decay.copy()
+        every[~still] = one.decay
+        return replace(one, decay=every)
+
+    return Explanation(
+        rest=rest,
+        explained=worst(found),
+        found=of_all(best) if best is not recorded else None,
+        instead=() if left else tuple(map(of_all, instead)),
+        left=left,
+        still=tuple(names[at] for at in np.flatnonzero(still)),
+    )
 
 
 def bounded(evidence: Evidence, recorded: Settings) -> Evidence:
@@ -96,12 +108,12 @@ def bounded(evidence: Evidence, recorded: Settings) -> Evidence:
     return replace(evidence, updates=tuple(updates))
 
 
-def never_made(evidence: Evidence, recorded: Settings) -> NDArray[np.bool_]:
-    """Tensors of which no element moved at any update, although the settings on record would have moved them."""
+def never_made(evidence: Evidence) -> NDArray[np.bool_]:
+    """Tensors of which no element moved at any update."""
     moved = np.zeros(len(evidence.names))
     for one in evidence.updates:
         moved += np.bincount(evidence.tensor, one.after != one.weights, minlength=len(evidence.names))
-    return np.asarray((moved == 0) & (misfits(evidence, recorded) > FITS))
+    return np.asarray(moved == 0)
 
 
 def blind(evidence: Evidence, settings: Settings) -> list[str]:
