@@ -6,6 +6,7 @@ the learning-rate schedule reads too. Which attribute holds which moment, and wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +86,9 @@ def groups(optimizer: Any, parameters: Parameters) -> dict[int, list[str]]:
     return found
 
 
-def rates(optimizer: Any, parameters: Parameters) -> float | list[float]:
-    """The rate that the next update uses, or one a group of :func:`groups` where these differ."""
-    found = [learning_rate(optimizer, first) for first in groups(optimizer, parameters)]
+def rates(optimizer: Any, firsts: Iterable[int]) -> float | list[float]:
+    """The rate that the next update uses, or one a group where these differ; ``firsts`` are the keys of :func:`groups`."""
+    found = [learning_rate(optimizer, first) for first in firsts]
     return found[0] if len(set(found)) == 1 else found
 
 

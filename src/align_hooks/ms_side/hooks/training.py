@@ -20,7 +20,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, load, refuse_unknown
-from align_hooks.ms_side.optimizer import moment_dtypes, moments, rates, updates_made
+from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -52,6 +52,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.session, self.columns = session, columns
         self.started = 0.0
         self.first = 0
+        self.groups: tuple[int, ...] = ()
         self.rate: float | list[float] = 0.0
         self.injected_norm: float | None = None
         self.scale = 1.0
@@ -70,6 +71,7 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
+            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay, so no step looks for them
             session.describe(place=place(session.launch), shards=session.parameters.shards(), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
@@ -82,7 +84,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.injected_norm = inject(session, session.step)
         if session.recording and session.parameters is not None:
             with session.surviving("the update"):
-                self.rate = rates(session.train_cell.optimizer, session.parameters)
+                self.rate = rates(session.train_cell.optimizer, self.groups)
                 self.scale = float(to_numpy(session.train_cell.scale_sense).reshape(-1)[0])
         self.started = time.perf_counter()
 
