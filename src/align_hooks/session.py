@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,8 +171,20 @@ class Session:
             never.append(f"{PREFIX}INJECT_GRADIENTS: {len(left)} of {len(self.injection.steps)} steps were not reached, first {left[0]}")
         return never
 
-    def describe(self, *, place: Mapping[str, int], shards: Any, facts: Mapping[str, Any], steps: range) -> None:
+    def describe(
+        self,
+        *,
+        place: Mapping[str, int],
+        shards: Any,
+        facts: Mapping[str, Any],
+        steps: range,
+        wanted: Mapping[str, tuple[int, ...]] | None = None,
+        elsewhere: Callable[[str], bool] = lambda name: False,
+    ) -> None:
         """Hand the built run's facts to the record, with the overrides so far; ``steps`` are those that it intends.
+
+        ``wanted`` is canonical name to whole shape of the trainable tensors that this rank computes with, where that is more than its
+        ``shards``; ``elsewhere`` says of another name whether another rank computes with it.
 
         Raises RefusedRun for a step that was named and that the run will never make.
         """
@@ -185,7 +197,8 @@ class Session:
                     f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}"
                 )
         if self.injection is not None:
-            self.injection.check({shard.name: shard.shape for shard in shards if shard.trainable}, steps)
+            needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
+            self.injection.check(needed, steps, elsewhere=elsewhere)
             self.facts["injected"] = self.injection.facts()
             self.override(
                 f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}",

@@ -42,9 +42,9 @@ class Parameters:
     def shards(self) -> list[Shard]:
         """This rank's parameter table."""
         return [
-            Shard(name, shape, parameter.fused.native, str(parameter.model.dtype).lower(), counted=self.counted)
+            shard
             for parameter in self.all
-            for name, shape in zip(parameter.fused.pieces, piece_shapes(parameter), strict=True)
+            for shard in parameter.fused.shards(dtype=str(parameter.model.dtype).lower(), counted=self.counted)
         ]
 
     def weights(self) -> dict[str, NDArray[Any]]:
@@ -55,12 +55,6 @@ class Parameters:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
         for parameter in self.all:
             parameter.model.set_data(mindspore.Tensor(read(parameter.fused), dtype=parameter.model.dtype))
-
-
-def piece_shapes(parameter: Parameter) -> list[tuple[int, ...]]:
-    """Shapes of a parameter's pieces, in their order."""
-    shape, found = tuple(parameter.model.shape), parameter.fused.blocks
-    return [(found.repeats * rows, *shape[1:]) for rows in found.rows]
 
 
 def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted: bool = True) -> Parameters:
@@ -74,7 +68,7 @@ def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted:
         vocabulary=min(vocabulary or config.vocab_size, config.vocab_size),
         padded=config.vocab_size,
     )
-    fused = ((weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape[0], dims)) for weight in weights)
+    fused = ((weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape, dims)) for weight in weights)
     return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims, counted)
 
 

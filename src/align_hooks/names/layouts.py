@@ -4,11 +4,15 @@ Every layout that the two frameworks use is one shape: the first axis is ``repea
 piece, then of the second, and so on. Megatron's ``linear_qkv`` repeats (queries of a group, key, value) once a query
 group; ``[gate; up]`` has one repeat; rows interleaved one by one have as many repeats as rows; a padded vocabulary is
 one repeat of (vocabulary, padding). So one mechanism splits and joins them all, exactly and invertibly.
+
+A tensor-parallel rank holds blocks of the same kind, only fewer repeats or shorter rows, and a distributed optimizer cuts
+those at any element: within a piece, row-major order is the fused tensor's order, so what is a range of the fused tensor
+is a range of each piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +26,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The sizes of a dense decoder that its layouts depend on. ``vocabulary`` excludes padding, ``padded`` includes it."""
+    """The sizes of a decoder that its layouts depend on. ``vocabulary`` excludes padding, ``padded`` includes it."""
 
     heads: int
     groups: int
@@ -30,6 +34,19 @@ class Dims:
     ffn: int
     vocabulary: int
     padded: int
+    expert_ffn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Part ``index`` of ``count`` equal parts of a parameter along ``axis``: what one tensor-parallel rank holds."""
+
+    axis: int = 0
+    index: int = 0
+    count: int = 1
+
+
+WHOLE = Cut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +79,57 @@ class Blocks:
         whole: Array = np.concatenate(runs, axis=1).reshape((self.total, *tail))
         return whole
 
+    def before(self, piece: int, element: int, width: int) -> int:
+        """How many elements of a piece stand before ``element`` of the fused tensor, whose rows have ``width`` elements."""
+        period, start = sum(self.rows) * width, sum(self.rows[:piece]) * width
+        repeats, rest = divmod(element, period)
+        size = self.rows[piece] * width
+        return repeats * size + min(max(rest - start, 0), size)
+
+    def runs(self, piece: int, start: int, stop: int, width: int) -> Iterator[slice]:
+        """Where, counted from ``start``, the elements of a piece lie in the range [start, stop) of the fused tensor."""
+        period, offset = sum(self.rows) * width, sum(self.rows[:piece]) * width
+        for repeat in range(start // period, -(-stop // period)):
+            first = repeat * period + offset
+            low, high = max(start, first), min(stop, first + self.rows[piece] * width)
+            if low < high:
+                yield slice(low - start, high - start)
+
 
 def blocks(layout: str, dims: Dims, rows: int) -> Blocks:
-    """The blocks of a named layout for a parameter whose first axis has ``rows`` rows; raises RefusedRun where they do not fit."""
+    """The blocks of a named layout for a whole parameter of ``rows`` rows; raises RefusedRun where they do not fit."""
     queries = dims.heads // dims.groups * dims.head_dim
     known = {
         "whole": Blocks(1, (rows,)),
         "qkv_per_group": Blocks(dims.groups, (queries, dims.head_dim, dims.head_dim)),
         "gate_then_up": Blocks(1, (dims.ffn, dims.ffn)),
         "gate_up_by_row": Blocks(dims.ffn, (1, 1)),
+        "expert_gate_then_up": Blocks(1, (dims.expert_ffn, dims.expert_ffn)),
         "vocabulary": Blocks(1, (dims.vocabulary, dims.padded - dims.vocabulary)) if dims.padded > dims.vocabulary else Blocks(1, (rows,)),
     }[layout]
     if known.total != rows:
         raise RefusedRun(f"a parameter of {rows} rows does not have the layout {layout} of {dims}: that has {known.total}")
     return known
+
+
+def local_blocks(layout: str, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
+    """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
+
+    A vocabulary is cut first and padded by what is left over at its end, so that a part may hold rows of one piece only; every
+    other layout is cut piece by piece. Raises RefusedRun where the parts are not equal.
+    """
+    if layout == "vocabulary":
+        share = whole.total // cut.count
+        start, stop = cut.index * share, (cut.index + 1) * share
+        bounds = [
+            (min(max(start - first, 0), rows), min(max(stop - first, 0), rows))
+            for first, rows in zip(np.cumsum((0, *whole.rows)).tolist(), whole.rows, strict=False)
+        ]
+        return Blocks(1, tuple(high - low for low, high in bounds)), bounds
+    divided = whole.rows if whole.repeats > 1 else tuple(rows // cut.count for rows in whole.rows)
+    repeats = whole.repeats // cut.count if whole.repeats > 1 else 1
+    part = Blocks(repeats, divided)
+    if part.total * cut.count != whole.total:
+        raise RefusedRun(f"a parameter of {whole.total} rows in the layout {layout} is not cut into {cut.count} equal parts; use fewer")
+    rows_of = [repeats * rows for rows in divided]
+    return part, [(cut.index * rows, (cut.index + 1) * rows) for rows in rows_of]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from align_hooks.errors import RefusedRun
-from align_hooks.names.layouts import Array, Blocks, Dims, blocks
+from align_hooks.names.layouts import WHOLE, Array, Blocks, Cut, Dims, blocks, local_blocks
 from align_hooks.record.layout import PADDING
+from align_hooks.record.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One kind of parameter: its native name, the canonical names of its pieces, and how they are laid out in it.
 
-    ``{layer}`` stands for the layer's number, counted over the whole model. A row of ``vocabulary`` layout names one
-    piece; the padding, where there is any, is that name with ``#padding``.
+    ``{layer}`` and ``{expert}`` stand for their numbers, counted over the whole model. A row of ``vocabulary`` layout names
+    one piece; the padding, where there is any, is that name with ``#padding``.
     """
 
     native: str
@@ -26,20 +30,79 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A canonical tensor as one native parameter of a rank holds it: its whole shape, and the box [start, stop) an axis held here."""
+
+    name: str
+    shape: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
-    """One native parameter with its canonical pieces, in the order of their rows."""
+    """One native parameter of this rank with its canonical pieces, in the order of their rows.
+
+    ``blocks`` are those of the tensor on this rank. With ``flat`` only the elements [start, stop) of that tensor, in row-major
+    order, are held: the share of a distributed optimizer.
+    """
 
     native: str
-    pieces: tuple[str, ...]
+    parts: tuple[Piece, ...]
     blocks: Blocks
+    flat: tuple[int, int] | None = None
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Canonical names of the pieces of which any element is held."""
+        return tuple(piece.name for piece, _ in self._held())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the native tensor on this rank, whatever share of it an optimizer holds."""
+        return (self.blocks.total, *(stop - start for start, stop in self.parts[0].box[1:]))
+
+    @property
+    def _width(self) -> int:
+        return math.prod(self.shape[1:])
+
+    def _held(self) -> list[tuple[Piece, tuple[int, int] | None]]:
+        """The pieces held, each with the range of its box that ``flat`` leaves."""
+        if self.flat is None:
+            return [(piece, None) for piece, rows in zip(self.parts, self.blocks.rows, strict=True) if rows]
+        ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
+        return [(self.parts[index], (start, stop)) for index, (start, stop) in ranges if start < stop]
+
+    def narrowed(self, start: int, stop: int) -> Fused:
+        """The same parameter with only the elements [start, stop) held."""
+        return replace(self, flat=(start, stop))
+
+    def shards(self, *, dtype: str, counted: bool, trainable: bool = True) -> list[Shard]:
+        """This rank's rows of its parameter table for this parameter."""
+        return [
+            Shard(piece.name, piece.shape, self.native, dtype, piece.box, flat, counted=counted, trainable=trainable)
+            for piece, flat in self._held()
+        ]
 
     def split(self, tensor: Any) -> Iterator[tuple[str, Any]]:
-        """Canonical name and whole piece, for a native tensor of numpy or torch."""
-        return zip(self.pieces, self.blocks.split(tensor), strict=True)
+        """Canonical name and piece, for the tensor that is held, of numpy or torch.
+
+        With ``flat`` the tensor is one-dimensional, and a piece comes in one or several runs one after the other.
+        """
+        if self.flat is None:
+            for piece, found in zip(self.parts, self.blocks.split(tensor), strict=True):
+                if found.shape[0]:
+                    yield piece.name, found
+            return
+        for index, piece in enumerate(self.parts):
+            for run in self.blocks.runs(index, *self.flat, self._width):
+                yield piece.name, tensor[run]
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
-        """The native tensor, from canonical pieces that are read one after the other."""
-        return self.blocks.join([tensors[name] for name in self.pieces])
+        """The tensor that is held, from whole canonical pieces that are read one after the other."""
+        held = [piece for piece, rows in zip(self.parts, self.blocks.rows, strict=True) if rows]
+        boxes = [tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)] for piece in held]
+        native = Blocks(self.blocks.repeats, tuple(rows for rows in self.blocks.rows if rows)).join(boxes)
+        return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +113,81 @@ class Table:
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
 
-    def fused(self, native: str, rows: int, dims: Dims, *, first_layer: int = 0) -> Fused | None:
-        """The pieces of one native parameter, None for an entry that holds none; raises RefusedRun for an unknown name.
+    def fused(
+        self, native: str, shape: Sequence[int], dims: Dims, *, cut: Cut = WHOLE, first_layer: int = 0, first_expert: int = 0
+    ) -> Fused | None:
+        """The pieces of one native parameter of ``shape`` on this rank, None for an entry that holds none.
 
-        ``first_layer`` is the number, in the whole model, of what this rank calls layer 0.
+        ``cut`` says which part of the whole parameter that is; ``first_layer`` and ``first_expert`` are the numbers, in the whole
+        model, of what this rank calls 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
-            match = re.fullmatch(re.escape(rule.native).replace(r"\{layer\}", r"(?P<layer>\d+)"), native)
-            if match:
-                layer = str(int(match["layer"]) + first_layer) if "layer" in match.groupdict() else ""
-                pieces = tuple(name.replace("{layer}", layer) for name in rule.canonical)
-                found = blocks(rule.layout, dims, rows)
-                if rule.layout == "vocabulary" and len(found.rows) == 2:
-                    pieces += (pieces[0] + PADDING,)
-                return Fused(native, pieces, found)
+            found = _numbers(_pattern(rule.native), native)
+            if found is not None:
+                numbers = {"layer": found.get("layer", 0) + first_layer, "expert": found.get("expert", 0) + first_expert}
+                names = [name.format(**numbers) for name in rule.canonical]
+                return _fused(native, names, rule.layout, tuple(shape), dims, cut)
         if any(re.fullmatch(pattern, native) for pattern in self.ignored):
             return None
         raise RefusedRun(
-            f"{self.framework} parameter {native!r} has no canonical name; known are those of a dense Llama "
+            f"{self.framework} parameter {native!r} has no canonical name; known are those of a Llama, dense or with experts "
             f"(add a rule to align_hooks/names for another family)"
         )
 
+    def elsewhere(self, name: str, here: Collection[str], *, layers: int, experts: int = 0) -> bool:
+        """Whether another rank holds ``name``, where this one holds ``here``, in a model of ``layers`` layers and ``experts`` experts.
 
-def refuse_unfit(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], source: object) -> None:
-    """Raise RefusedRun unless ``given`` (canonical name to shape, of what ``source`` says) is exactly what a model wants."""
+        Of a layer that is here only experts can be elsewhere.
+        """
+        patterns = [_pattern(canonical) for rule in self.rules for canonical in rule.canonical]
+        numbers = [_numbers(pattern, one) for one in here for pattern in patterns]
+        layers_here = {found["layer"] for found in numbers if found and "layer" in found}
+        for pattern in patterns:
+            found = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
+            if found is not None:
+                there = "expert" in found or found.get("layer") not in layers_here
+                return there and found.get("layer", -1) < layers and found.get("expert", -1) < experts
+        return False
+
+
+def _numbers(pattern: str, name: str) -> dict[str, int] | None:
+    match = re.fullmatch(pattern, name)
+    return {key: int(number) for key, number in match.groupdict().items()} if match else None
+
+
+def _pattern(name: str) -> str:
+    return re.escape(name).replace(r"\{layer\}", r"(?P<layer>\d+)").replace(r"\{expert\}", r"(?P<expert>\d+)")
+
+
+def _fused(native: str, names: list[str], layout: str, shape: tuple[int, ...], dims: Dims, cut: Cut) -> Fused:
+    lengths = list(shape)
+    lengths[cut.axis] *= cut.count
+    whole = blocks(layout, dims, lengths[0])
+    if layout == "vocabulary" and len(whole.rows) == 2:
+        names = [names[0], names[0] + PADDING]
+    full = [(0, whole.repeats * rows) for rows in whole.rows]
+    local, bounds = local_blocks(layout, whole, cut) if cut.axis == 0 else (whole, full)
+    tail = [(0, length) for length in lengths[1:]]
+    if cut.axis:
+        tail[cut.axis - 1] = (cut.index * shape[cut.axis], (cut.index + 1) * shape[cut.axis])
+    parts = (Piece(name, (total, *lengths[1:]), (rows, *tail)) for name, (_, total), rows in zip(names, full, bounds, strict=True))
+    return Fused(native, tuple(parts), local)
+
+
+def refuse_unfit(
+    wanted: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+    source: object,
+    *,
+    elsewhere: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Raise RefusedRun unless ``given`` (canonical name to shape, of what ``source`` says) is exactly what a model wants.
+
+    ``wanted`` is what this rank holds, by the shapes of the whole tensors; ``elsewhere`` says of another name whether another
+    rank of this job holds it.
+    """
     problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
-    problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys())]
+    problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys()) if not elsewhere(name)]
     problems += [
         f"{name} is {list(given[name])}, this model has {list(wanted[name])}"
         for name in sorted(wanted.keys() & given.keys())

@@ -12,6 +12,7 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.files import Array, read_array, read_json
+from align_hooks.record.sequence import Slices, in_order
 from align_hooks.record.writer import digest, is_causal
 
 
@@ -51,11 +52,15 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One data-parallel rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own."""
+    """One rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own.
+
+    ``slices`` are the positions of the sequence that a context-parallel rank has, None for all.
+    """
 
     rows: tuple[int, ...]
     arrays: dict[str, Array]
     mask: str | None
+    slices: Slices | None = None
 
     @property
     def causal(self) -> bool:
@@ -72,7 +77,29 @@ def read_part(place: Path) -> Part:
         if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
             raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
         arrays[name] = array
-    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"])
+    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"], facts.get("slices"))
+
+
+def merged(parts: Sequence[Part]) -> Part:
+    """What ranks that were fed the same rows and positions saw together: tokens on one pipeline stage, labels on another."""
+    arrays: dict[str, Array] = {}
+    for part in reversed(parts):
+        arrays |= part.arrays
+    rows = next((part.rows for part in parts if part.rows), ())
+    return Part(rows, arrays, next((part.mask for part in parts if part.mask), None), parts[0].slices)
+
+
+def in_sequence(parts: Sequence[Part], what: str) -> Part:
+    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing."""
+    if len(parts) == 1 and parts[0].slices is None:
+        return parts[0]
+    slices = [part.slices for part in parts if part.slices is not None]
+    names = {name for part in parts for name in part.arrays}
+    if len(slices) != len(parts) or any(names != part.arrays.keys() for part in parts):
+        raise RecordError(f"{what}: a context-parallel rank recorded other arrays than the others; record the step again")
+    arrays = {name: in_order([part.arrays[name] for part in parts], slices, f"{what}: {name}") for name in sorted(names)}
+    causal = "attention_mask" in arrays and is_causal(arrays["attention_mask"])
+    return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask)
 
 
 def batch_json(place: Path) -> dict[str, Any]:
@@ -81,9 +108,18 @@ def batch_json(place: Path) -> dict[str, Any]:
     whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
     said = facts["arrays"].values() if whole else ()
     whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
+    whole = whole and _are_slices(facts.get("slices"))
     if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
         raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
     return facts
+
+
+def _are_slices(given: Any) -> bool:
+    if given is None:
+        return True
+    return isinstance(given, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(type(end) is int and end >= 0 for end in one) for one in given
+    )
 
 
 def read_part_by_hand(place: Path) -> Part:
@@ -149,8 +185,9 @@ def _required(piece: Array | None, name: str, step: int) -> Array:
 
 def joined(parts: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     """Arrays of micro-batches joined along the batch axis, and each one's rows. An attention mask may have one row for all."""
-    rows = [len(part["tokens"]) for part in parts]
-    names = [name for name in parts[0] if all(name in part for part in parts)]
+    names = [name for name in parts[0] if all(name in part for part in parts)] if parts else []
+    of_rows = [name for name in names if name != "attention_mask"]
+    rows = [len(part[of_rows[0]]) for part in parts] if of_rows else []
     if "attention_mask" in names and any(len(part["attention_mask"]) > 1 for part in parts):
         for part, count in zip(parts, rows, strict=True):
             part["attention_mask"] = np.broadcast_to(part["attention_mask"], (count, *part["attention_mask"].shape[1:]))

@@ -21,6 +21,9 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     place = manifest.get("place", {})
     if not isinstance(place, dict) or not all(type(index) is int for index in place.values()):
         raise RecordError(f"{path} is no manifest: its place is {place!r}")
+    groups = manifest.get("groups", [])
+    if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
+        raise RecordError(f"{path} is no manifest: its parameter groups cannot be read")
     if not isinstance(manifest.get("parameters", []), list):
         raise RecordError(f"{path} is no manifest: its parameter table is no list")
 

@@ -7,7 +7,7 @@ Whatever is not whole, not ours or contradicts itself is a RecordError that name
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, join, read_part, read_part_by_hand
+from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_facts, check_manifest, check_row
 from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.shard import Shard
@@ -50,10 +50,17 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {len(self.steps)} steps)"
 
-    @property
+    @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet."""
-        return self.facts
+        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet.
+
+        The optimizer's parameter groups are those of all ranks: rank 0 knows those of its own pipeline stage only.
+        """
+        if not self.facts.get("optimizer"):
+            return self.facts
+        held = [manifest.get("groups") for manifest in self.manifests.values()]
+        groups = union_of_groups([self.facts["optimizer"]["groups"], *(one for one in held if one)])
+        return {**self.facts, "optimizer": {**self.facts["optimizer"], "groups": groups}}
 
     @property
     def made_by_hand(self) -> bool:
@@ -122,11 +129,17 @@ class Run:
                 tokens = sum(one["valid_tokens"] for one in holders)
                 row["valid_tokens"] = tokens
                 row["loss"] = sum(_number(one["loss"]) * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
-                row["objective_loss"] = sum(_number(one["objective_loss"]) for one in holders) / len(holders)
+                objectives = [_number(one["objective_loss"]) for one in holders]
+                row["objective_loss"] = sum(objectives) / len(holders)
                 if (self.facts.get("training") or {}).get("per_token_loss"):
-                    row["objective_loss"] = row["loss"]
+                    weights = [one["valid_tokens"] for one in holders]
+                    weighed = sum(one * count for one, count in zip(objectives, weights, strict=True))
+                    row["objective_loss"] = weighed / tokens if tokens else math.nan
             elif holders:
                 row |= {key: holders[0].get(key) for key in (*SUMMED, "valid_tokens")}
+            parts = [table[step].get("squared") for table in tables.values()]
+            if row["grad_norm"] is None and all(part is not None for part in parts):
+                row["grad_norm"] = math.sqrt(sum(map(_number, parts)))
             rows.append({key: _number(value) for key, value in row.items()})
         return rows
 
@@ -234,40 +247,43 @@ class Run:
             arrays = self.batch(step).arrays()
             shapes, ranges = [arrays["tokens"].shape], [id_range(arrays)]
         else:
-            facts = list(self._data_parallel_facts(step))
-            shapes = [one["arrays"]["tokens"]["shape"] for one in facts if "tokens" in one["arrays"]]
-            ranges = [one["ids"] for one in facts]
+            shapes, ranges = [], []
+            for parts in self._batch_files(step).values():
+                facts = [one for places in parts.values() for one in places.values()]
+                local = [one["arrays"]["tokens"]["shape"] for one in facts if "tokens" in one["arrays"]]
+                shapes += [(local[0][0], sum(shape[1] for shape in local))] if local else []
+                ranges += [one["ids"] for one in facts]
+                for place, one in ((place, one) for places in parts.values() for place, one in places.items()):
+                    for name in one["arrays"]:
+                        read_array(place / f"{name}.npy", headers_only=True)
         found = [one for one in ranges if one]
         if not shapes or not found:
             raise RecordError(f"{self.path}: the batch of step {step} has no tokens")
         lowest, highest = min(low for low, _ in found), max(high for _, high in found)
         return BatchFacts(sequence=shapes[0][1], rows=sum(shape[0] for shape in shapes), lowest=lowest, highest=highest)
 
-    def _data_parallel_facts(self, step: int) -> Iterator[dict[str, Any]]:
-        """The batch.json of one rank of each data-parallel index, its arrays' headers checked."""
-        seen = set()
+    def _batch_files(self, step: int) -> dict[int, dict[int, dict[Path, dict[str, Any]]]]:
+        """Data-parallel index to context-parallel index to the fewest ranks that saw all of the batch there: place and batch.json.
+
+        Tensor-parallel ranks are fed the same, so one of each stage is read.
+        """
+        files: dict[int, dict[int, dict[Path, dict[str, Any]]]] = {}
         for rank, manifest in sorted(self.manifests.items()):
-            index = manifest.get("place", {}).get("dp", 0)
-            if index not in seen:
-                seen.add(index)
-                place = layout.step(self.path, step, rank)
-                facts = batch_json(place)
-                for name in facts["arrays"]:
-                    read_array(place / f"{name}.npy", headers_only=True)
-                yield facts
+            where, place = manifest.get("place", {}), layout.step(self.path, step, rank)
+            facts = batch_json(place)
+            seen = files.setdefault(where.get("dp", 0), {}).setdefault(where.get("cp", 0), {})
+            if not seen or facts["arrays"].keys() - {name for one in seen.values() for name in one["arrays"]}:
+                seen[place] = facts
+        return files
 
     def _batch_parts(self, step: int) -> list[Part]:
         if self.made_by_hand:
             ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
             return [read_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
-        chosen: dict[int, Part] = {}
-        for rank, manifest in sorted(self.manifests.items()):
-            data_parallel = manifest.get("place", {}).get("dp", 0)
-            part = read_part(layout.step(self.path, step, rank))
-            if data_parallel in chosen:  # another tensor or pipeline stage of the same data: it may hold what was missing
-                part = Part(part.rows, part.arrays | chosen[data_parallel].arrays, part.mask or chosen[data_parallel].mask)
-            chosen[data_parallel] = part
-        return [chosen[index] for index in sorted(chosen)]
+        return [
+            in_sequence([merged([read_part(place) for place in places[index]]) for index in sorted(places)], f"{self.path}: step {step}")
+            for _, places in sorted(self._batch_files(step).items())
+        ]
 
     def _rows(self, path: Path) -> dict[int, dict[str, Any]]:
         """Step to row; of a step that was repeated the last row counts; a torn last line does not."""
@@ -311,6 +327,17 @@ def open_run(path: str | Path) -> Run:
         raise RecordError(f"{layout.run_file(run)} has format {facts.get('format')}, this version reads {layout.FORMAT}")
     check_facts(facts, layout.run_file(run))
     return Run(run, facts, manifests)
+
+
+def union_of_groups(held: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """One list of parameter groups from those of all ranks: groups of equal hyper-parameters are one, each parameter named once."""
+    found: dict[str, dict[str, Any]] = {}
+    for group in (group for groups in held for group in groups):
+        one = found.setdefault(
+            repr(sorted((key, value) for key, value in group.items() if key != "parameters")), {**group, "parameters": []}
+        )
+        one["parameters"] = list(dict.fromkeys([*one["parameters"], *group["parameters"]]))
+    return list(found.values())
 
 
 def _number(value: Any) -> Any:

@@ -125,7 +125,8 @@ class Writer:
                     f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
                     f"choose fewer steps in {PREFIX}GRADIENTS, {PREFIX}WEIGHTS and {PREFIX}OPTIMIZER_STATE, or another disk"
                 )
-            self._manifest |= {"place": dict(place), "parameters": table, "planned_bytes": planned}
+            groups = (facts.get("optimizer") or {}).get("groups", [])
+            self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
             run_facts = {"format": layout.FORMAT, "run_id": secrets.token_hex(8), "side": self.side, "world_size": self.launch.world_size}
             run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
@@ -158,9 +159,15 @@ class Writer:
         self._append(layout.scalars(self.run, self.launch.rank), row)
         self.written["scalars"] += 1
 
-    def local_norms(self, step: int, point: str, squared: Mapping[str, float]) -> None:
-        """Append one step's squared sums, canonical name to fp64, of what this rank holds."""
-        self._append(layout.local_norms(self.run, self.launch.rank), {"step": step, "point": point, "squared": dict(squared)})
+    def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Append one step's squared sums, canonical name to fp64, of what this rank holds, copies too.
+
+        ``taken`` are the global norms that the framework took of gradients of its own choice: ``norm`` its result, ``same`` and
+        ``exact`` this rank's squared part of it as the framework and as we take it, ``ranks`` and ``first`` the number of ranks
+        whose parts make the norm, and the lowest of them.
+        """
+        row = {"step": step, "point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]}
+        self._append(layout.local_norms(self.run, self.launch.rank), row)
         self.written["local_norms"] += 1
 
     def _append(self, path: Path, row: Mapping[str, Any]) -> None:
@@ -171,9 +178,9 @@ class Writer:
         self._rows[path].write(atomic.json_text(row, indent=None) + "\n")
         self._rows[path].flush()
 
-    def batch(self, step: int, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
+    def batch(self, step: int, arrays: Mapping[str, Array], rows: Sequence[int], *, slices: Sequence[Sequence[int]] | None = None) -> None:
         """Write a step's batch; see :func:`write_batch`."""
-        write_batch(self.run, step, self.launch.rank, arrays, rows)
+        write_batch(self.run, step, self.launch.rank, arrays, rows, slices=slices)
         self.written["batches"] += 1
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
@@ -222,14 +229,21 @@ class Writer:
         atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
 
 
-def write_batch(run: Path, step: int, rank: int, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
+def write_batch(
+    run: Path, step: int, rank: int, arrays: Mapping[str, Array], rows: Sequence[int], *, slices: Sequence[Sequence[int]] | None = None
+) -> None:
     """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had.
+
+    ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank has, None for all. A pipeline stage
+    that sees nothing of the batch writes none.
 
     ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal one is
     written once for the run. ``batch.json`` comes last and makes the batch whole.
     """
     place = layout.step(run, step, rank)
     facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
+    if slices is not None:
+        facts["slices"] = [list(one) for one in slices]
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
             continue

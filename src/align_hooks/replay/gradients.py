@@ -6,7 +6,8 @@ by canonical name, never by position, and are read one by one: a model's gradien
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,10 +57,13 @@ class Injection:
         """The steps that were named one by one or by a range; none with ``@all``."""
         return {step for part in self.source.steps.ranges or () for step in part}
 
-    def check(self, wanted: Mapping[str, tuple[int, ...]], planned: range) -> None:
+    def check(
+        self, wanted: Mapping[str, tuple[int, ...]], planned: range, *, elsewhere: Callable[[str], bool] = lambda name: False
+    ) -> None:
         """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
 
-        ``wanted`` is canonical name to shape of every trainable piece. With ``@all`` every step of ``recorded`` in the plan is
+        ``wanted`` is canonical name to whole shape of every trainable piece that this rank holds any of, ``elsewhere`` says of
+        another name whether another rank of this job does. With ``@all`` every step of ``recorded`` in the plan is
         injected and the others keep their own gradients; a step that was named must be recorded and made.
         """
         if missing := sorted(self.named - set(self.recorded)):
@@ -74,7 +78,15 @@ class Injection:
             )
         for step in self.steps:
             tensors = self.run.gradients(step)
-            refuse_unfit(wanted, {name: tensors.shape(name) for name in tensors}, f"gradients of {self.source.path} step {step}")
+            given = {name: tensors.shape(name) for name in tensors}
+            refuse_unfit(wanted, given, f"gradients of {self.source.path} step {step}", elsewhere=elsewhere)
+
+    def is_finite(self, step: int) -> bool:
+        """Whether the source's gradients of ``step`` are finite, by the norm that it took of them: with loss scaling that, and not the
+        run's own overflow, decides over the update. Every rank finds the same, whatever part of the gradients it holds.
+        """
+        norms = {row["step"]: row["grad_norm"] for row in self.run.scalars()}
+        return norms.get(step) is None or math.isfinite(norms[step])
 
     def read(self, step: int, fused: Fused) -> Array:
         """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,10 @@ def vocabulary_of(source: Source) -> int | None:
 class Loader:
     """Reads native tensors for a model out of canonical weights, after checking that all of them fit."""
 
-    def __init__(self, source: Source, wanted: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, source: Source, wanted: Mapping[str, tuple[int, ...]], *, elsewhere: Callable[[str], bool] = lambda name: False
+    ) -> None:
+        """``wanted`` is canonical name to whole shape of what this rank computes with, ``elsewhere`` as in :func:`refuse_unfit`."""
         self.source = source
         self._weights = open_weights(source)
         given = {name: self._weights.shape(name) for name in self._weights if not name.endswith(".rotary_emb.inv_freq")}
@@ -104,10 +107,10 @@ class Loader:
             )
         if "lm_head.weight" not in wanted:  # tied: some checkpoints keep a copy of the embedding under its name
             given.pop("lm_head.weight", None)
-        refuse_unfit(wanted, given, f"weights of {source}")
+        refuse_unfit(wanted, given, f"weights of {source}", elsewhere=elsewhere)
 
     def read(self, fused: Fused) -> Array:
-        """The native fp32 tensor; raises RefusedRun where a weight is not finite."""
+        """The fp32 tensor that is held; raises RefusedRun where a weight is not finite."""
         tensors = {name: self._weights[name] for name in fused.pieces}
         for name, tensor in tensors.items():
             if not np.isfinite(tensor).all():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -16,14 +17,19 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.torch_side.model import Parameters, pieces
 
 
-def leaf_optimizers(optimizer: Any) -> list[Any]:
-    """The optimizers that hold parameters; ChainedOptimizer only forwards to them."""
+def chain(optimizer: Any) -> list[Any]:
+    """The optimizers that ChainedOptimizer forwards to, in its order."""
     return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def leaf_optimizers(optimizer: Any) -> list[Any]:
+    """Those that hold parameters on this rank."""
+    return [leaf for leaf in chain(optimizer) if getattr(leaf, "optimizer", None) is not None]
 
 
 def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
     """Hyper-parameters a parameter group, as the optimizer holds them at the start, with canonical names."""
-    names = {id(parameter.main): parameter.fused.pieces for parameter in parameters}
+    names = {id(main): parameter.fused.pieces for parameter, main in parameters.held}
     groups = []
     for leaf in leaf_optimizers(optimizer):
         for group in leaf.optimizer.param_groups:
@@ -50,20 +56,21 @@ def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
 def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArray[Any]]]:
     """Adam's moments: moment name to canonical name to fp32 array; zeros where no update was made yet, nothing of copies."""
     state = {id(key): held for leaf in leaf_optimizers(optimizer) for key, held in leaf.optimizer.state.items()}
-    found: dict[str, dict[str, NDArray[Any]]] = {}
-    for moment in MOMENTS:
-        tensors = (
-            (parameter.fused, state.get(id(parameter.main), {}).get(moment, torch.zeros_like(parameter.main, dtype=torch.float32)))
-            for parameter in parameters
-            if parameter.model.requires_grad and parameters.counted
+    counted = [(one, main) for one, main in parameters.held if one.model.requires_grad and one.counted]
+    return {
+        moment: pieces(
+            (one.fused, state.get(id(main), {}).get(moment, torch.zeros_like(main, dtype=torch.float32))) for one, main in counted
         )
-        found[moment] = pieces(tensors)
-    return found
+        for moment in MOMENTS
+    }
 
 
 def moment_dtypes(optimizer: Any) -> dict[str, str]:
     """The type in which the optimizer keeps each of Adam's moments, which a record makes fp32; its settings' before the first update."""
-    leaf = leaf_optimizers(optimizer)[0]
+    leaves = leaf_optimizers(optimizer)
+    if not leaves:
+        return {}
+    leaf = leaves[0]
     held: dict[str, Any] = next(iter(leaf.optimizer.state.values()), {})
     dtypes = {
         moment: held[moment].dtype if moment in held else getattr(leaf.config, f"{moment}_dtype", torch.float32) for moment in MOMENTS
@@ -73,14 +80,15 @@ def moment_dtypes(optimizer: Any) -> dict[str, str]:
 
 def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates, which torch keeps per parameter and FusedAdam per group."""
-    fused = {id(parameter.main): parameter.fused for parameter in parameters}
+    fused = {id(main): parameter.fused for parameter, main in parameters.held}
     for leaf in leaf_optimizers(optimizer):
         for group in leaf.optimizer.param_groups:
             per_parameter = type(leaf.optimizer).__module__.startswith("torch.")
             if not per_parameter:
                 group["step"] = state.updates
             for main in group["params"]:
-                held = {name: torch.from_numpy(fused[id(main)].join(tensors)).to(main.device) for name, tensors in state.moments.items()}
+                arrays = {name: np.ascontiguousarray(fused[id(main)].join(tensors)) for name, tensors in state.moments.items()}
+                held = {name: torch.from_numpy(array).to(main.device) for name, array in arrays.items()}
                 if per_parameter:
                     on_device = group.get("capturable") or group.get("fused")
                     held["step"] = torch.tensor(float(state.updates), device=main.device if on_device else "cpu")

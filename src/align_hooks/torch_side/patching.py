@@ -16,8 +16,8 @@ import torch
 from align_hooks.errors import RefusedRun
 from align_hooks.record.batch import joined
 from align_hooks.record.writer import write_batch, write_tensors
-from align_hooks.torch_side.arrays import squared_sum, to_numpy
-from align_hooks.torch_side.model import parameters_of, pieces
+from align_hooks.torch_side.arrays import to_numpy
+from align_hooks.torch_side.model import parameters_of, pieces, squared_sums
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | None], *, rank: int = 0) -> None:
@@ -65,11 +65,8 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and
     where a parameter has no gradient.
     """
-    norms = {
-        name: squared_sum(piece)
-        for fused, gradient in parameters_of([model], vocabulary).gradients()
-        for name, piece in fused.split(gradient)
-    }
+    found = parameters_of([model], vocabulary).gradients()
+    norms = squared_sums((parameter.fused, gradient) for parameter, gradient in found)
     return dict(zip(norms, torch.stack(list(norms.values())).sqrt().tolist(), strict=True))
 
 
@@ -78,5 +75,6 @@ def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabular
 
     The guide's snippet of this purpose saves the weights. Arguments and errors as in :func:`local_norms`.
     """
-    found: list[tuple[Any, torch.Tensor]] = parameters_of([model], vocabulary).gradients()
-    write_tensors(Path(run), step, rank, "gradients.safetensors", pieces(found))
+    found = parameters_of([model], vocabulary).gradients()
+    tensors = pieces((parameter.fused, gradient) for parameter, gradient in found)
+    write_tensors(Path(run), step, rank, "gradients.safetensors", tensors)

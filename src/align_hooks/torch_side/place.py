@@ -1,12 +1,14 @@
-"""This process's place in Megatron's parallel grid."""
+"""This process's place in Megatron's parallel grid, and what part of a parameter that place holds."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from megatron.core import parallel_state
 
 from align_hooks.errors import RefusedRun
+from align_hooks.names.layouts import WHOLE, Cut
 
 AXES = {
     "dp": "data_parallel",
@@ -14,7 +16,13 @@ AXES = {
     "pp": "pipeline_model_parallel",
     "cp": "context_parallel",
     "ep": "expert_model_parallel",
+    "etp": "expert_tensor_parallel",
+    "edp": "expert_data_parallel",
 }
+"""The axes of a place. Experts have tensor- and data-parallel ranks of their own, and lie across the others' data-parallel ranks."""
+
+ALONE = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
+"""The place of a process that is the whole job."""
 
 
 def place() -> dict[str, int]:
@@ -26,29 +34,50 @@ def place() -> dict[str, int]:
     return found
 
 
-SHARDED = {
-    "use_distributed_optimizer": "--use-distributed-optimizer",
+REFUSED = {
     "use_torch_fsdp2": "--use-torch-fsdp2",
     "use_megatron_fsdp": "--use-megatron-fsdp",
+    "use_custom_fsdp": "--use-custom-fsdp",
     "use_layer_wise_distributed_optimizer": "the layer-wise distributed optimizer",
+    "optimizer_cpu_offload": "--optimizer-cpu-offload",
 }
-"""Attribute of Megatron's arguments to the flag of what cuts weights, gradients or optimizer state over data-parallel ranks."""
+"""Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
 
 
-def refuse_shards(found: dict[str, int], world_size: int, args: Any) -> None:
-    """Refuse every layout but plain data parallelism, where each rank holds a whole copy of everything."""
-    cut = [
-        f"{name.replace('_', ' ')} size {found[f'{axis}_size']}"
-        for axis, name in AXES.items()
-        if axis != "dp" and found[f"{axis}_size"] > 1
-    ]
-    if cut:
-        raise RefusedRun(f"this version records and replays data-parallel ranks only; this job has {', '.join(cut)}; run with size 1")
-    flags = [flag for name, flag in SHARDED.items() if getattr(args, name, False)]
+def refuse_layouts(found: dict[str, int], world_size: int, args: Any) -> None:
+    """Refuse the layouts whose shards cannot be told apart."""
+    flags = [flag for name, flag in REFUSED.items() if getattr(args, name, False)]
+    if getattr(args, "num_distributed_optimizer_instances", 1) > 1:
+        flags.append("--num-distributed-optimizer-instances above 1")
     if flags:
-        raise RefusedRun(f"this version does not read tensors that are cut over data-parallel ranks; leave out {', '.join(flags)}")
-    if found["dp_size"] != world_size:
-        raise RefusedRun(
-            f"the launcher started {world_size} ranks and Megatron has {found['dp_size']} data-parallel ones; "
-            f"this version records plain data parallelism only"
-        )
+        raise RefusedRun(f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out")
+    ranks = math.prod(found[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
+    if ranks != world_size:
+        raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")
+
+
+def is_expert(parameter: Any) -> bool:
+    """Whether a parameter belongs to an expert, whose gradients are reduced over other ranks (Megatron marks these so)."""
+    return not getattr(parameter, "allreduce", True)
+
+
+def cut(parameter: Any, found: dict[str, int]) -> Cut:
+    """The part of a parameter that a tensor-parallel rank holds; the whole where it is replicated."""
+    if not getattr(parameter, "tensor_model_parallel", False):
+        return WHOLE
+    axis = "etp" if is_expert(parameter) else "tp"
+    return Cut(int(parameter.partition_dim), found[axis], found[f"{axis}_size"])
+
+
+def is_counted(parameter: Any, found: dict[str, int], *, flat: bool) -> bool:
+    """Whether this rank accounts for what it holds of a parameter, and not another rank that holds the same.
+
+    Of data- and context-parallel copies the first rank's counts, unless a distributed optimizer gave each its own range
+    (``flat``); of tensor-parallel copies the first rank's; of a tied embedding the first pipeline stage's, not the last's, which
+    Megatron marks ``shared``.
+    """
+    if getattr(parameter, "shared", False):
+        return False
+    tensor, data = ("etp", ("edp",)) if is_expert(parameter) else ("tp", ("dp", "cp"))
+    replicated = not getattr(parameter, "tensor_model_parallel", False)
+    return not (replicated and found[tensor] > 0) and (flat or all(found[axis] == 0 for axis in data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,34 @@ if TYPE_CHECKING:
 
 @dataclass
 class TorchSession(Session):
-    """``micro_batches``, ``losses`` and ``norms`` belong to the step under way and hold device tensors until it ends."""
+    """What a Megatron run has built, and what the step under way has gathered: device tensors, until it ends.
+
+    ``losses`` are (sum of losses, tokens that count) a micro-batch, ``objectives`` what was differentiated of each;
+    ``micro_batches`` are kept a model chunk, by the stage's own number. ``taken`` are the norms that the framework took of the
+    gradients, each with how we take the same.
+    """
 
     parameters: Parameters | None = None
     optimizer: Any = None
+    place: Mapping[str, int] = field(default_factory=dict)
+    chunks: Sequence[Any] = ()
     model_config: dict[str, Any] = field(default_factory=dict)
-    micro_batches: list[dict[str, Any]] = field(default_factory=list)
+    micro_batches: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     losses: list[tuple[Any, Any]] = field(default_factory=list)
+    objectives: list[Any] = field(default_factory=list)
     norms: dict[str, Any] = field(default_factory=dict)
+    taken: list[dict[str, Any]] = field(default_factory=list)
     update: dict[str, Any] = field(default_factory=dict)
 
     def forget_attempt(self) -> None:
         """Drop what a forward-backward gathered: a repeated one replaces it."""
         self.micro_batches.clear()
         self.losses.clear()
+        self.objectives.clear()
+
+    def forget_step(self) -> None:
+        """Drop everything that the last step gathered."""
+        self.forget_attempt()
+        self.norms.clear()
+        self.taken.clear()
+        self.update.clear()

@@ -35,7 +35,8 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
             with session.surviving("the batch"):
                 given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
                 found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
-                session.micro_batches.append({name: seen(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)})
+                chunk = session.micro_batches.setdefault([one is instance for one in session.chunks].index(True), [])
+                chunk.append({name: seen(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)})
         return wrapped(*args, **kwargs)
 
     return around

@@ -15,21 +15,30 @@ import numpy as np
 import torch
 
 from align_hooks.replay.gradients import Injection
-from align_hooks.torch_side.arrays import squared_sum
-from align_hooks.torch_side.model import pieces
+from align_hooks.torch_side.model import pieces, squared_sums
+from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``prepare_grads`` that reads the gradients after it, and then puts injected ones in their place."""
+    """A wrapper of ``prepare_grads`` that reads the gradients after it, and then puts injected ones in their place.
+
+    A chain prepares the gradients of all its optimizers, of experts and of the others say, before it uses any: all are read
+    when the last is ready.
+    """
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         found_inf = wrapped(*args, **kwargs)
-        with session.surviving("gradients"):
-            read(session)
+        if session.step is None or session.optimizer is None:
+            return found_inf
+        last = instance is chain(session.optimizer)[-1]
+        if last:
+            with session.surviving("gradients"):
+                read(session)
         if session.injection is not None and session.step in session.injection.steps:
-            finite = inject(session, session.injection, session.step)
-            return getattr(instance, "grad_scaler", None) is not None and not finite
+            if last:
+                inject(session, session.injection, session.step)
+            return getattr(instance, "grad_scaler", None) is not None and not session.injection.is_finite(session.step)
         return found_inf
 
     return around
@@ -42,23 +51,19 @@ def read(session: TorchSession) -> None:
         return
     found = session.parameters.gradients()
     if norms:
-        session.norms |= {name: squared_sum(piece) for fused, gradient in found for name, piece in fused.split(gradient)}
+        session.norms |= squared_sums((parameter.fused, gradient) for parameter, gradient in found)
     if gradients and session.record is not None:
-        session.record.gradients(session.step, pieces(found) if session.parameters.counted else {})
+        counted = ((parameter.fused, gradient) for parameter, gradient in found if parameter.counted)
+        session.record.gradients(session.step, pieces(counted))
         session.recorded("gradients")
 
 
-def inject(session: TorchSession, injection: Injection, step: int) -> bool:
+def inject(session: TorchSession, injection: Injection, step: int) -> None:
     """Overwrite every gradient, in the tensor that the optimizer reads, with the source's of ``step``.
 
-    Returns whether all of them are finite: with loss scaling that, and not the run's own overflow, decides over the update.
     Not survived when it fails: an update with half of the gradients is neither run's.
     """
     assert session.parameters is not None
-    finite = True
-    for fused, gradient in session.parameters.gradients():
-        array = injection.read(step, fused)
-        finite = finite and bool(np.isfinite(array).all())
-        gradient.copy_(torch.from_numpy(array))
+    for parameter, gradient in session.parameters.gradients():
+        gradient.copy_(torch.from_numpy(np.ascontiguousarray(injection.read(step, parameter.fused))))
     injection.made.add(step)
-    return finite

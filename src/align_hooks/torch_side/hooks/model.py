@@ -20,7 +20,7 @@ from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
-from align_hooks.torch_side.place import place, refuse_shards
+from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
@@ -43,9 +43,10 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if getattr(args, "use_legacy_models", False):  # until 0.17
         raise RefusedRun("--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out")
     where = place()
-    refuse_shards(where, session.launch.world_size, args)
-    parameters = parameters_of(model, get_tokenizer().vocab_size, counted=where["dp"] == 0)
-    session.parameters = parameters
+    refuse_layouts(where, session.launch.world_size, args)
+    leaves = leaf_optimizers(optimizer)
+    parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves)
+    session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     if session.settings.load_weights is not None:
         load(session, parameters, optimizer, args)
     if session.replay is not None:
@@ -55,19 +56,33 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)
-    if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaf_optimizers(optimizer)):
+    if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
+    refuse_hidden_weights(session, args)
     session.describe(
         place=where,
         shards=parameters.shards(),
         facts=facts(session, gpt, optimizer, parameters, args),
         steps=range(args.iteration, intended(args)),
+        wanted=parameters.wanted(trainable=True),
+        elsewhere=parameters.elsewhere,
     )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration)
+
+
+def refuse_hidden_weights(session: TorchSession, args: Any) -> None:
+    """Refuse what needs the main parameters where only Transformer Engine's optimizer has them."""
+    settings = session.settings
+    asked = [name for name in ("weights", "optimizer_state", "load_weights") if getattr(settings, name)]
+    if asked and getattr(args, "use_precision_aware_optimizer", False):
+        names = " and ".join(PREFIX + name.upper() for name in asked)
+        raise RefusedRun(
+            f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {names} cannot reach; leave it out"
+        )
 
 
 def intended(args: Any) -> int:
@@ -81,8 +96,7 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     """Start from given weights, model and main parameters both."""
     source = session.settings.load_weights
     assert source is not None
-    wanted = {shard.name: shard.shape for shard in parameters.shards()}
-    parameters.load(Loader(source, wanted).read)
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state, stateful = open_optimizer_state(source), any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
     for leaf in leaf_optimizers(optimizer):

@@ -11,18 +11,21 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
 
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.record.batch import joined
+from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import record_state
 from align_hooks.torch_side.session import TorchSession
 
+TAKEN = ("norm", "same", "exact")
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 
@@ -33,9 +36,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         call = inspect.signature(wrapped).bind(*args, **kwargs)
         call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], forward_step(session))
         session.step = get_args().curr_iteration
-        session.forget_attempt()
-        session.update.clear()
-        session.norms.clear()
+        session.forget_step()
         started = time.perf_counter()
         try:
             result = wrapped(*call.args, **call.kwargs)
@@ -55,10 +56,11 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
         output, loss_function = wrapped(*args, **kwargs)
         if session.step is None or not session.recording:
             return output, loss_function
-        if session.micro_batches and "loss_mask" not in session.micro_batches[-1]:
+        seen = session.micro_batches[max(session.micro_batches)][-1] if session.micro_batches else None
+        if seen is not None and "loss_mask" not in seen:
             mask = next(iter(getattr(loss_function, "args", ())), None)
             if isinstance(mask, torch.Tensor):
-                session.micro_batches[-1]["loss_mask"] = to_numpy(mask)
+                seen["loss_mask"] = to_numpy(mask)
 
         @functools.wraps(loss_function, assigned=())
         def listening(*loss_args: Any, **loss_kwargs: Any) -> Any:
@@ -72,6 +74,27 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
         return output, listening
 
     return around
+
+
+def objective(session: TorchSession) -> Callable[..., Any]:
+    """A wrapper of the schedule's ``forward_step``, which scales the loss: what it returns on the last stage is differentiated.
+
+    Not of ``backward_step``: with pipeline stages the loss has been emptied by then, only its graph is left.
+    """
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        losses = len(session.losses)
+        result = wrapped(*args, **kwargs)
+        if len(session.losses) > losses:
+            with session.surviving("the objective"):
+                session.objectives.append(_first(_first(result)).detach().clone())
+        return result
+
+    return around
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) else value
 
 
 def rerun(session: TorchSession) -> Callable[..., Any]:
@@ -111,10 +134,13 @@ def to_host(session: TorchSession) -> dict[str, Any]:
     """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums."""
     named: dict[str, Any] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
+    named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
+    named |= {f"taken {index} {key}": one[key] for index, one in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     named |= {f"norm {name}": value for name, value in session.norms.items()}
-    on_device = {key: value.detach().double().reshape(()) for key, value in named.items()}
-    values = torch.stack([value.to(next(iter(on_device.values())).device) for value in on_device.values()]).tolist() if on_device else []
+    device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
+    on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(()) for key, value in named.items()}
+    values = torch.stack(list(on_device.values())).tolist() if on_device else []
     return dict(zip(on_device, values, strict=True)) | {
         f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)
     }
@@ -125,44 +151,68 @@ def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> No
     squared = {key.removeprefix("norm "): value for key, value in numbers.items() if key.startswith("norm ")}
     if not session.wants("local_norms", step) or not squared:
         return
-    if session.parameters is not None and session.parameters.counted:
-        session.print_norms(step, squared)
+    assert session.parameters is not None
+    counted = {name for parameter in session.parameters if parameter.counted for name in parameter.fused.pieces}
+    session.print_norms(step, {name: value for name, value in squared.items() if name in counted})
     if session.record is not None:
-        session.record.local_norms(step, "reduced", squared)
+        taken = [one | {key: numbers[f"taken {index} {key}"] for key in TAKEN} for index, one in enumerate(session.taken)]
+        session.record.local_norms(step, "reduced", squared, taken)
     session.recorded("local_norms")
 
 
 def batch(session: TorchSession, step: int) -> None:
-    """Write the micro-batches that the model consumed, joined along the batch axis."""
+    """Write the micro-batches that the model consumed, joined along the batch axis.
+
+    Every chunk of a virtual pipeline sees each micro-batch: the first takes tokens, the last labels and their mask.
+    """
     if not session.wants("batches", step) or session.record is None:
         return
-    session.record.batch(step, *joined(session.micro_batches))
+    chunks = [session.micro_batches[index] for index in sorted(session.micro_batches)]
+    merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
+    arrays, rows = joined(merged)
+    session.record.batch(step, arrays, rows, slices=slices(session, arrays))
     session.recorded("batches")
+
+
+def slices(session: TorchSession, arrays: Mapping[str, Any]) -> list[list[int]] | None:
+    """The positions [start, stop) of the sequence that this context-parallel rank was given; None without context parallelism."""
+    place, args = session.place, get_args()
+    if place["cp_size"] == 1:
+        return None
+    shown = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
+    return shown or zigzag(place["cp"], place["cp_size"], args.seq_length)
 
 
 def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: bool, seconds: float) -> dict[str, Any]:
     """The step's scalars, at full precision from their source.
 
     ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is what was differentiated: the
-    mean over micro-batches of their token means, or the same as ``loss`` with ``--calculate-per-token-loss``.
+    mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
+    all tokens later. ``micro_batches`` are a micro-batch's sum of losses, tokens, and part of the objective, from the first
+    tensor-parallel rank of the last stage.
     """
     args = get_args()
-    losses = [numbers[key] for key in numbers if key.startswith("loss ")]
-    tokens = [numbers[key] for key in numbers if key.startswith("tokens ")]
+    losses, tokens, objectives = (
+        [value for key, value in numbers.items() if key.startswith(f"{kind} ")] for kind in ("loss", "tokens", "objective")
+    )
     total = sum(tokens)
     loss = sum(losses) / total if total else None
-    means = [value / max(count, 1) for value, count in zip(losses, tokens, strict=True)]
+    if len(objectives) != len(losses):  # a schedule of the framework's with a backward pass of its own
+        scale = [1.0 if args.calculate_per_token_loss else 1 / max(count, 1) / len(losses) for count in tokens]
+        objectives = [value * factor for value, factor in zip(losses, scale, strict=True)]
     norm, clip = numbers.get("update grad_norm"), numbers.get("update clip_grad")
     return {
         "step": step,
         "loss": loss,
-        "objective_loss": loss if args.calculate_per_token_loss else sum(means) / len(means) if means else None,
+        "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
         "valid_tokens": int(total),
-        "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * len(losses),
+        "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
         "grad_norm": norm,
+        "squared": numbers.get("update squared"),
         "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
         "learning_rate": numbers.get("update learning_rate"),
         "loss_scale": numbers.get("update loss_scale", 1.0),
         "skipped": skipped,
         "seconds": seconds,
+        "micro_batches": [list(one) for one in zip(losses, tokens, objectives, strict=True)] if session.place["tp"] == 0 else [],
     }

@@ -40,10 +40,12 @@ def before(session: TorchSession, optimizer: Any) -> None:
 
 
 def after(session: TorchSession, optimizer: Any, norm: Any) -> None:
-    """Note the norm before clipping, which Megatron takes only where it clips: otherwise it is ours."""
-    clip = leaf_optimizers(optimizer)[0].config.clip_grad
+    """Note the norm before clipping, which Megatron takes only where it clips: otherwise it is ours, each rank's part of it here."""
+    clip = optimizer.config.clip_grad
     if not clip and session.parameters is not None:
-        norm = sum(squared_sum(gradient) for _, gradient in session.parameters.gradients()).sqrt()
+        counted = [squared_sum(gradient) for parameter, gradient in session.parameters.gradients() if parameter.counted]
+        session.update |= {"squared": torch.stack(counted).sum() if counted else 0.0}
+        norm = None
     session.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
 
 
