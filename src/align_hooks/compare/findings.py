@@ -25,7 +25,8 @@ def norm_errors(pair: Pair, step: int, limit: float) -> list[Finding]:
     found = []
     for name in sorted(ours.keys() & theirs.keys()):
         error = 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
-        found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit))
+        scale = theirs[name] / ours[name] if ours[name] and error else None
+        found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit, scale))
     return found
 
 
@@ -41,9 +42,18 @@ def tensor_errors(pair: Pair, kind: str, step: int, limit: float, progress: Prog
             unless_finite(other),
             0.0 if max(size, other) < floor else ratio(distance, size),
             limit,
+            *scale_and_direction(distance, size, other),
         )
         for name, distance, size, other in found
     ]
+
+
+def scale_and_direction(distance: float, size: float, other: float) -> tuple[float | None, float | None]:
+    """Of a candidate of norm ``other`` at ``distance`` from a reference of norm ``size``: the best factor, and the relative rest."""
+    if not (size and other and math.isfinite(distance)):
+        return None, None
+    scale = (size**2 + other**2 - distance**2) / (2 * size**2)
+    return scale, math.sqrt(max(other**2 - (scale * size) ** 2, 0.0)) / other
 
 
 def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:

@@ -35,6 +35,7 @@ from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, hyper_parameters, model_settings, show
+from align_hooks.compare.sharding import explanation
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, decide
 
 
@@ -57,6 +58,7 @@ class Ladder:
         stages: list[Stage] = []
         for stage in (
             self.match,
+            self.self_check,
             self.hyper_parameters,
             self.batches,
             self.initial_weights,
@@ -71,7 +73,7 @@ class Ladder:
         ):
             self.progress(stage.__name__.replace("_", " "))
             stages.append(stage())
-            if stages[0].status is Status.NOT_COMPARABLE and len(stages) == 3:  # no tensor of one model says anything of the other
+            if stages[0].status is Status.NOT_COMPARABLE and len(stages) == 4:  # no tensor of one model says anything of the other
                 break
         verdict, first = decide(stages, self.compared)
         accepted = acceptance(self.pair.rows)
@@ -120,6 +122,26 @@ class Ladder:
         if not steps:
             return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(problems))
         return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+
+    def self_check(self) -> Stage:
+        """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
+        checks = {side: run.self_check for side, run in zip(("reference", "candidate"), self.pair.both, strict=True) if run.manifests}
+        found = [
+            Finding(f"the {side}'s {one.what} at {when(one.step)}", one.one, one.other)
+            for side, check in checks.items()
+            for one in check.contradictions
+        ]
+        held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)}" for check in checks.values()]
+        copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
+        summary = (
+            f"norms of {' and '.join(held) or 'no'} steps are the frameworks' own (their rounding {inexact:.1e}), {copies} copies alike"
+        )
+        if found:
+            said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
+            return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))
+        checked = any(check.steps or check.copies for check in checks.values())
+        none = "no run recorded norms that its framework took too (ALIGN_HOOKS_LOCAL_NORMS), and none has copies"
+        return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
 
     def hyper_parameters(self) -> Stage:
         """What the optimizers were built with, and the learning rate of every step."""
@@ -209,7 +231,9 @@ class Ladder:
         if found:
             self.compared += 1
             exact = "to the bit" if kind == "weights" else f"at {steps_text(steps)}"
-            return judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
+            stage = judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
+            why = explanation(self.pair.both, kind, steps[0], errors(steps[0])) if stage.status is Status.DIFFERENT else ""
+            return replace(stage, summary=f"{stage.summary}; {why}") if why else stage
         if gaps or steps:
             return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
         free = "no recorded step stands on equal weights in both runs"

@@ -38,13 +38,19 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing compared that is worth showing: what, both values, and the error against its own limit."""
+    """One thing compared that is worth showing: what, both values, and the error against its own limit.
+
+    Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative
+    error that is left then; of two norms there is only a scale.
+    """
 
     what: str
     reference: str = ""
     candidate: str = ""
     error: float | None = None
     limit: float | None = None
+    scale: float | None = None
+    direction: float | None = None
 
     @property
     def excess(self) -> float:

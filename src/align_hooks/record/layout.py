@@ -11,6 +11,7 @@
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
     RUN/step_N/rank_M/gradients.safetensors
     RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
+    RUN/step_N/rank_M/weights/squared.json   squared sums of all that the rank holds, copies of other ranks' weights too
     RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
                                           holds the count of updates and the type in which the optimizer keeps each moment
 

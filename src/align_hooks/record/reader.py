@@ -18,6 +18,8 @@ from align_hooks.record import layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_facts, check_manifest, check_row
 from align_hooks.record.files import read_array, read_json, read_rows
+from align_hooks.record.norm_rows import NormRows, read_norm_rows
+from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.writer import id_range
@@ -156,20 +158,49 @@ class Run:
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``."""
         total: dict[str, float] = {}
+        for _, name, squared in self.counted_squares(step):
+            total[name] = total.get(name, 0.0) + squared
+        return {name: math.sqrt(squared) for name, squared in total.items()}
+
+    def counted_squares(self, step: int) -> Iterator[tuple[int, str, float]]:
+        """Rank, canonical name and squared sum of every shard that counts."""
         for rank in self.manifests:
-            row = self._rows(layout.local_norms(self.path, rank)).get(step)
-            if row is None:
-                raise RecordError(
-                    f"{layout.local_norms(self.path, rank)} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}"
-                )
-            if not isinstance(row.get("squared"), dict):
-                raise RecordError(f"{layout.local_norms(self.path, rank)} has no squared sums at step {step}; record the run again")
+            rows = self.norm_rows(rank)
+            squared = rows.of(step).tolist()
             for shard in self.shards(rank):
                 if shard.counted and shard.trainable:
-                    if shard.name not in row["squared"]:
-                        raise RecordError(f"{layout.local_norms(self.path, rank)} lacks {shard.name} at step {step}; record the run again")
-                    total[shard.name] = total.get(shard.name, 0.0) + float(row["squared"][shard.name])
-        return {name: math.sqrt(squared) for name, squared in total.items()}
+                    yield rank, shard.name, squared[rows.names[shard.name]]
+
+    def squared(self, rank: int, step: int, name: str) -> float | None:
+        """The squared sum of what a rank holds of a tensor's gradient, a copy or not; None where it was not recorded."""
+        rows = self.norm_rows(rank)
+        value = float(rows.of(step)[rows.names[name]]) if name in rows.names else math.nan
+        return None if math.isnan(value) and not rows.counts[name] else value
+
+    def norm_rows(self, rank: int) -> NormRows:
+        """A rank's squared sums of all steps."""
+        if rank not in self._norm_rows:
+            self._norm_rows[rank] = read_norm_rows(layout.local_norms(self.path, rank), self.shards(rank))
+        return self._norm_rows[rank]
+
+    def weight_squares(self, rank: int, step: int) -> dict[str, float]:
+        """Canonical name to the squared sum of what a rank held of the weights after ``step`` updates, copies too."""
+        path = layout.step(self.path, step, rank) / "weights" / "squared.json"
+        return {name: float(value) for name, value in read_json(path).items()} if path.exists() else {}
+
+    def batch_descriptions(self, step: int) -> dict[int, dict[str, Any]]:
+        """What each rank's batch.json says."""
+        return {rank: batch_json(layout.step(self.path, step, rank)) for rank in self.manifests}
+
+    def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
+        """Each rank's own row of scalars."""
+        tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
+        return {rank: {key: _number(value) for key, value in table[step].items()} for rank, table in tables.items()}
+
+    @cached_property
+    def self_check(self) -> SelfCheck:
+        """Whether the ranks together hold every element once and copies are copies; see :mod:`.self_check`."""
+        return self_check(self)
 
     def asked(self, kind: str) -> Steps:
         """For which steps the run was asked to record ``kind``, the name of a recording setting."""
@@ -177,7 +208,7 @@ class Run:
 
     def local_norm_steps(self) -> list[int]:
         """Whole steps that have local norms."""
-        tables = [set(self._rows(layout.local_norms(self.path, rank))) for rank in self.manifests]
+        tables = [set(self.norm_rows(rank).steps) for rank in self.manifests]
         return sorted(set.intersection(*tables) & set(self.steps)) if tables else []
 
     def gradient_steps(self) -> list[int]:
@@ -290,6 +321,10 @@ class Run:
         if path not in self._row_cache:
             self._row_cache[path] = read_rows(path)
         return self._row_cache[path]
+
+    @cached_property
+    def _norm_rows(self) -> dict[int, NormRows]:
+        return {}
 
     @cached_property
     def _row_cache(self) -> dict[Path, dict[int, dict[str, Any]]]:

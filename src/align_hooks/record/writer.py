@@ -188,13 +188,18 @@ class Writer:
         write_tensors(self.run, step, self.launch.rank, "gradients.safetensors", tensors)
         self.written["gradients"] += 1
 
-    def weights(self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> None:
+    def weights(
+        self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any], squared: Mapping[str, float] | None = None
+    ) -> None:
         """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory.
 
         Padded vocabulary rows go to a file of their own: no Hugging Face tensor has them. The model file is written
-        last and makes the set whole. A rank whose tensors all are copies that another one writes gives none.
+        last and makes the set whole. A rank whose tensors all are copies that another one writes gives none; ``squared`` are the
+        squared sums of everything that it holds, copies too.
         """
         place = layout.step(self.run, step, self.launch.rank) / "weights"
+        if squared:
+            atomic.write_json(place / "squared.json", squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
         if tensors:
             atomic.write_json(place / "config.json", config)

@@ -56,12 +56,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of this rank, over all its pipeline stages."""
+    """All parameters of this rank, over all its pipeline stages; ``alone`` where the job has no other rank."""
 
     all: tuple[Parameter, ...]
     dims: Dims
     layers: int
     experts: int = 0
+    alone: bool = True
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -95,6 +96,13 @@ class Parameters:
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters; nothing of copies."""
         return pieces((parameter.fused, main) for parameter, main in self.held if parameter.counted)
+
+    def weight_squares(self) -> dict[str, float]:
+        """Canonical name to squared sum of the main parameters, copies too, where there can be any; one transfer."""
+        if self.alone:
+            return {}
+        sums = squared_sums((parameter.fused, main) for parameter, main in self.held)
+        return dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Every parameter's gradient, on the device; raises RefusedRun where one has none."""
@@ -161,7 +169,7 @@ def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] =
             if fused is not None:
                 parameters.append(_parameter(model, fused, where, ranges))
     config = unwrap(chunks[0]).config
-    return Parameters(tuple(parameters), dims, config.num_layers, config.num_moe_experts or 0)
+    return Parameters(tuple(parameters), dims, config.num_layers, config.num_moe_experts or 0, alone=where == ALONE)
 
 
 def _parameter(model: Any, fused: Fused, where: dict[str, int], ranges: Mapping[int, tuple[int, int, Any]] | None) -> Parameter:

@@ -141,7 +141,7 @@ def record_state(session: TorchSession, updates: int) -> None:
         return
     if session.wants("weights", updates):
         with session.surviving("weights"):
-            session.record.weights(updates, session.parameters.weights(), session.model_config)
+            session.record.weights(updates, session.parameters.weights(), session.model_config, session.parameters.weight_squares())
             session.recorded("weights")
     if session.wants("optimizer_state", updates):
         with session.surviving("the optimizer's state"):

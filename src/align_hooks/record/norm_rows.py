@@ -1,0 +1,65 @@
+"""One rank's squared sums of all steps, read once and kept as one matrix: a job of 512 ranks has half a million of them a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from align_hooks.errors import RecordError
+from align_hooks.record.files import Array, read_rows
+from align_hooks.record.shard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class NormRows:
+    """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row.
+
+    ``counts`` tells which names are no copies. ``taken`` are the framework's own norms, a step.
+    """
+
+    path: Path
+    names: Mapping[str, int]
+    counts: Mapping[str, bool]
+    steps: Mapping[int, int]
+    squared: Array
+    taken: Mapping[int, Sequence[Mapping[str, Any]]]
+
+    def of(self, step: int) -> Array:
+        """The squared sums of one step, in the order of ``names``; raises RecordError where the step has no row."""
+        if step not in self.steps:
+            raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
+        row: Array = self.squared[self.steps[step]]
+        return row
+
+
+def read_norm_rows(path: Path, shards: Sequence[Shard]) -> NormRows:
+    """The file of one rank, which must have a number for every trainable shard that counts; of a copy NaN stands for none."""
+    rows = read_rows(path)
+    wanted = [shard for shard in shards if shard.trainable]
+    squared = np.full((len(rows), len(wanted)), np.nan)
+    taken = {}
+    for index, (step, row) in enumerate(rows.items()):
+        given, norms = row.get("squared"), row.get("taken", [])
+        if not isinstance(given, dict) or not isinstance(norms, list) or not all(_is_taken(one) for one in norms):
+            raise RecordError(f"{path} has no squared sums at step {step}; record the run again")
+        missing = [shard.name for shard in wanted if shard.counted and shard.name not in given]
+        if missing:
+            raise RecordError(f"{path} lacks {missing[0]} at step {step}; record the run again")
+        try:
+            squared[index] = [float(given.get(shard.name, "nan")) for shard in wanted]
+        except (TypeError, ValueError):
+            raise RecordError(f"{path}: step {step} holds what is no squared sum; record the run again") from None
+        taken[step] = norms
+    names, counts = {shard.name: index for index, shard in enumerate(wanted)}, {shard.name: shard.counted for shard in wanted}
+    return NormRows(path, names, counts, {step: index for index, step in enumerate(rows)}, squared, taken)
+
+
+def _is_taken(one: Any) -> bool:
+    if not isinstance(one, dict) or "norm" not in one:
+        return False
+    numbers = [one[key] for key in ("norm", "same", "exact", "first", "ranks") if key in one]
+    return all(isinstance(value, int | float) or value in ("nan", "inf", "-inf") for value in numbers)

@@ -1,0 +1,235 @@
+"""What a record says about itself: that its ranks together hold every element once, and that copies are copies.
+
+Each rank writes what it holds and no rank sees another, so only here, where all are read, can a shard that was lost or counted
+twice be noticed: the norm made of all recorded squared sums must be the norm that the framework took of gradients of its own
+choice. Copies, of norms under tensor parallelism or of everything under data parallelism, must have one norm on all ranks; the
+ranks of one data-parallel place must have been fed one batch; all ranks must have clipped by one norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SAME = 2e-6
+"""How far a norm may be from itself taken again: both add up the parts of all ranks in fp32, in another order."""
+EXACT = 1e-6
+"""How far two sums of the same squares may be apart: chunks are summed in fp32, and a gradient's pieces are cut otherwise."""
+UNKNOWN = 1e-4
+"""How far a framework's norm may be from ours where it cannot be taken again in its way (compiled graphs)."""
+COPY = {"float32": 1e-5}
+"""How far the norms of two copies may be apart, by compute type; :data:`HALF` for another."""
+HALF = 1e-3
+WEIGHT = 1e-4
+"""How far two tokens' weights in the loss may be apart, relative, where they should be equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Something that a record says twice and differently: what, where, and both numbers in words."""
+
+    step: int
+    what: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """``steps`` are those whose norms were held against the framework's own, ``unchecked`` those that had none to be held against.
+
+    ``copies`` is how many copies on other ranks were compared; ``inexact`` the largest distance, relative, between the norm that the
+    framework took and the exact one, which is the framework's own rounding.
+    """
+
+    steps: tuple[int, ...]
+    unchecked: tuple[int, ...]
+    copies: int
+    inexact: float
+    contradictions: tuple[Contradiction, ...]
+
+
+def self_check(run: Any) -> SelfCheck:
+    """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole."""
+    found: list[Contradiction] = []
+    checked, unchecked, inexact = [], [], 0.0
+    limit = COPY.get((run.facts.get("training") or {}).get("compute_type", "float32"), HALF)
+    copies = copies_of(run)
+    for step in run.local_norm_steps():
+        calls = taken_norms(run, step)
+        (checked if calls else unchecked).append(step)
+        found += list(recomputed(run, step, calls))
+        found += list(accounted(run, step, calls))
+        inexact = max([inexact, *(_apart(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
+        found += list(unlike(step, copies, lambda rank, name, step=step: run.squared(rank, step, name), limit, "gradient"))
+    for step in run.weight_steps():
+        squares = {rank: run.weight_squares(rank, step) for rank in run.manifests}
+        found += list(unlike(step, copies, lambda rank, name, squares=squares: squares[rank].get(name), limit, "weight"))
+    if run.manifests:
+        for step in run.batch_steps():
+            found += list(fed_alike(run, step))
+        for step in run.steps:
+            found += [*agreed(run, step), *weighed(run, step)]
+    return SelfCheck(tuple(checked), tuple(unchecked), sum(len(ranks) - 1 for ranks in copies.values()), inexact, tuple(found))
+
+
+# ---- the framework's own norm
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One norm that the framework took: its result, and the sum over its ranks of their squares, as it and as we take them."""
+
+    norm: float
+    same: float | None
+    exact: float | None
+    ranks: int
+    expected: int
+    others: tuple[float, ...]
+
+
+def taken_norms(run: Any, step: int) -> list[Taken]:
+    """The norms that the framework took at a step: one, or one of experts and one of the others.
+
+    Of ranks that took the same norm of copies (data-parallel ones, without a distributed optimizer) the first group is used.
+    """
+    tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
+    found = []
+    for index in range(max((len(table) for table in tables.values()), default=0)):
+        rows = [table[index] for table in tables.values() if index < len(table)]
+        first = min(row.get("first", 0) for row in rows)
+        group = [row for row in rows if row.get("first", 0) == first]
+        same, exact = (sum(float(row[key]) for row in group) if all(key in row for row in group) else None for key in ("same", "exact"))
+        norms = [float(row["norm"]) for row in rows]
+        found.append(Taken(norms[0], same, exact, len(group), group[0].get("ranks", 1), tuple(norms[1:])))
+    return found
+
+
+def recomputed(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
+    """Whether each norm is that of the gradients it was given, taken again in the same way, and the same on all ranks."""
+    for call in calls:
+        if call.ranks != call.expected:
+            yield Contradiction(step, "ranks that make the global norm", f"{call.expected} by the framework", f"{call.ranks} recorded")
+        elif call.same is not None and _apart(call.norm, math.sqrt(call.same)) > SAME:
+            again = f"{math.sqrt(call.same):.9g} taken again in the same way of the same gradients"
+            yield Contradiction(step, "global norm", f"{call.norm:.9g} by the framework", again)
+        odd = [norm for norm in call.others if _apart(call.norm, norm) > SAME]
+        if odd:
+            yield Contradiction(step, f"global norm on {len(odd)} ranks", f"{call.norm:.9g} on the first", f"{odd[0]:.9g}")
+
+
+def accounted(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
+    """Whether the recorded norms together are those of the gradients that the framework chose: none lost, none twice."""
+    if not calls:
+        return
+    ours = math.fsum(squared for _, _, squared in run.counted_squares(step))
+    exact = all(call.exact is not None for call in calls)
+    theirs = math.fsum(call.exact if call.exact is not None else call.norm**2 for call in calls)
+    if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
+        culprit = _culprit(run, step, ours - theirs, ours * 4 * EXACT)
+        said = f"{math.sqrt(ours):.9g} by the recorded norms, each element once"
+        yield Contradiction(step, f"global norm{culprit}", f"{math.sqrt(theirs):.9g} of the gradients that the framework counts", said)
+
+
+def _culprit(run: Any, step: int, difference: float, blur: float) -> str:
+    """The parameter of one rank whose squares are the difference, in words; nothing where there is none or are several."""
+    sums: dict[tuple[int, str], float] = {}
+    for rank in run.manifests:
+        for shard in run.shards(rank):
+            if shard.trainable:
+                squared = run.squared(rank, step, shard.name)
+                key = rank, shard.native
+                sums[key] = sums.get(key, 0.0) + (squared or 0.0)
+    near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
+    if len({native for _, native in near}) != 1:
+        return ""
+    rank, native = near[0]
+    return f": {native} of rank {rank} is {'left out by' if difference > 0 else 'counted only by'} the framework"
+
+
+# ---- copies
+
+
+def copies_of(run: Any) -> dict[tuple[str, Any, Any], list[int]]:
+    """Canonical name, box and range to the ranks that hold it, the one that counts first, of whatever several ranks hold."""
+    holders: dict[tuple[str, Any, Any], list[tuple[bool, int]]] = {}
+    for rank in run.manifests:
+        for shard in run.shards(rank):
+            if shard.trainable:
+                holders.setdefault((shard.name, shard.box, shard.flat), []).append((not shard.counted, rank))
+    return {key: [rank for _, rank in sorted(found)] for key, found in holders.items() if len(found) > 1}
+
+
+def unlike(
+    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squared: Callable[[int, str], float | None], limit: float, kind: str
+) -> Iterator[Contradiction]:
+    """Copies whose norm is not that of the rank that counts; the worst rank of each tensor."""
+    for (name, _, _), (first, *others) in copies.items():
+        one = squared(first, name)
+        if one is None or math.isnan(one):
+            continue
+        apart = [
+            (error, rank, value)
+            for rank in others
+            if (value := squared(rank, name)) is not None and (error := _apart(math.sqrt(one), math.sqrt(value))) > limit
+        ]
+        if apart:
+            _, rank, value = max(apart)
+            what = f"{kind} of {name}, replicated"
+            yield Contradiction(step, what, f"norm {math.sqrt(one):.9g} on rank {first}", f"{math.sqrt(value):.9g} on rank {rank}")
+
+
+def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
+    """Arrays of the batch that differ between ranks of one data- and context-parallel place, by their digests."""
+    seen: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for rank, facts in run.batch_descriptions(step).items():
+        place = run.manifests[rank].get("place") or {}
+        for name, said in facts["arrays"].items():
+            key = (place.get("dp", rank), place.get("cp", 0), name)
+            first, digest = seen.setdefault(key, (rank, said["sha256"]))
+            if digest != said["sha256"]:
+                yield Contradiction(step, f"{name} of data-parallel rank {key[0]}", f"one array on rank {first}", f"another on rank {rank}")
+
+
+def agreed(run: Any, step: int) -> Iterator[Contradiction]:
+    """Numbers of a step that every rank must have alike."""
+    rows = run.rank_rows(step)
+    first, one = next(iter(rows.items()))
+    for key in ("grad_norm", "loss_scale", "skipped"):
+        for rank, row in rows.items():
+            if one.get(key) is not None and row.get(key) is not None and _apart(float(one[key]), float(row[key])) > SAME:
+                yield Contradiction(step, key, f"{one[key]} on rank {first}", f"{row[key]} on rank {rank}")
+                break
+
+
+# ---- the loss
+
+
+def weighed(run: Any, step: int) -> Iterator[Contradiction]:
+    """How tokens weighed in what was differentiated, against what the run's settings say.
+
+    A micro-batch's share of the objective over its sum of losses is the weight of each of its tokens: one weight for all with a
+    per-token loss, one over the micro-batch's number of tokens without.
+    """
+    shares = [one for row in run.rank_rows(step).values() for one in row.get("micro_batches") or ()]
+    known = [(objective / loss, tokens) for loss, tokens, objective in shares if loss and tokens and math.isfinite(loss)]
+    by_count, by_micro_batch = _spread([weight for weight, _ in known]), _spread([weight * tokens for weight, tokens in known])
+    per_token = bool((run.facts.get("training") or {}).get("per_token_loss"))
+    if (by_count if per_token else by_micro_batch) > WEIGHT:
+        found = "by micro-batch" if by_micro_batch <= WEIGHT else "alike" if by_count <= WEIGHT else "neither alike nor by micro-batch"
+        said = "alike (per-token loss)" if per_token else "by micro-batch (no per-token loss)"
+        yield Contradiction(step, "weight of tokens in the loss", f"{said} by its settings", f"{found} in what was differentiated")
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) / min(values) - 1 if values and min(values) > 0 else 0.0
+
+
+def _apart(one: float, other: float) -> float:
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
