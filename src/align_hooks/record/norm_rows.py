@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,11 @@ class NormRows:
             raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
         row: Array = self.squared[self.steps[step]]
         return row
+
+    def named(self, step: int) -> dict[str, float]:
+        """Canonical name to the squared sum of one step, without the copies of which none was recorded."""
+        values = zip(self.names, self.of(step).tolist(), strict=True)
+        return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
 
 
 def read_norm_rows(path: Path, shards: Sequence[Shard]) -> NormRows:

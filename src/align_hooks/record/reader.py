@@ -171,12 +171,6 @@ class Run:
                 if shard.counted and shard.trainable:
                     yield rank, shard.name, squared[rows.names[shard.name]]
 
-    def squared(self, rank: int, step: int, name: str) -> float | None:
-        """The squared sum of what a rank holds of a tensor's gradient, a copy or not; None where it was not recorded."""
-        rows = self.norm_rows(rank)
-        value = float(rows.of(step)[rows.names[name]]) if name in rows.names else math.nan
-        return None if math.isnan(value) and not rows.counts[name] else value
-
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
         if rank not in self._norm_rows:

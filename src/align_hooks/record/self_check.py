@@ -9,7 +9,7 @@ ranks of one data-parallel place must have been fed one batch; all ranks must ha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,9 @@ class SelfCheck:
 def self_check(run: Any) -> SelfCheck:
     """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole."""
     found: list[Contradiction] = []
-    checked, unchecked, inexact = [], [], 0.0
+    checked: list[int] = []
+    unchecked: list[int] = []
+    inexact = 0.0
     limit = COPY.get((run.facts.get("training") or {}).get("compute_type", "float32"), HALF)
     copies = copies_of(run)
     for step in run.local_norm_steps():
@@ -63,10 +65,11 @@ def self_check(run: Any) -> SelfCheck:
         found += list(recomputed(run, step, calls))
         found += list(accounted(run, step, calls))
         inexact = max([inexact, *(_apart(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
-        found += list(unlike(step, copies, lambda rank, name, step=step: run.squared(rank, step, name), limit, "gradient"))
+        squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
+        found += list(unlike(step, copies, squares, limit, "gradient"))
     for step in run.weight_steps():
         squares = {rank: run.weight_squares(rank, step) for rank in run.manifests}
-        found += list(unlike(step, copies, lambda rank, name, squares=squares: squares[rank].get(name), limit, "weight"))
+        found += list(unlike(step, copies, squares, limit, "weight"))
     if run.manifests:
         for step in run.batch_steps():
             found += list(fed_alike(run, step))
@@ -135,13 +138,13 @@ def accounted(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradic
 
 def _culprit(run: Any, step: int, difference: float, blur: float) -> str:
     """The parameter of one rank whose squares are the difference, in words; nothing where there is none or are several."""
+    squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
     sums: dict[tuple[int, str], float] = {}
     for rank in run.manifests:
         for shard in run.shards(rank):
             if shard.trainable:
-                squared = run.squared(rank, step, shard.name)
                 key = rank, shard.native
-                sums[key] = sums.get(key, 0.0) + (squared or 0.0)
+                sums[key] = sums.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
     near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
     if len({native for _, native in near}) != 1:
         return ""
@@ -163,20 +166,16 @@ def copies_of(run: Any) -> dict[tuple[str, Any, Any], list[int]]:
 
 
 def unlike(
-    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squared: Callable[[int, str], float | None], limit: float, kind: str
+    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squares: Mapping[int, Mapping[str, float]], limit: float, kind: str
 ) -> Iterator[Contradiction]:
     """Copies whose norm is not that of the rank that counts; the worst rank of each tensor."""
     for (name, _, _), (first, *others) in copies.items():
-        one = squared(first, name)
-        if one is None or math.isnan(one):
-            continue
-        apart = [
-            (error, rank, value)
-            for rank in others
-            if (value := squared(rank, name)) is not None and (error := _apart(math.sqrt(one), math.sqrt(value))) > limit
-        ]
+        held = {rank: squares[rank][name] for rank in (first, *others) if name in squares[rank]}
+        one = held.pop(first, math.nan)
+        apart = [(error, rank) for rank, value in held.items() if (error := _apart(math.sqrt(one), math.sqrt(value))) > limit]
         if apart:
-            _, rank, value = max(apart)
+            _, rank = max(apart)
+            value = held[rank]
             what = f"{kind} of {name}, replicated"
             yield Contradiction(step, what, f"norm {math.sqrt(one):.9g} on rank {first}", f"{math.sqrt(value):.9g} on rank {rank}")
 
