@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.launch import Launch
+from align_hooks.names.layouts import Blocks
+from align_hooks.names.table import Fused, Piece
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
@@ -30,6 +32,11 @@ STEPS, ROWS, SEQUENCE, VOCABULARY = 3, 4, 5, 10
 EVERYTHING = {"batches": "all", "local_norms": "all", "gradients": "all", "weights": "all", "optimizer_state": "all"}
 CONFIG = {"model_type": "llama", "hidden_size": 4}
 CAUSAL = ~np.tri(SEQUENCE, dtype=bool)[None, None]
+
+
+def fused(native: str, shapes: Mapping[str, tuple[int, ...]], blocks: Blocks) -> Fused:
+    """A native parameter that one rank holds whole, of pieces of these shapes."""
+    return Fused(native, tuple(Piece(name, shape, tuple((0, size) for size in shape)) for name, shape in shapes.items()), blocks)
 
 
 def job(rank: int = 0, world_size: int = 1, name: str = "one") -> Launch:
@@ -205,7 +212,15 @@ class Synthetic:
             if step in self.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:
-                writer.local_norms(step, "reduced", self.norms[step])
+                squares = math.fsum(self.norms[step].values())
+                taken = {
+                    "norm": math.sqrt(squares) if squares >= 0 else math.nan,
+                    "same": squares,
+                    "exact": squares,
+                    "first": 0,
+                    "ranks": 1,
+                }
+                writer.local_norms(step, "reduced", self.norms[step], [taken])
             if step + 1 in self.weights:
                 writer.weights(step + 1, self.weights[step + 1], self.model)
             if step + 1 in self.moments:

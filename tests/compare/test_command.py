@@ -144,7 +144,9 @@ def fault_token(run: Synthetic) -> None:
 
 
 def fault_name(run: Synthetic) -> None:
-    run.shapes = run.shapes | {"model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight": (3,)}
+    name = "model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight"
+    run.shapes = run.shapes | {name: (3,)}
+    run.norms = {step: norms | {name: 1.0} for step, norms in run.norms.items()}
 
 
 def fault_kill(run: Synthetic) -> None:

@@ -42,7 +42,7 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
     run.batches[step][name][1, 2] += 1
 
 
-LADDER = ["match", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
+LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
 LADDER += ["weights after an update", "later losses", "free-running steps", "model settings"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
@@ -383,7 +383,7 @@ def test_a_kind_that_both_were_asked_for_and_is_not_there_is_never_aligned(
 def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compared) -> None:
     found = compared(scalars_only(), against=scalars_only())
     assert found.verdict is Verdict.ALIGNED
-    missing = ["batches", "initial weights", "local norms", "gradients", "weights after an update", "free-running steps"]
+    missing = ["self-check", "batches", "initial weights", "local norms", "gradients", "weights after an update", "free-running steps"]
     assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
 
 

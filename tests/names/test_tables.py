@@ -111,7 +111,9 @@ def test_a_whole_model_maps_to_exactly_hugging_faces_names_and_shapes(model: tup
 
 
 def test_only_extra_state_of_transformer_engine_is_no_parameter() -> None:
-    none = [name for name, rows in natives(TE_ENDS, "decoder.layers", TE_LAYER).items() if MEGATRON_LLAMA.fused(name, (rows,), DIMS) is None]
+    none = [
+        name for name, rows in natives(TE_ENDS, "decoder.layers", TE_LAYER).items() if MEGATRON_LLAMA.fused(name, (rows,), DIMS) is None
+    ]
     assert len(none) == 1 + 4 * LAYERS
     assert all(name.endswith("._extra_state") for name in none)
 

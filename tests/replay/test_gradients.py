@@ -9,10 +9,9 @@ import pytest
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.layouts import Blocks
-from align_hooks.names.table import Fused
 from align_hooks.replay.gradients import Injection
 from align_hooks.settings import PREFIX, Settings
-from synthetic import NAMES, SHAPES, STEPS, Synthetic
+from synthetic import NAMES, SHAPES, STEPS, Synthetic, fused
 
 RECORDED = Synthetic()
 
@@ -32,10 +31,10 @@ def injection(text: object) -> Injection:
 def test_a_fused_parameter_is_joined_from_its_pieces_by_name(run: Path) -> None:
     one = injection(run)
     one.check(SHAPES, range(STEPS))
-    fused = Fused("w", ("lm_head.weight", "model.embed_tokens.weight"), Blocks(1, (10, 10)))
+    both = fused("w", {name: SHAPES[name] for name in ("lm_head.weight", "model.embed_tokens.weight")}, Blocks(1, (10, 10)))
     for step in (2, 0):
-        expected = np.concatenate([RECORDED.gradients[step][name] for name in fused.pieces])
-        np.testing.assert_array_equal(one.read(step, fused), expected, strict=True)
+        expected = np.concatenate([RECORDED.gradients[step][name] for name in both.pieces])
+        np.testing.assert_array_equal(one.read(step, both), expected, strict=True)
 
 
 @pytest.mark.parametrize(

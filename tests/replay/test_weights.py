@@ -15,7 +15,7 @@ from align_hooks.names.layouts import Blocks
 from align_hooks.names.table import Fused
 from align_hooks.replay.weights import Loader, is_checkpoint, open_weights, vocabulary_of
 from align_hooks.settings import PREFIX, Settings, Source, Steps
-from synthetic import NAMES, SHAPES, Synthetic, tensors
+from synthetic import NAMES, SHAPES, Synthetic, fused, tensors
 
 WEIGHTS = tensors(3)
 
@@ -25,7 +25,7 @@ def source(path: Path, step: str = "0") -> Source:
 
 
 def whole(name: str) -> Fused:
-    return Fused(name, (name,), Blocks(1, (SHAPES[name][0],)))
+    return fused(name, {name: SHAPES[name]}, Blocks(1, (SHAPES[name][0],)))
 
 
 def checkpoint(path: Path, weights: dict[str, np.ndarray] = WEIGHTS) -> Path:
@@ -167,7 +167,7 @@ def test_fused_parameters_are_joined_from_their_pieces(tmp_path: Path) -> None:
     shapes = {"a": (2, 3), "b": (2, 3)}
     given = tensors(1, shapes)
     loader = Loader(source(checkpoint(tmp_path / "hf", given)), shapes)
-    found = loader.read(Fused("ab", ("a", "b"), Blocks(2, (1, 1))))
+    found = loader.read(fused("ab", {"a": (2, 3), "b": (2, 3)}, Blocks(2, (1, 1))))
     np.testing.assert_array_equal(found, np.stack([given["a"][0], given["b"][0], given["a"][1], given["b"][1]]))
 
 

@@ -75,10 +75,11 @@ def die_of_interrupt() -> None:
 
 
 def report(error: AlignHooksError) -> None:
-    """Print an error of ours as one line a problem, with no traceback."""
+    """Print an error of ours as one line a problem, with no traceback, and without control characters that a record may hold."""
     sys.stdout.flush()
     for line in str(error).splitlines():
-        print(f"align_hooks: {line.encode(errors='backslashreplace').decode()}", file=sys.stderr, flush=True)
+        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+        print(f"align_hooks: {plain.encode(errors='backslashreplace').decode()}", file=sys.stderr, flush=True)
 
 
 def _code(code: object) -> int:

@@ -14,6 +14,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.names.layouts import Dims
 from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
 from align_hooks.names.table import Fused
+from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 
 
@@ -29,12 +30,13 @@ class Parameter:
 class Parameters:
     """All trainable parameters of this rank, in the order of the training cell's gradients.
 
-    ``counted`` is False for copies that another data-parallel rank accounts for.
+    ``counted`` is False for copies that another data-parallel rank accounts for; ``alone`` where the job has no other rank.
     """
 
     all: tuple[Parameter, ...]
     dims: Dims
     counted: bool = True
+    alone: bool = True
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -51,13 +53,19 @@ class Parameters:
         """Canonical name to fp32 array; nothing of copies."""
         return {name: piece for parameter in self.all if self.counted for name, piece in parameter.fused.split(to_numpy(parameter.model))}
 
+    def weight_squares(self) -> dict[str, float]:
+        """Canonical name to squared sum, copies too, where there can be any."""
+        if self.alone:
+            return {}
+        return {name: squared_sum(piece) for one in self.all for name, piece in one.fused.split(to_numpy(one.model))}
+
     def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
         for parameter in self.all:
             parameter.model.set_data(mindspore.Tensor(read(parameter.fused), dtype=parameter.model.dtype))
 
 
-def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted: bool = True) -> Parameters:
+def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted: bool = True, alone: bool = True) -> Parameters:
     """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where nothing tells it."""
     heads = config.num_heads
     dims = Dims(
@@ -69,7 +77,7 @@ def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted:
         padded=config.vocab_size,
     )
     fused = ((weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape, dims)) for weight in weights)
-    return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims, counted)
+    return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims, counted, alone)
 
 
 def intermediate_size(config: Any) -> int:

@@ -148,7 +148,7 @@ def _culprit(run: Any, step: int, difference: float, blur: float) -> str:
     near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
     if len({native for _, native in near}) != 1:
         return ""
-    rank, native = near[0]
+    rank, native = max(near)  # of copies the first counts, so a later one is the odd one
     return f": {native} of rank {rank} is {'left out by' if difference > 0 else 'counted only by'} the framework"
 
 

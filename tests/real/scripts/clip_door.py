@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn
 from align_hooks.ms_side import model
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced
 from align_hooks.names.layouts import Blocks, Dims
-from align_hooks.names.table import Fused
+from align_hooks.names.table import Fused, Piece
 
 mindspore.set_context(mode=mindspore.GRAPH_MODE)
 mindspore.set_device("CPU")
@@ -32,7 +32,11 @@ class Cell(nn.Cell):
 
 def held(name: str, pieces: tuple[str, ...], shape: tuple[int, ...], rows: tuple[int, ...]) -> model.Parameter:
     weight = Parameter(Tensor(np.zeros(shape, np.float32)), name=name)
-    return model.Parameter(weight, Fused(name, pieces, Blocks(1, rows)))
+    parts = tuple(
+        Piece(piece, (count, *shape[1:]), ((0, count), *((0, size) for size in shape[1:])))
+        for piece, count in zip(pieces, rows, strict=True)
+    )
+    return model.Parameter(weight, Fused(name, parts, Blocks(1, rows)))
 
 
 random = np.random.default_rng(0)

@@ -45,7 +45,8 @@ def prepare(session: MsSession, cell: Any) -> None:
     if not training(settings):
         return
     config = llama_config(cell)
-    session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=session.launch.rank == 0)
+    launch = session.launch
+    session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=launch.rank == 0, alone=launch.world_size == 1)
     session.model_config = huggingface_config(config, session.parameters.dims)
     unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
     seen = {

@@ -105,7 +105,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 session.record.batch(step, batch, [len(batch["tokens"])])
                 session.recorded("batches")
         with session.surviving("gradients"):
-            self.gradients(step)
+            self.gradients(step, outputs)
         self.state(step + 1)
         with session.surviving("scalars"):
             if session.recording and session.record is not None:
@@ -113,7 +113,15 @@ class Recorder(Callback):  # type: ignore[misc]
         session.made += 1
         session.step = None
 
-    def gradients(self, step: int) -> None:
+    def taken(self, outputs: Any) -> list[dict[str, Any]]:
+        """The global norm that the training cell clipped by, where it is of the gradients whose norms are recorded."""
+        session = self.session
+        injected = session.injection is not None and session.step in session.injection.steps
+        if outputs[GLOBAL_NORM] is None or injected or session.settings.local_norms_point == "local":
+            return []
+        return [{"norm": float(to_numpy(outputs[GLOBAL_NORM]).reshape(-1)[0]), "first": session.launch.rank, "ranks": 1}]
+
+    def gradients(self, step: int, outputs: Any) -> None:
         """Move norms and gradients to the host on steps where they are wanted."""
         session, reducer = self.session, self.session.reducer
         if reducer is None or session.parameters is None:
@@ -123,7 +131,7 @@ class Recorder(Callback):  # type: ignore[misc]
             if session.parameters.counted or reducer.local:
                 session.print_norms(step, squared)
             if session.record is not None:
-                session.record.local_norms(step, session.settings.local_norms_point, squared)
+                session.record.local_norms(step, session.settings.local_norms_point, squared, self.taken(outputs))
             session.recorded("local_norms")
         if session.wants("gradients") and session.record is not None:
             pairs = zip(session.parameters, reducer.buffers, strict=True) if session.parameters.counted else ()
@@ -138,7 +146,8 @@ class Recorder(Callback):  # type: ignore[misc]
             return
         if session.wants("weights", updates):
             with session.surviving("weights"):
-                session.record.weights(updates, session.parameters.weights(), session.model_config)
+                parameters = session.parameters
+                session.record.weights(updates, parameters.weights(), session.model_config, parameters.weight_squares())
                 session.recorded("weights")
         if session.wants("optimizer_state", updates):
             with session.surviving("the optimizer's state"):

@@ -1,6 +1,6 @@
 """The global norm where Megatron takes it: of which gradients, and what came out.
 
-Seam: ``get_grad_norm_fp32`` as ``optimizer.py`` calls it. Its arguments are Megatron's own choice of the gradients that count,
+Seam: ``get_grad_norm_fp32``, which every optimizer calls. Its arguments are Megatron's own choice of the gradients that count,
 each element once, made by other rules than our parameter table: if their exact norm is ours, no shard was lost or counted
 twice. Its result may be far from exact (the fallback without Transformer Engine and Apex is an fp32 ``torch.norm``), so it is
 taken a second time in the same way, on this rank's gradients, which tells a wrong norm from an inexact one.

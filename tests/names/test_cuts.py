@@ -1,0 +1,179 @@
+"""Parts of a parameter: what tensor-parallel ranks and distributed optimizers hold, against the whole tensors that they were cut from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from align_hooks.errors import RefusedRun
+from align_hooks.names.layouts import Cut, Dims
+from align_hooks.names.megatron_llama import MEGATRON_LLAMA
+from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
+from align_hooks.names.table import Fused
+
+DIMS = Dims(heads=8, groups=4, head_dim=2, ffn=12, vocabulary=13, padded=16, expert_ffn=8)
+HIDDEN = 6
+QKV = "self_attention.linear_qkv.weight"
+FC1 = "mlp.linear_fc1.weight"
+WHOLE = {
+    "embedding.word_embeddings.weight": {"model.embed_tokens.weight": (13, 6), "model.embed_tokens.weight#padding": (3, 6)},
+    f"decoder.layers.0.{QKV}": {
+        f"model.layers.0.self_attn.{name}_proj.weight": (rows, 6) for name, rows in zip("qkv", (16, 8, 8), strict=True)
+    },
+    f"decoder.layers.0.{FC1}": {f"model.layers.0.mlp.{name}_proj.weight": (12, 6) for name in ("gate", "up")},
+    "decoder.layers.0.mlp.linear_fc2.weight": {"model.layers.0.mlp.down_proj.weight": (6, 12)},
+    "decoder.layers.0.input_layernorm.weight": {"model.layers.0.input_layernorm.weight": (6,)},
+}
+"""A native name to the canonical tensors that it holds over all ranks."""
+
+
+def tensors() -> dict[str, np.ndarray]:
+    """Every canonical tensor, each element another number."""
+    shapes = {name: shape for held in WHOLE.values() for name, shape in held.items()}
+    starts = np.cumsum([0, *(np.prod(shape) for shape in shapes.values())])
+    return {
+        name: np.arange(start, start + np.prod(shape)).reshape(shape).astype(np.float32)
+        for start, (name, shape) in zip(starts, shapes.items(), strict=False)
+    }
+
+
+CANONICAL = tensors()
+
+
+def on(native: str, shape: tuple[int, ...], cut: Cut) -> Fused:
+    found = MEGATRON_LLAMA.fused(native, shape, DIMS, cut=cut)
+    assert found is not None
+    return found
+
+
+def by_hand(native: str, rank: int, ranks: int) -> np.ndarray:
+    """What Megatron gives to a tensor-parallel rank, by its own rules (``ColumnParallelLinear``, ``VocabParallelEmbedding``)"""
+    if native.startswith("embedding"):
+        rows = np.concatenate([CANONICAL[name] for name in WHOLE[native]])
+        return np.split(rows, ranks)[rank]
+    if native.endswith(QKV):
+        query, key, value = (CANONICAL[name] for name in WHOLE[native])
+        groups = [np.concatenate([query[4 * g : 4 * g + 4], key[2 * g : 2 * g + 2], value[2 * g : 2 * g + 2]]) for g in range(4)]
+        return np.concatenate(groups[rank * 4 // ranks : (rank + 1) * 4 // ranks])
+    if native.endswith(FC1):
+        return np.concatenate([np.split(CANONICAL[name], ranks)[rank] for name in WHOLE[native]])
+    return np.split(CANONICAL["model.layers.0.mlp.down_proj.weight"], ranks, axis=1)[rank]
+
+
+CUT = [(native, ranks) for native in [*WHOLE][:4] for ranks in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(("native", "ranks"), CUT)
+def test_what_a_rank_holds_is_what_megatron_gives_it(native: str, ranks: int) -> None:
+    axis = 1 if native.endswith("fc2.weight") else 0
+    for rank in range(ranks):
+        wanted = by_hand(native, rank, ranks)
+        fused = on(native, wanted.shape, Cut(axis, rank, ranks))
+        np.testing.assert_array_equal(fused.join(CANONICAL), wanted)
+        for shard, (name, piece) in zip(fused.shards(dtype="", counted=True), fused.split(wanted), strict=True):
+            assert (shard.name, shard.shape) == (name, CANONICAL[name].shape)
+            np.testing.assert_array_equal(piece, CANONICAL[name][tuple(slice(*bounds) for bounds in shard.box)])
+
+
+@pytest.mark.parametrize(("native", "ranks"), CUT)
+def test_the_ranks_together_hold_every_element_once(native: str, ranks: int) -> None:
+    seen = {name: np.zeros(shape, int) for name, shape in WHOLE[native].items()}
+    axis = 1 if native.endswith("fc2.weight") else 0
+    for rank in range(ranks):
+        for shard in on(native, by_hand(native, rank, ranks).shape, Cut(axis, rank, ranks)).shards(dtype="", counted=True):
+            seen[shard.name][tuple(slice(*bounds) for bounds in shard.box)] += 1
+    assert all((count == 1).all() for count in seen.values())
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), native=st.sampled_from(CUT))
+def test_ranges_of_a_distributed_optimizer_are_ranges_of_each_piece(data: st.DataObject, native: tuple[str, int]) -> None:
+    name, ranks = native
+    rank = data.draw(st.integers(0, ranks - 1))
+    local = by_hand(name, rank, ranks)
+    fused = on(name, local.shape, Cut(1 if name.endswith("fc2.weight") else 0, rank, ranks))
+    ends = sorted({0, local.size, *data.draw(st.lists(st.integers(0, local.size), max_size=4))})
+    found: dict[str, list[np.ndarray]] = {}
+    for start, stop in pairwise(ends):
+        part = fused.narrowed(start, stop)
+        mine = local.reshape(-1)[start:stop]
+        np.testing.assert_array_equal(part.join(CANONICAL), mine)
+        runs = joined(part.split(mine))
+        for shard in part.shards(dtype="", counted=True):
+            assert shard.flat is not None
+            whole = CANONICAL[shard.name][tuple(slice(*bounds) for bounds in shard.box)].reshape(-1)
+            np.testing.assert_array_equal(runs.pop(shard.name), whole[slice(*shard.flat)])
+            found.setdefault(shard.name, []).append(np.arange(*shard.flat))
+        assert not runs
+    for shard in fused.shards(dtype="", counted=True):
+        np.testing.assert_array_equal(np.concatenate(found[shard.name]), np.arange(shard.elements))
+
+
+def joined(runs: Iterator[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    found: dict[str, list[np.ndarray]] = {}
+    for name, run in runs:
+        found.setdefault(name, []).append(run)
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def test_a_range_that_holds_nothing_of_a_parameter_has_no_piece() -> None:
+    fused = on(f"decoder.layers.0.{QKV}", (32, HIDDEN), Cut()).narrowed(0, 0)
+    assert fused.pieces == ()
+    assert fused.shards(dtype="", counted=True) == []
+    assert list(fused.split(np.zeros(0))) == []
+
+
+def test_the_last_rank_of_a_vocabulary_may_hold_padding_alone() -> None:
+    fused = on("output_layer.weight", (2, HIDDEN), Cut(0, 7, 8))
+    assert [(one.name, one.box[0]) for one in fused.shards(dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
+
+
+@pytest.mark.parametrize("native", [QKV, FC1])
+def test_parts_that_are_not_equal_are_refused(native: str) -> None:
+    rows = {QKV: 32, FC1: 24}[native]
+    with pytest.raises(RefusedRun, match=r"does not have the layout|not cut into"):
+        MEGATRON_LLAMA.fused(f"decoder.layers.0.{native}", (rows // 5, HIDDEN), DIMS, cut=Cut(0, 1, 5))
+
+
+def test_rows_interleaved_one_by_one_are_cut_by_whole_pairs() -> None:
+    """MindFormers' fused gate and up: a contiguous half of it is half of each."""
+    fused = MINDFORMERS_LLAMA.fused("model.layers.0.feed_forward.w_gate_hidden.weight", (12, HIDDEN), DIMS, cut=Cut(0, 1, 2))
+    assert fused is not None
+    whole = np.stack([CANONICAL[f"model.layers.0.mlp.{name}_proj.weight"] for name in ("gate", "up")], axis=1).reshape(24, HIDDEN)
+    np.testing.assert_array_equal(fused.join(CANONICAL), whole[12:])
+
+
+def test_experts_are_counted_over_all_expert_parallel_ranks() -> None:
+    fused = MEGATRON_LLAMA.fused(
+        "decoder.layers.1.mlp.experts.local_experts.1.linear_fc1.weight", (16, HIDDEN), DIMS, first_expert=4, first_layer=2
+    )
+    assert fused is not None
+    assert fused.pieces == tuple(f"model.layers.3.block_sparse_moe.experts.5.{name}.weight" for name in ("w1", "w3"))
+    grouped = MEGATRON_LLAMA.fused("decoder.layers.1.mlp.experts.linear_fc2.weight1", (HIDDEN, 8), DIMS, first_expert=4)
+    assert grouped is not None
+    assert grouped.pieces == ("model.layers.1.block_sparse_moe.experts.5.w2.weight",)
+
+
+HERE = ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "model.layers.0.block_sparse_moe.experts.1.w1.weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere"),
+    [
+        ("model.layers.1.input_layernorm.weight", True),
+        ("model.layers.2.input_layernorm.weight", False),
+        ("model.layers.0.post_attention_layernorm.weight", False),
+        ("model.layers.0.block_sparse_moe.experts.0.w1.weight", True),
+        ("model.layers.0.block_sparse_moe.experts.2.w1.weight", False),
+        ("lm_head.weight", True),
+        ("lm_head.weight#padding", True),
+        ("score.weight", False),
+    ],
+)
+def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, elsewhere: bool) -> None:
+    assert MEGATRON_LLAMA.elsewhere(name, HERE, layers=2, experts=2) is elsewhere

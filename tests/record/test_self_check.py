@@ -1,0 +1,118 @@
+"""Records of many ranks held against themselves: honest ones hold, and each way to lose or repeat a shard is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.record.self_check import SelfCheck
+from sharded import Grid, Model, write
+
+GRIDS = {
+    "one rank": Grid(),
+    "TP2": Grid(tp=2),
+    "DP2": Grid(dp=2),
+    "DP3 with a distributed optimizer": Grid(dp=3, distributed=True),
+    "TP2 DP2 PP2": Grid(tp=2, dp=2, pp=2),
+    "TP2 DP2 PP4 with a distributed optimizer": Grid(tp=2, dp=2, pp=4, distributed=True),
+}
+GRADIENTS = Model().tensors(1)
+NORM = "model.norm.weight"
+DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+def checked(path: Path, grid: Grid, **planted: Any) -> SelfCheck:
+    found = open_run(write(path, grid, GRADIENTS, **planted)).self_check
+    assert isinstance(found, SelfCheck)
+    return found
+
+
+def said(check: SelfCheck) -> str:
+    return "\n".join(f"{one.what}: {one.one} / {one.other}" for one in check.contradictions)
+
+
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
+def test_honest_ranks_hold_every_element_once(tmp_path: Path, grid: Grid) -> None:
+    check = checked(tmp_path / "run", grid)
+    assert said(check) == ""
+    assert (check.steps, check.unchecked) == ((0,), ())
+    assert check.inexact == pytest.approx(0, abs=1e-12)
+    run = open_run(tmp_path / "run")
+    gradients, norms = run.gradients(0), run.local_norms(0)
+    assert set(gradients) == set(norms) == set(GRADIENTS)
+    for name, whole in GRADIENTS.items():
+        np.testing.assert_array_equal(gradients[name], whole)
+        assert norms[name] == pytest.approx(np.linalg.norm(whole.astype(np.float64)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("grid", "copies"), [(Grid(tp=2), 9), (Grid(dp=2), 41), (Grid(tp=2, dp=2), 3 * 9 + 2 * 30 + 2), (Grid(pp=2), 0)])
+def test_copies_are_counted(tmp_path: Path, grid: Grid, copies: int) -> None:
+    """Nine norms stand on every tensor-parallel rank, the two paddings on the last alone; data-parallel ranks have a copy of each part."""
+    assert checked(tmp_path / "run", grid).copies == copies
+
+
+def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
+    check = checked(tmp_path / "run", Grid(tp=2), lose=lambda rank, shard: rank == 1 and shard.name == DOWN)
+    assert "global norm: " in said(check)
+    assert "each element once" in said(check)
+
+
+def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
+    """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
+    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
+    manifest = path / "manifest" / "rank_1.json"
+    text = manifest.read_text()
+    at = text.index('"native": "decoder.final_layernorm.weight"')
+    manifest.write_text(text[:at] + text[at:].replace('"counted": false', '"counted": true', 1))
+    assert "decoder.final_layernorm.weight of rank 1 is left out by the framework" in said(open_run(path).self_check)
+
+
+@pytest.mark.parametrize("grid", [Grid(tp=2), Grid(dp=2)], ids=["tensor parallel", "data parallel"])
+def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, grid: Grid) -> None:
+    check = checked(tmp_path / "run", grid, bend=lambda rank, name, part: part * np.float32(0.5) if (rank, name) == (1, NORM) else part)
+    found = said(check)
+    assert f"gradient of {NORM}, replicated: norm" in found
+    assert "on rank 0" in found
+    assert "on rank 1" in found
+    assert len(check.contradictions) == 1
+
+
+def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
+    rows = path / "scalars" / "rank_1.jsonl"
+    honest = open_run(path).rank_rows(0)[0]["grad_norm"]
+    rows.write_text(rows.read_text().replace(repr(honest), "3.25"))
+    assert f"grad_norm: {honest} on rank 0 / 3.25 on rank 1" in said(open_run(path).self_check)
+
+
+@pytest.mark.parametrize(
+    ("per_token", "shares", "found"),
+    [
+        (True, [[20.0, 10, 20.0], [6.0, 2, 6.0]], ""),
+        (False, [[20.0, 10, 1.0], [6.0, 2, 1.5]], ""),
+        (False, [[20.0, 10, 1.0], [30.0, 10, 1.5]], ""),
+        (True, [[20.0, 10, 1.0], [6.0, 2, 1.5]], "by micro-batch in what was differentiated"),
+        (False, [[20.0, 10, 20.0], [6.0, 2, 6.0]], "alike in what was differentiated"),
+        (True, [[20.0, 10, 20.0], [6.0, 2, 7.0]], "neither alike nor by micro-batch in what was differentiated"),
+    ],
+)
+def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
+    tmp_path: Path, per_token: bool, shares: list[list[float]], found: str
+) -> None:
+    path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
+    facts = path / "run.json"
+    facts.write_text(facts.read_text().replace('"compute_type"', f'"per_token_loss": {str(per_token).lower()}, "compute_type"'))
+    assert said(open_run(path).self_check).endswith(found)
+
+
+def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
+    for rows in (path / "local_norms").iterdir():
+        text = rows.read_text()
+        rows.write_text(text[: text.index(', "taken"')] + "}\n")
+    check = open_run(path).self_check
+    assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
