@@ -11,6 +11,7 @@ Seam: the end of ``import torch``, because Megatron binds names of ``torch.cuda`
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import os
 from collections import Counter
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from align_hooks.hooking.attach import attach
+from align_hooks.hooking.hook import Hook
+from align_hooks.torch_side.catalogue import CORE
 from align_hooks.torch_side.session import TorchSession
 
 FLAGS: tuple[tuple[str, Any, str], ...] = (
@@ -32,6 +36,20 @@ FLAGS: tuple[tuple[str, Any, str], ...] = (
     ("no_persist_layer_norm", True, "--no-persist-layer-norm"),
 )
 """What a CPU needs of Megatron's own arguments: attribute, value, and the flag that sets it."""
+
+SHARDED = (
+    Hook(
+        "rehearsal_norms",
+        asked=lambda settings: True,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.transformer.torch_norm",
+        body="align_hooks.torch_side.rehearsal:install_norms",
+        why="lets torch's norms take a part of the sequence",
+        must_fire=False,
+    ),
+)
+"""What only a model that is cut over ranks needs; it comes with the stand-in and is asked for by the same variable."""
 
 _FALSE = ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")
 _NOTHING = (
@@ -137,6 +155,8 @@ def install(session: TorchSession, torch: ModuleType) -> None:
             if hasattr(torch.accelerator, name):
                 replace(torch.accelerator, name, lambda *args, answer=answer: answer)
     replace(torch.utils.data.DataLoader, "__init__", _without_pinning(torch.utils.data.DataLoader.__init__))
+    replace(torch.distributed, "all_to_all_single", _with_plain_sizes(torch.distributed.all_to_all_single))
+    attach(SHARDED, session)
     _device_mode(torch).__enter__()
     session.override("device", "cuda", "cpu", "ALIGN_HOOKS_DEVICE=cpu")
 
@@ -158,6 +178,18 @@ def _without_pinning(original: Callable[..., None]) -> Callable[..., None]:
         original(loader, *args, **kwargs | {"pin_memory": False})
 
     return without_pinning
+
+
+def _with_plain_sizes(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Megatron fetches the sizes of an expert's share from the device as numbers, and on the host keeps a tensor, which torch refuses."""
+
+    def all_to_all_single(*args: Any, **kwargs: Any) -> Any:
+        for name in ("output_split_sizes", "input_split_sizes"):
+            if hasattr(kwargs.get(name), "tolist"):
+                kwargs[name] = kwargs[name].tolist()
+        return original(*args, **kwargs)
+
+    return all_to_all_single
 
 
 def _device_mode(torch: ModuleType) -> Any:
@@ -198,6 +230,28 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
     """Let 0.12 to 0.16 start without nvcc: they ask it its version, and then have no kernel to build."""
     session.ledger.replace(fused_kernels, "load", lambda args: None)
+
+
+def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
+    """Let torch's norms work under ``--sequence-parallel``, as Megatron's fused norm and Transformer Engine's do.
+
+    A norm is a matter of one token, so a part of the sequence changes nothing in it. What it does change is the gradient of
+    its weights, which Megatron sums over the tensor-parallel ranks where the weights are marked. Torch's norms are refused
+    for want of that mark alone.
+    """
+    original = torch_norm.WrappedTorchNorm.__new__
+
+    def new(cls: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
+        if not config.sequence_parallel:
+            return original(cls, config, *args, **kwargs)
+        whole = copy.copy(config)
+        whole.sequence_parallel = False
+        norm = original(cls, whole, *args, **kwargs)
+        for weight in norm.parameters():
+            weight.sequence_parallel = True
+        return norm
+
+    session.ledger.replace(torch_norm.WrappedTorchNorm, "__new__", new)
 
 
 def missing_flags(args: Any) -> Iterator[str]:
