@@ -48,6 +48,16 @@ SHARDED = (
         why="lets torch's norms take a part of the sequence",
         must_fire=False,
     ),
+    Hook(
+        "rehearsal_warm_up",
+        asked=lambda settings: True,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.training.initialize",
+        body="align_hooks.torch_side.rehearsal:install_warm_up",
+        why="starts from the same weights however the model is cut",
+        must_fire=False,
+    ),
 )
 """What only a model that is cut over ranks needs; it comes with the stand-in and is asked for by the same variable."""
 
@@ -252,6 +262,23 @@ def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
         return norm
 
     session.ledger.replace(torch_norm.WrappedTorchNorm, "__new__", new)
+
+
+def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
+    """Keep what Megatron draws to warm its kernels up away from the weights that are drawn next.
+
+    On an accelerator another generator draws it. How much is drawn depends on the tensor-parallel size, on which the weights
+    of ``--use-cpu-initialization`` must not.
+    """
+    original = initialize._warmup_jit_function
+
+    def warm_up(*args: Any, **kwargs: Any) -> None:
+        from torch.random import fork_rng
+
+        with fork_rng(devices=()):
+            original(*args, **kwargs)
+
+    session.ledger.replace(initialize, "_warmup_jit_function", warm_up)
 
 
 def missing_flags(args: Any) -> Iterator[str]:
