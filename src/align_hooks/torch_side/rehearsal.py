@@ -49,6 +49,16 @@ SHARDED = (
         must_fire=False,
     ),
     Hook(
+        "rehearsal_attention",
+        asked=lambda settings: True,
+        package="megatron-core",
+        supports=CORE,
+        trigger="megatron.core.transformer.dot_product_attention",
+        body="align_hooks.torch_side.rehearsal:install_attention",
+        why="lets the queries of one context-parallel rank see the keys of all",
+        must_fire=False,
+    ),
+    Hook(
         "rehearsal_warm_up",
         asked=lambda settings: True,
         package="megatron-core",
@@ -262,6 +272,43 @@ def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
         return norm
 
     session.ledger.replace(torch_norm.WrappedTorchNorm, "__new__", new)
+
+
+def install_attention(session: TorchSession, module: ModuleType) -> None:
+    """Let Megatron's own attention work under ``--context-parallel-size``, which it leaves to Transformer Engine.
+
+    A query's row of the scores asks for every key and for no other query. The keys and values of all ranks are therefore
+    gathered, as Transformer Engine does for ``--cp-comm-type all_gather``, and the rest is Megatron's own: the rows of the
+    mask that its ``get_batch_on_this_cp_rank`` left this rank belong to this rank's queries. A sliding window stays refused:
+    Megatron makes its mask from the number of queries.
+    """
+    attention = module.DotProductAttention
+    init, forward = attention.__init__, attention.forward
+
+    def init_whole(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        if config.context_parallel_size > 1 and config.window_size is None:
+            config = copy.copy(config)
+            config.context_parallel_size = 1
+        init(self, config, *args, **kwargs)
+
+    def forward_rows(self: Any, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, query, _whole_sequence(key), _whole_sequence(value), attention_mask, *args, **kwargs)
+
+    session.ledger.replace(attention, "__init__", init_whole)
+    session.ledger.replace(attention, "forward", forward_rows)
+
+
+def _whole_sequence(part: Any) -> Any:
+    """Keys or values of all context-parallel ranks, in order: of 2n chunks rank r has the r-th from the front and from the back."""
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+
+    group = parallel_state.get_context_parallel_group()
+    if (ranks := group.size()) == 1:
+        return part
+    chunks = gather_from_sequence_parallel_region(part, group=group).chunk(2 * ranks)
+    return torch.cat([*chunks[::2], *reversed(chunks[1::2])])
 
 
 def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
