@@ -13,6 +13,7 @@ from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegat
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
 from megatron.core.enums import ModelType
 from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer
+from megatron.core.utils import get_batch_on_this_cp_rank, get_batch_on_this_tp_rank
 from megatron.training import get_args, pretrain
 from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args
 from megatron.training.arguments import parse_and_validate_args
@@ -29,9 +30,31 @@ def loss_function(loss_mask, output):
     return loss, tokens, {"lm loss": torch.cat([loss.clone().detach().view(1), tokens.view(1)])}
 
 
+def get_batch(data_iterator):
+    """One micro-batch: the first tensor-parallel rank reads it and hands it on, a context-parallel rank keeps its positions."""
+    args = get_args()
+    batch = {}
+    if data_iterator is not None:
+        batch = {key: value.cuda(non_blocking=True) for key, value in next(data_iterator).items() if key in KEYS}
+    batch = get_batch_on_this_tp_rank(
+        batch,
+        has_cu_seqlens=False,
+        is_hybrid_cp=False,
+        create_attention_mask_in_dataloader=args.create_attention_mask_in_dataloader,
+        broadcast_src_rank=mpu.get_tensor_model_parallel_src_rank(),
+        broadcast_group=mpu.get_tensor_model_parallel_group(),
+        cp_size=args.context_parallel_size,
+        tp_rank=mpu.get_tensor_model_parallel_rank(),
+        micro_batch_size=args.micro_batch_size,
+        seq_length=args.seq_length,
+        mtp_on_this_rank=False,
+    )
+    return get_batch_on_this_cp_rank(batch, is_hybrid_cp=False, cp_group=mpu.get_context_parallel_group())
+
+
 def forward_step(data_iterator, model):
     """One micro-batch through the model."""
-    batch = {key: value.cuda(non_blocking=True) for key, value in next(data_iterator).items() if key in KEYS}
+    batch = get_batch(data_iterator)
     output = model(
         batch["tokens"],
         batch["position_ids"],

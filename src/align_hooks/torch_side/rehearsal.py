@@ -11,7 +11,6 @@ Seam: the end of ``import torch``, because Megatron binds names of ``torch.cuda`
 from __future__ import annotations
 
 import contextlib
-import copy
 import importlib.util
 import os
 from collections import Counter
@@ -19,9 +18,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from align_hooks.hooking.attach import attach
-from align_hooks.hooking.hook import Hook
-from align_hooks.torch_side.catalogue import CORE
 from align_hooks.torch_side.session import TorchSession
 
 FLAGS: tuple[tuple[str, Any, str], ...] = (
@@ -36,40 +32,6 @@ FLAGS: tuple[tuple[str, Any, str], ...] = (
     ("no_persist_layer_norm", True, "--no-persist-layer-norm"),
 )
 """What a CPU needs of Megatron's own arguments: attribute, value, and the flag that sets it."""
-
-SHARDED = (
-    Hook(
-        "rehearsal_norms",
-        asked=lambda settings: True,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.core.transformer.torch_norm",
-        body="align_hooks.torch_side.rehearsal:install_norms",
-        why="lets torch's norms take a part of the sequence",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_attention",
-        asked=lambda settings: True,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.core.transformer.dot_product_attention",
-        body="align_hooks.torch_side.rehearsal:install_attention",
-        why="lets the queries of one context-parallel rank see the keys of all",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_warm_up",
-        asked=lambda settings: True,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.training.initialize",
-        body="align_hooks.torch_side.rehearsal:install_warm_up",
-        why="starts from the same weights however the model is cut",
-        must_fire=False,
-    ),
-)
-"""What only a model that is cut over ranks needs; it comes with the stand-in and is asked for by the same variable."""
 
 _FALSE = ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")
 _NOTHING = (
@@ -176,7 +138,6 @@ def install(session: TorchSession, torch: ModuleType) -> None:
                 replace(torch.accelerator, name, lambda *args, answer=answer: answer)
     replace(torch.utils.data.DataLoader, "__init__", _without_pinning(torch.utils.data.DataLoader.__init__))
     replace(torch.distributed, "all_to_all_single", _with_plain_sizes(torch.distributed.all_to_all_single))
-    attach(SHARDED, session)
     _device_mode(torch).__enter__()
     session.override("device", "cuda", "cpu", "ALIGN_HOOKS_DEVICE=cpu")
 
@@ -250,82 +211,6 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
     """Let 0.12 to 0.16 start without nvcc: they ask it its version, and then have no kernel to build."""
     session.ledger.replace(fused_kernels, "load", lambda args: None)
-
-
-def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
-    """Let torch's norms work under ``--sequence-parallel``, as Megatron's fused norm and Transformer Engine's do.
-
-    A norm is a matter of one token, so a part of the sequence changes nothing in it. What it does change is the gradient of
-    its weights, which Megatron sums over the tensor-parallel ranks where the weights are marked. Torch's norms are refused
-    for want of that mark alone.
-    """
-    original = torch_norm.WrappedTorchNorm.__new__
-
-    def new(cls: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
-        if not config.sequence_parallel:
-            return original(cls, config, *args, **kwargs)
-        whole = copy.copy(config)
-        whole.sequence_parallel = False
-        norm = original(cls, whole, *args, **kwargs)
-        for weight in norm.parameters():
-            weight.sequence_parallel = True
-        return norm
-
-    session.ledger.replace(torch_norm.WrappedTorchNorm, "__new__", new)
-
-
-def install_attention(session: TorchSession, module: ModuleType) -> None:
-    """Let Megatron's own attention work under ``--context-parallel-size``, which it leaves to Transformer Engine.
-
-    A query's row of the scores asks for every key and for no other query. The keys and values of all ranks are therefore
-    gathered, as Transformer Engine does for ``--cp-comm-type all_gather``, and the rest is Megatron's own: the rows of the
-    mask that its ``get_batch_on_this_cp_rank`` left this rank belong to this rank's queries. A sliding window stays refused:
-    Megatron makes its mask from the number of queries.
-    """
-    attention = module.DotProductAttention
-    init, forward = attention.__init__, attention.forward
-
-    def init_whole(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-        if config.context_parallel_size > 1 and config.window_size is None:
-            config = copy.copy(config)
-            config.context_parallel_size = 1
-        init(self, config, *args, **kwargs)
-
-    def forward_rows(self: Any, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any) -> Any:
-        return forward(self, query, _whole_sequence(key), _whole_sequence(value), attention_mask, *args, **kwargs)
-
-    session.ledger.replace(attention, "__init__", init_whole)
-    session.ledger.replace(attention, "forward", forward_rows)
-
-
-def _whole_sequence(part: Any) -> Any:
-    """Keys or values of all context-parallel ranks, in order: of 2n chunks rank r has the r-th from the front and from the back."""
-    import torch
-    from megatron.core import parallel_state
-    from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
-
-    group = parallel_state.get_context_parallel_group()
-    if (ranks := group.size()) == 1:
-        return part
-    chunks = gather_from_sequence_parallel_region(part, group=group).chunk(2 * ranks)
-    return torch.cat([*chunks[::2], *reversed(chunks[1::2])])
-
-
-def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
-    """Keep what Megatron draws to warm its kernels up away from the weights that are drawn next.
-
-    On an accelerator another generator draws it. How much is drawn depends on the tensor-parallel size, on which the weights
-    of ``--use-cpu-initialization`` must not.
-    """
-    original = initialize._warmup_jit_function
-
-    def warm_up(*args: Any, **kwargs: Any) -> None:
-        from torch.random import fork_rng
-
-        with fork_rng(devices=()):
-            original(*args, **kwargs)
-
-    session.ledger.replace(initialize, "_warmup_jit_function", warm_up)
 
 
 def missing_flags(args: Any) -> Iterator[str]:
