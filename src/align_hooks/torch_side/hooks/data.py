@@ -58,7 +58,8 @@ def micro_batches(session: TorchSession, rows: int, *, masks: bool) -> Iterator[
         batch = {name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()}
         if masks and "attention_mask" not in batch:
             size = batch["tokens"].shape[1]
-            batch["attention_mask"] = torch.ones(size, size, dtype=torch.bool).triu(1).expand(len(batch["tokens"]), 1, size, size)
+            causal = torch.ones(size, size, dtype=torch.bool).triu(1)
+            batch["attention_mask"] = causal.expand(len(batch["tokens"]), 1, size, size).contiguous()  # it is broadcast from its memory
         yield batch
     raise RecordError(
         f"{replay.source} ends with step {replay.steps[-1]}: nothing is left to replay; train for {replay.steps[-1] + 1} iterations"
