@@ -1,0 +1,195 @@
+"""Every parallel layout of a real Megatron against one rank that trains on the same weights and batches.
+
+Each candidate is a job of several processes over gloo. What it recorded must read back as the same whole tensors: losses, norms
+and gradients of the first step agree with the single rank's, and the record does not contradict itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from align_hooks.compare.measures import relative_error
+from real import frameworks
+
+STEPS = {"--train-iters": "2", "--num-layers": "4"}
+TIED: Mapping[str, str | None] = {
+    "--untie-embeddings-and-output-weights": None,
+    "--vocab-size": "257",
+    "--make-vocab-size-divisible-by": "200",
+}
+EXPERTS = ("--num-experts", "4", "--moe-router-topk", "2", "--moe-router-load-balancing-type", "none")
+TP, PP, CP, EP = (
+    ("--tensor-model-parallel-size", "2"),
+    ("--pipeline-model-parallel-size", "2"),
+    ("--context-parallel-size", "2"),
+    ("--expert-model-parallel-size", "2"),
+)
+DISTRIBUTED, SEQUENCE = ("--use-distributed-optimizer",), ("--sequence-parallel",)
+OVERLAP = ("--overlap-grad-reduce", "--overlap-param-gather")
+VIRTUAL = ("--num-layers-per-virtual-pipeline-stage", "1")
+FP16 = ("--fp16", "--initial-loss-scale", "65536")
+
+LAYOUTS: dict[str, tuple[str, int, Sequence[str]]] = {
+    "TP2": ("fp32", 2, TP),
+    "TP2 with sequence parallelism": ("fp32", 2, (*TP, *SEQUENCE)),
+    "PP2": ("fp32", 2, PP),
+    "PP2 with virtual stages": ("fp32", 2, (*PP, *VIRTUAL)),
+    "DP2": ("fp32", 2, ()),
+    "DP2 with the distributed optimizer": ("fp32", 2, DISTRIBUTED),
+    "DP2 with the distributed optimizer, overlapped": ("fp32", 2, (*DISTRIBUTED, *OVERLAP)),
+    "CP2": ("fp32", 2, CP),
+    "4 micro-batches": ("fp32", 1, ("--micro-batch-size", "1")),
+    "TP2 DP2 with the distributed optimizer": ("fp32", 4, (*TP, *DISTRIBUTED, "--micro-batch-size", "1")),
+    "per-token loss, DP2": ("fp32", 2, ("--calculate-per-token-loss",)),
+    "PP2, tied and padded": ("tied", 2, PP),
+    "PP2, tied and padded, with the distributed optimizer": ("tied", 2, (*PP, *DISTRIBUTED)),
+    "TP2, tied and padded": ("tied", 2, TP),
+    "EP2": ("experts", 2, EP),
+    "EP2 with the distributed optimizer": ("experts", 2, (*EP, *DISTRIBUTED)),
+    "TP2 EP2, sequence parallel": ("experts", 2, (*TP, *SEQUENCE, *EP, "--expert-tensor-parallel-size", "1")),
+    "TP2 of experts": ("experts", 2, (*TP, *SEQUENCE)),
+    "bf16, TP2": ("bf16", 2, TP),
+    "bf16, PP2": ("bf16", 2, PP),
+    "bf16, DP2 with the distributed optimizer": ("bf16", 2, DISTRIBUTED),
+    "fp16, DP2 with the distributed optimizer": ("fp16", 2, DISTRIBUTED),
+}
+"""What a layout is called, the single rank that it is held against, its number of ranks, and its flags."""
+
+QUICK = ("TP2 with sequence parallelism", "PP2, tied and padded", "DP2 with the distributed optimizer, overlapped", "EP2", "bf16, TP2")
+"""Those that every run of the tests trains; the others are slow only because they are many."""
+
+REFERENCES: dict[str, tuple[Sequence[str], Mapping[str, str | None]]] = {
+    "fp32": ((), {}),
+    "tied": ((), TIED),
+    "experts": (EXPERTS, {}),
+    "bf16": (("--bf16",), {}),
+    "fp16": (FP16, {}),
+}
+
+
+def train(where: Path, ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
+    """Train ``ranks`` processes and open what they recorded."""
+    own, change = REFERENCES[kind]
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(frameworks.free_port()))
+    changes = dict(STEPS) | dict(change) | {flag: None for flag in ("--micro-batch-size",) if flag in flags}
+    frameworks.megatron(
+        where,
+        change=changes,
+        flags=(*own, *flags),
+        launcher=(*launcher, "-m", "align_hooks.torch_side"),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+        RUN=where / "run",
+        **frameworks.EVERYTHING | variables,
+    ).succeeded()
+    return open_run(where / "run")
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> dict[str, Run]:
+    """Runs of one rank, each made when it is first asked for."""
+
+    class Made(dict[str, Run]):
+        def __missing__(self, kind: str) -> Run:
+            self[kind] = train(tmp_path_factory.mktemp(f"one_{kind}"), 1, kind)
+            return self[kind]
+
+    return Made()
+
+
+def fed_by(run: Run) -> dict[str, object]:
+    return {"REPLAY_BATCHES": run.path, "LOAD_WEIGHTS": run.path}
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in LAYOUTS])
+def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run], name: str) -> None:
+    kind, ranks, flags = LAYOUTS[name]
+    reference = single[kind]
+    candidate = train(tmp_path, ranks, kind, flags, **fed_by(reference))
+    check = candidate.self_check
+    assert check.contradictions == ()
+    assert check.steps == (0, 1)
+    ours, theirs = reference.gradients(0), candidate.gradients(0)
+    assert set(ours) == set(theirs)
+    worst = max(relative_error(ours[tensor], theirs[tensor]) for tensor in ours)
+    print(f"{name}: gradients within {worst:.1e}, {check.copies} copies, the framework's norm {check.inexact:.1e} off")
+    assert worst < (1e-5 if kind in ("fp32", "tied", "experts") else 0.1)
+    done = frameworks.compare(reference.path, candidate.path)
+    assert done.code == 0, done.output
+
+
+@pytest.mark.slow
+def test_bf16_layouts_differ_by_no_more_than_three_times_measured_noise(tmp_path: Path, single: dict[str, Run]) -> None:
+    """Noise: one rank again, with another order of summation (micro-batches of one row), tensor by tensor."""
+    reference = single["bf16"]
+    noisy = train(tmp_path / "noise", 1, "bf16", ("--micro-batch-size", "1"), **fed_by(reference))
+    noise = {name: relative_error(tensor, noisy.gradients(0)[name]) for name, tensor in reference.gradients(0).items()}
+    floor = float(np.median(list(noise.values())))
+    for layout, flags in (("tp", TP), ("pp", PP), ("dp", DISTRIBUTED)):
+        found = train(tmp_path / layout, 2, "bf16", flags, **fed_by(reference)).gradients(0)
+        excess = {name: relative_error(tensor, found[name]) / max(noise[name], floor) for name, tensor in reference.gradients(0).items()}
+        worst = max(excess, key=lambda name: excess[name])
+        print(f"bf16 {layout}: worst {excess[worst]:.2f} of noise ({worst}); noise {floor:.1e} to {max(noise.values()):.1e}")
+        assert excess[worst] < 3, worst
+
+
+@pytest.mark.slow
+def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(tmp_path: Path, single: dict[str, Run]) -> None:
+    """Recorded at TP2·DP2, replayed, loaded and injected at DP4, at TP2·PP2 and on one rank."""
+    source = train(tmp_path / "source", 4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **fed_by(single["fp32"]))
+    fed = fed_by(source) | {"INJECT_GRADIENTS": source.path}
+    for name, ranks, flags in (("dp4", 4, ()), ("tp2pp2", 4, (*TP, *PP)), ("one", 1, ())):
+        found = train(tmp_path / name, ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
+        for step in (1, 2):
+            ours, theirs = source.weights(step), found.weights(step)
+            worst = max(relative_error(ours[tensor], theirs[tensor]) for tensor in ours)
+            print(f"{name}: weights after update {step} within {worst:.1e}")
+            assert worst < 1e-6
+        done = frameworks.compare(source.path, found.path)
+        assert done.code == 0, done.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "flags"), [("TP2", TP), ("DP2", ())])
+def test_recorded_gradients_are_those_that_megatron_saves_itself_to_the_bit(tmp_path: Path, name: str, flags: Sequence[str]) -> None:
+    """``--save-wgrads-interval``: every model-parallel rank's main gradients by Megatron's own names, in its own layout."""
+    torch = pytest.importorskip("torch")
+    saved = tmp_path / "saved"
+    run = train(tmp_path, 2, "fp32", (*flags, "--save-wgrads-interval", "1", "--save", str(saved), "--save-interval", "100"))
+    ranks = 2 if name == "TP2" else 1
+    compared = 0
+    for step in (0, 1):
+        gradients = run.gradients(step)
+        for rank in range(ranks):
+            file = saved / "wgrads" / f"iter_{step + 1:07d}" / f"mp_rank_{rank:02d}.pth"
+            for native, tensor in torch.load(file, weights_only=True)["model_chunk0"].items():
+                np.testing.assert_array_equal(as_megatron(native, gradients, rank, ranks), tensor.numpy(), err_msg=f"{native}, rank {rank}")
+                compared += 1
+    assert compared == 2 * ranks * (4 * 6 + 3)
+
+
+def as_megatron(native: str, whole: Mapping[str, np.ndarray], rank: int, ranks: int) -> np.ndarray:
+    """What Megatron keeps under a name on a tensor-parallel rank, cut by hand: 2 query groups of 2 heads of 16, no padding."""
+    if not native.startswith("decoder.layers."):
+        tensor = whole[
+            {"embedding": "model.embed_tokens", "decoder": "model.norm", "output_layer": "lm_head"}[native.split(".")[0]] + ".weight"
+        ]
+        return tensor if tensor.ndim == 1 else np.split(tensor, ranks)[rank]
+    layer, _, part = native.removeprefix("decoder.layers.").partition(".")
+    hf = f"model.layers.{layer}."
+    if part == "self_attention.linear_qkv.weight":
+        query, key, value = (whole[f"{hf}self_attn.{name}_proj.weight"] for name in "qkv")
+        groups = [np.concatenate([query[32 * g : 32 * g + 32], key[16 * g : 16 * g + 16], value[16 * g : 16 * g + 16]]) for g in range(2)]
+        return np.split(np.concatenate(groups), ranks)[rank]
+    if part == "mlp.linear_fc1.weight":
+        return np.concatenate([np.split(whole[f"{hf}mlp.{name}_proj.weight"], ranks)[rank] for name in ("gate", "up")])
+    if part in ("self_attention.linear_proj.weight", "mlp.linear_fc2.weight"):
+        tensor = whole[hf + {"self_attention": "self_attn.o_proj.weight", "mlp": "mlp.down_proj.weight"}[part.split(".")[0]]]
+        return np.split(tensor, ranks, axis=1)[rank]
+    return whole[
+        hf + {"input_layernorm.weight": "input_layernorm.weight", "pre_mlp_layernorm.weight": "post_attention_layernorm.weight"}[part]
+    ]
