@@ -44,10 +44,11 @@ def megatron(
     change: Mapping[str, str | None] | None = None,
     flags: Sequence[str] = (),
     launcher: Sequence[str] = ("-m", "align_hooks.torch_side"),
+    ranks: int | None = None,
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train a few steps with Megatron under ``python -m align_hooks.torch_side``, or another launcher.
+    """Train a few steps with Megatron under ``python -m align_hooks.torch_side``, or another launcher, on ``ranks`` by torchrun.
 
     ``change`` replaces arguments of ``llama.args`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
@@ -57,7 +58,11 @@ def megatron(
     lines |= change or {}  # type: ignore[arg-type]
     arguments = [word for flag, value in lines.items() if value is not None for word in (flag, *value.split())]
     command = [*launcher, str(script), *arguments, *flags]
-    return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
+    if ranks is not None:
+        command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
+    return python(
+        where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | dict(environment or {})
+    )
 
 
 def mindformers(

@@ -75,17 +75,8 @@ REFERENCES: dict[str, tuple[Sequence[str], Mapping[str, str | None]]] = {
 def train(where: Path, ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
     """Train ``ranks`` processes and open what they recorded."""
     own, change = REFERENCES[kind]
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(frameworks.free_port()))
-    changes = dict(STEPS) | dict(change) | {flag: None for flag in ("--micro-batch-size",) if flag in flags}
-    frameworks.megatron(
-        where,
-        change=changes,
-        flags=(*own, *flags),
-        launcher=(*launcher, "-m", "align_hooks.torch_side"),
-        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-        RUN=where / "run",
-        **frameworks.EVERYTHING | variables,
-    ).succeeded()
+    variables = frameworks.EVERYTHING | {"RUN": where / "run"} | variables
+    frameworks.megatron(where, change={**STEPS, **change}, flags=(*own, *flags), ranks=ranks, **variables).succeeded()
     return open_run(where / "run")
 
 

@@ -26,8 +26,10 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
     factor = common_factor(findings)
     if factor is not None:
         return f"every tensor is {factor:.6g} times the reference's{origin(factor, runs)}"
-    if kind == "local_norms":
-        return ""
+    if kind == "local_norms":  # a norm says nothing of places; the gradients that it is of do, where they were recorded too
+        if not all(step in run.gradient_steps() for run in runs):
+            return ""
+        kind = "gradients"
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
     told = (place_of_error(runs, kind, step, one) for one in bad[:SHOWN])
     return "; ".join(one for one in told if one)

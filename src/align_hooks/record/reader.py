@@ -16,8 +16,9 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
-from align_hooks.record.checks import check_facts, check_manifest, check_row
+from align_hooks.record.checks import check_row
 from align_hooks.record.files import read_array, read_json, read_rows
+from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
@@ -48,21 +49,15 @@ class Run:
     path: Path
     facts: Mapping[str, Any]
     manifests: Mapping[int, Mapping[str, Any]]
+    tables: Mapping[int, Sequence[Shard]]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {len(self.steps)} steps)"
 
-    @cached_property
+    @property
     def manifest(self) -> Mapping[str, Any]:
-        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet.
-
-        The optimizer's parameter groups are those of all ranks: rank 0 knows those of its own pipeline stage only.
-        """
-        if not self.facts.get("optimizer"):
-            return self.facts
-        held = [manifest.get("groups") for manifest in self.manifests.values()]
-        groups = union_of_groups([self.facts["optimizer"]["groups"], *(one for one in held if one)])
-        return {**self.facts, "optimizer": {**self.facts["optimizer"], "groups": groups}}
+        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet."""
+        return self.facts
 
     @property
     def made_by_hand(self) -> bool:
@@ -97,19 +92,9 @@ class Run:
                 found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
         return found
 
-    def shards(self, rank: int) -> list[Shard]:
+    def shards(self, rank: int) -> Sequence[Shard]:
         """A rank's parameter table."""
-        return self._tables[rank]
-
-    @cached_property
-    def _tables(self) -> dict[int, list[Shard]]:
-        tables = {}
-        for rank, manifest in self.manifests.items():
-            try:
-                tables[rank] = [Shard.from_facts(facts) for facts in manifest.get("parameters", ())]
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise RecordError(f"{layout.manifest(self.path, rank)}: its parameter table cannot be read ({error})") from None
-        return tables
+        return self.tables[rank]
 
     def scalars(self) -> list[dict[str, Any]]:
         """One row a whole step, ascending, losses put together over the ranks that hold one.
@@ -337,36 +322,9 @@ def open_run(path: str | Path) -> Run:
     if not ranks:
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
-        return Run(run, {}, {})
-    manifests = {rank: read_json(layout.manifest(run, rank)) for rank in ranks}
-    for rank, manifest in manifests.items():
-        check_manifest(manifest, layout.manifest(run, rank))
-        if manifest.get("format") != layout.FORMAT:
-            raise RecordError(
-                f"{layout.manifest(run, rank)} has format {manifest.get('format')}, this version reads {layout.FORMAT}; "
-                f"use the version that wrote it"
-            )
-        mine, first = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, manifests[ranks[0]]))
-        if mine != first:
-            raise RecordError(
-                f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
-            )
-    facts = read_json(layout.run_file(run)) if layout.run_file(run).exists() else {}
-    if facts and facts.get("format") != layout.FORMAT:
-        raise RecordError(f"{layout.run_file(run)} has format {facts.get('format')}, this version reads {layout.FORMAT}")
-    check_facts(facts, layout.run_file(run))
-    return Run(run, facts, manifests)
-
-
-def union_of_groups(held: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One list of parameter groups from those of all ranks: groups of equal hyper-parameters are one, each parameter named once."""
-    found: dict[str, dict[str, Any]] = {}
-    for group in (group for groups in held for group in groups):
-        one = found.setdefault(
-            repr(sorted((key, value) for key, value in group.items() if key != "parameters")), {**group, "parameters": []}
-        )
-        one["parameters"] = list(dict.fromkeys([*one["parameters"], *group["parameters"]]))
-    return list(found.values())
+        return Run(run, {}, {}, {})
+    manifests, tables, groups = read_manifests(run, ranks)
+    return Run(run, read_facts(run, groups), manifests, tables)
 
 
 def _number(value: Any) -> Any:

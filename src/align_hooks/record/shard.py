@@ -8,6 +8,7 @@ through rows, so a box may be narrowed to a range of its elements in row-major o
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,5 +57,6 @@ class Shard:
         known = dict(facts)
         known["shape"] = tuple(known["shape"])
         known["box"] = tuple((start, stop) for start, stop in known["box"])
+        known["name"], known["native"] = map(sys.intern, (known["name"], known["native"]))
         known["flat"] = tuple(known["flat"]) if known["flat"] else None
         return cls(**known)

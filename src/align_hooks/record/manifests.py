@@ -1,0 +1,81 @@
+"""What the ranks of a run say of themselves: their manifests, put side by side, and refused where they are not of one job.
+
+Parameter tables are most of a manifest, and data-parallel ranks have the same: equal shards are kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RecordError
+from align_hooks.record import layout
+from align_hooks.record.checks import check_facts, check_manifest
+from align_hooks.record.files import read_json
+from align_hooks.record.shard import Shard
+
+Manifests = dict[int, dict[str, Any]]
+Tables = dict[int, tuple[Shard, ...]]
+
+
+def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, list[dict[str, Any]]]:
+    """Of every rank its manifest, without the parameter table, and that table; and the optimizer's parameter groups of all ranks.
+
+    Raises RecordError for another format, a manifest that cannot be read, and ranks of different jobs.
+    """
+    manifests: Manifests = {}
+    tables: Tables = {}
+    groups: dict[str, dict[str, Any]] = {}
+    known: dict[Shard, Shard] = {}
+    for rank in ranks:
+        path = layout.manifest(run, rank)
+        manifest = read_json(path)
+        check_manifest(manifest, path)
+        if manifest.get("format") != layout.FORMAT:
+            raise RecordError(
+                f"{path} has format {manifest.get('format')}, this version reads {layout.FORMAT}; use the version that wrote it"
+            )
+        mine, first = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, manifests.get(ranks[0], manifest)))
+        if mine != first:
+            raise RecordError(
+                f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
+            )
+        tables[rank] = _table(manifest.pop("parameters", ()), path, known)
+        _add(groups, manifest.pop("groups", ()))
+        manifests[rank] = manifest
+    return manifests, tables, _listed(groups)
+
+
+def read_facts(run: Path, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``run.json``, empty where there is none, with the parameter groups of all ranks: rank 0 knows those of its own stage only."""
+    path = layout.run_file(run)
+    facts = read_json(path) if path.exists() else {}
+    if facts and facts.get("format") != layout.FORMAT:
+        raise RecordError(f"{path} has format {facts.get('format')}, this version reads {layout.FORMAT}")
+    check_facts(facts, path)
+    if facts.get("optimizer"):
+        merged: dict[str, dict[str, Any]] = {}
+        for held in (facts["optimizer"].get("groups", ()), groups):
+            _add(merged, held)
+        facts["optimizer"] = {**facts["optimizer"], "groups": _listed(merged)}
+    return facts
+
+
+def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...]:
+    try:
+        return tuple(known.setdefault(shard, shard) for shard in map(Shard.from_facts, rows))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise RecordError(f"{path}: its parameter table cannot be read ({error})") from None
+
+
+def _add(found: dict[str, dict[str, Any]], groups: Iterable[Mapping[str, Any]]) -> None:
+    """Groups of equal hyper-parameters are one; a dict keeps each parameter once, in order."""
+    for group in groups:
+        key = repr(sorted((name, value) for name, value in group.items() if name != "parameters"))
+        one = found.setdefault(key, {**group, "parameters": {}})
+        one["parameters"].update(dict.fromkeys(group["parameters"]))
+
+
+def _listed(found: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**group, "parameters": list(group["parameters"])} for group in found.values()]
