@@ -114,18 +114,21 @@ def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run
 
 
 @pytest.mark.slow
-def test_bf16_layouts_differ_by_no_more_than_three_times_measured_noise(tmp_path: Path, single: dict[str, Run]) -> None:
-    """Noise: one rank again, with another order of summation (micro-batches of one row), tensor by tensor."""
+def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(tmp_path: Path, single: dict[str, Run]) -> None:
+    """Noise: what bf16 itself does to each tensor, measured against one rank in fp32 on the same weights and batches.
+
+    Two honest bf16 runs are each that far from the truth, in directions of their own: 1.4 times as far from each other. Another
+    order of micro-batches is no measure: it is added up in fp32, while tensor parallelism adds up activations in bf16.
+    """
     reference = single["bf16"]
-    noisy = train(tmp_path / "noise", 1, "bf16", ("--micro-batch-size", "1"), **fed_by(reference))
-    noise = {name: relative_error(tensor, noisy.gradients(0)[name]) for name, tensor in reference.gradients(0).items()}
-    floor = float(np.median(list(noise.values())))
+    exact = train(tmp_path / "exact", 1, "fp32", **fed_by(reference)).gradients(0)
+    noise = {name: relative_error(exact[name], tensor) for name, tensor in reference.gradients(0).items()}
     for layout, flags in (("tp", TP), ("pp", PP), ("dp", DISTRIBUTED)):
         found = train(tmp_path / layout, 2, "bf16", flags, **fed_by(reference)).gradients(0)
-        excess = {name: relative_error(tensor, found[name]) / max(noise[name], floor) for name, tensor in reference.gradients(0).items()}
+        excess = {name: relative_error(tensor, found[name]) / noise[name] for name, tensor in reference.gradients(0).items()}
         worst = max(excess, key=lambda name: excess[name])
-        print(f"bf16 {layout}: worst {excess[worst]:.2f} of noise ({worst}); noise {floor:.1e} to {max(noise.values()):.1e}")
-        assert excess[worst] < 3, worst
+        print(f"bf16 {layout}: worst {excess[worst]:.2f} of noise ({worst}); noise {min(noise.values()):.1e} to {max(noise.values()):.1e}")
+        assert excess[worst] < 2, worst
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from align_hooks.compare.verdict import Finding
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
+AXES = ("dp", "tp", "pp", "cp", "ep")
+"""The axes that a person places a rank by."""
 SHOWN = 3
 """How many tensors are searched for the rank that holds their error."""
 
@@ -115,7 +117,7 @@ def held(whole: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
 def coordinates(run: Any, rank: int) -> str:
     """A rank's place along the axes that have more than one rank."""
     place = run.manifests[rank].get("place") or {}
-    return ", ".join(f"{axis} {index}" for axis, index in place.items() if place.get(f"{axis}_size", 1) > 1) or "alone"
+    return ", ".join(f"{axis} {place[axis]}" for axis in AXES if place.get(f"{axis}_size", 1) > 1) or "alone"
 
 
 def region(shard: Any) -> str:
