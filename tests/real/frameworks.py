@@ -88,6 +88,12 @@ def mindformers(
     return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
 
 
+def msrun(logs: Path) -> tuple[str, ...]:
+    """Two workers of msrun, each attached to: a launcher for :func:`mindformers`."""
+    options = ("--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", f"--log_dir={logs}", "--join=True")
+    return ("-m", "align_hooks", "run", "--", "msrun", *options)
+
+
 def python(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
     """Run python; see :func:`program`."""
     return program(where, [sys.executable, *command], variables, more)

@@ -24,18 +24,6 @@ def torchrun() -> tuple[str, ...]:
     return (*RUN, "torchrun", "--nproc_per_node=2", f"--master-port={frameworks.free_port()}")
 
 
-def msrun(where: Path) -> tuple[str, ...]:
-    return (
-        *RUN,
-        "msrun",
-        "--worker_num=2",
-        "--local_worker_num=2",
-        f"--master_port={frameworks.free_port()}",
-        f"--log_dir={where}",
-        "--join=True",
-    )
-
-
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> tuple[Path, frameworks.Ended]:
     """The reference's run on two data-parallel ranks: one micro-batch each, where it has two."""
@@ -96,7 +84,7 @@ def test_a_replay_gives_each_rank_of_megatron_its_rows(tmp_path: Path, reference
 def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, reference: Path) -> None:
     done = frameworks.mindformers(
         tmp_path,
-        launcher=msrun(tmp_path / "logs"),
+        launcher=frameworks.msrun(tmp_path / "logs"),
         change=DATA_PARALLEL,
         RUN=tmp_path / "run",
         REPLAY_BATCHES=reference,
@@ -113,7 +101,7 @@ def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, refer
 def test_gradients_that_are_summed_over_ranks_are_recorded_as_the_optimizer_gets_them(tmp_path: Path, reference: Path) -> None:
     frameworks.mindformers(
         tmp_path,
-        launcher=msrun(tmp_path / "logs"),
+        launcher=frameworks.msrun(tmp_path / "logs"),
         change=DATA_PARALLEL | {"parallel": {"parallel_mode": 0}, "lr_schedule.total_steps": 1},
         RUN=tmp_path / "run",
         REPLAY_BATCHES=f"{reference}@0",

@@ -89,7 +89,8 @@ def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: float) -> 
     for key in ("loss", "objective_loss"):
         if ours[key] is not None and theirs[key] is not None:
             error = relative_difference(ours[key], theirs[key])
-            found.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit))
+            scale = theirs[key] / ours[key] if ours[key] else None
+            found.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit, scale))
     return sorted(found, key=lambda finding: -finding.excess)
 
 

@@ -35,7 +35,7 @@ from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, hyper_parameters, model_settings, show
-from align_hooks.compare.sharding import explanation
+from align_hooks.compare.sharding import explanation, objective_alone
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, decide
 
 
@@ -213,7 +213,9 @@ class Ladder:
         if not findings:
             return Stage(name, Status.INCOMPLETE, "a run has no loss at its first step")
         self.compared += 1
-        return judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
+        stage = judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
+        why = objective_alone(self.pair.both, findings) if stage.status is Status.DIFFERENT else ""
+        return replace(stage, summary=f"{stage.summary}; {why}") if why else stage
 
     def local_norms(self) -> Stage:
         """Norms of exact steps."""

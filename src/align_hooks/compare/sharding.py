@@ -50,6 +50,14 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
     return middle if alike and straight and middle and math.isfinite(middle) else None
 
 
+def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> str:
+    """What was differentiated against what was computed: a loss that agrees and an objective that does not; empty otherwise."""
+    wrong = [one for one in findings if one.excess > 1]
+    if len(wrong) != 1 or not wrong[0].what.startswith("objective_loss") or wrong[0].scale is None or len(findings) < 2:
+        return ""
+    return f"the loss agrees, the objective is {wrong[0].scale:.6g} times the reference's{origin(wrong[0].scale, runs)}"
+
+
 def origin(factor: float, runs: tuple[Any, Any]) -> str:
     """Which of the two runs' own numbers a factor is, in words."""
     for side, run, value in (("candidate", runs[1], factor), ("reference", runs[0], 1 / factor)):
