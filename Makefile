@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test slow lint unit matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test slow layouts lint unit matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -15,7 +15,10 @@ demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them
 test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
-slow: $(READY)  ## the tests of launch/ and patches/ that train, and other slow ones (five minutes)
+layouts: $(READY)  ## every parallel layout of Megatron against one rank, each with its measured error (twenty minutes)
+	$(BIN)/python -m pytest -s tests/real/test_layouts.py
+
+slow: $(READY)  ## the tests of launch/ and patches/ that train, every layout, and other slow ones (half an hour)
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests/real
 
 lint: $(READY)  ## formatter, linter and type checker only
