@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from real import frameworks
 
@@ -22,6 +24,26 @@ def test_recording_leaves_megatron_bitwise_as_it_was(tmp_path: Path) -> None:
         **frameworks.EVERYTHING,
     ).succeeded()
     same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=2 * frameworks.STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--tensor-model-parallel-size", "2", "--sequence-parallel"),
+        ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--bf16"),
+        ("--context-parallel-size", "2", "--fp16", "--initial-loss-scale", "65536"),
+    ],
+    ids=["TP2", "DP2, distributed optimizer, bf16", "CP2, fp16"],
+)
+def test_recording_leaves_two_ranks_bitwise_as_they_were(tmp_path: Path, flags: Sequence[str]) -> None:
+    script = frameworks.SCRIPTS / "witness_megatron.py"
+    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
+        witness = {"WITNESS": str(tmp_path / f"{name}_{{rank}}.npz")}
+        frameworks.megatron(tmp_path / name, script=script, ranks=2, flags=flags, environment=witness, **variables).succeeded()
+    micro_batches = 1 if "--use-distributed-optimizer" in flags else 2
+    for rank in range(2):
+        same(tmp_path / f"plain_{rank}.npz", tmp_path / f"recorded_{rank}.npz", losses=micro_batches * frameworks.STEPS)
 
 
 def test_recording_leaves_mindformers_bitwise_as_it_was(tmp_path: Path) -> None:

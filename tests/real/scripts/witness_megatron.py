@@ -1,4 +1,4 @@
-"""launch/pretrain_gpt.py with a witness of its own: every raw loss and the final parameters, to the bit, into WITNESS."""
+"""launch/pretrain_gpt.py with a witness of its own: every raw loss and the final parameters, to the bit, into WITNESS, a rank."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ if __name__ == "__main__":
     arguments = script.parse_and_validate_args()
     container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
-    parameters = {name: parameter.detach().numpy() for name, parameter in seen["model"].named_parameters()}
-    np.savez(os.environ["WITNESS"], **parameters, losses=np.array(seen["losses"]))
+    parameters = {name: parameter.detach().float().numpy() for name, parameter in seen["model"].named_parameters()}
+    np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))
