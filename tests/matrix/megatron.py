@@ -2,10 +2,10 @@
 
 ``python tests/matrix/megatron.py VERSION… [--repository PATH_OR_URL]`` clones each version's tag into ``build/matrix``, trains
 its own ``pretrain_gpt.py`` on the CPU three times (a witness with recording off, the witness with everything recorded, and
-the script itself on the weights and batches of a run of ``launch/pretrain_gpt.py``), compares, prints a Markdown row and
-writes ``results/megatron-VERSION.json``. The last run has another seed than the rest, so that it would have other weights and
-batches of its own. Run it with the project's own Python; a version that needs another gets its own virtual environment in
-``build/matrix``. Exit code 0 only where every version was proven.
+the script itself on the weights and batches of a run of ``launch/pretrain_gpt.py``) and on two ranks in three layouts,
+compares, prints a Markdown row and writes ``results/megatron-VERSION.json``. The fed runs have another seed than the rest, so
+that they would have other weights and batches of their own. Run it with the project's own Python; a version that needs another
+gets its own virtual environment in ``build/matrix``. Exit code 0 only where every version was proven.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 EOD_APART = {"--vocab-size": "255"}
 """NullTokenizer added the end of a document to the vocabulary until it counted it in: 256 ids either way."""
+
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "tensor": ("--tensor-model-parallel-size", "2", "--sequence-parallel", "--use-distributed-optimizer"),
+    "pipeline": ("--pipeline-model-parallel-size", "2"),
+    "data": ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"),
+}
+"""Flags of the two-rank jobs that every version trains too."""
 
 VERSIONS: dict[str, Version] = {
     "0.12.0": Version("3.11", EOD_APART),
@@ -110,9 +117,21 @@ def train_and_judge(version: str, repository: str, reference: Path, result: dict
         "load": "weights" in overridden(candidate) and judged["stages"]["initial weights"] == "same",
         "replay": "training data" in overridden(candidate) and judged["stages"]["batches"] == "same",
         "bitwise": bitwise(where / "plain" / "witness.npz", where / "recorded" / "witness.npz"),
+        "sharded": sharded(python, where, script, corpus, fed, change),
         "unedited": digests(checkout) == before,
     }
     conclude(result, judged, proofs)
+
+
+def sharded(python: Path, where: Path, script: Path, corpus: Path, fed: Mapping[str, object], change: Mapping[str, str]) -> bool:
+    """Whether two ranks in each of :data:`LAYOUTS` align with the reference that they are fed from, and their records hold."""
+    for name, flags in LAYOUTS.items():
+        run = where / name / "run"
+        pretrain(python, where / name, [script], corpus, {**fed, "RUN": run}, change, layout=flags)
+        check = open_run(run).self_check
+        if judge(Path(str(fed["REPLAY_BATCHES"])), run)["code"] or check.contradictions or check.steps != tuple(range(STEPS)):
+            return False
+    return True
 
 
 def bitwise(plain: Path, recorded: Path) -> bool:

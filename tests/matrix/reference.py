@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from training import EVERYTHING, LAUNCH, STEPS, clean, hooked, run
@@ -28,10 +29,12 @@ def pretrain(
     variables: Mapping[str, object],
     change: Mapping[str, str] | None = None,
     more: Mapping[str, str] | None = None,
+    layout: Sequence[str] = (),
 ) -> None:
     """Train under ``python -m align_hooks.torch_side`` with ``ALIGN_HOOKS_*`` variables; raises Failed with what it said last.
 
     ``change`` has arguments that replace those of ``llama.args``, ``more`` has environment variables of the script's own.
+    ``layout`` are flags of a job of two ranks, one rank without any.
     """
     lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
     lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus), "--data-cache-path": str(where / "cache")} | dict(change or {})
@@ -39,4 +42,12 @@ def pretrain(
     base = subprocess.run([str(python), "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True).stdout
     # Megatron's Makefile asks python3 and python3-config, which virtual environments lack: they must be of one Python.
     path = {"PATH": os.pathsep.join([str(python.parent), f"{base.strip()}/bin", os.environ["PATH"]])}
-    run([python, "-m", "align_hooks.torch_side", *script, *arguments], where, hooked(variables) | path | dict(more or {}))
+    command = [python, "-m", "align_hooks.torch_side", *script, *arguments]
+    if layout:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        start = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+        command = [*start, *command[1:], *layout]
+    needed = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # Megatron's own condition for tensor parallelism
+    run(command, where, hooked(variables) | path | needed | dict(more or {}))

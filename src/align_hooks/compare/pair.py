@@ -83,6 +83,8 @@ class Pair:
     def why_not(self, kind: str) -> str:
         """Why there is nothing of ``kind`` to compare."""
         asked = [bool(run.asked(kind)) for run in self.both]
+        if all(asked) and self.skipped and kind in ("local_norms", "gradients"):
+            return "the steps that both recorded were skipped for an overflow"
         if all(asked):
             return "the two runs recorded different steps"
         return "neither run recorded them" if not any(asked) else f"only the {'reference' if asked[0] else 'candidate'} recorded them"
