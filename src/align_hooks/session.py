@@ -198,7 +198,7 @@ class Session:
                 )
         if self.injection is not None:
             needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
-            self.injection.check(needed, steps, elsewhere=elsewhere)
+            self.injection.check(needed, steps, elsewhere=elsewhere, every=self.launch.rank == 0)
             self.facts["injected"] = self.injection.facts()
             self.override(
                 f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}",

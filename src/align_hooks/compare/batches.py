@@ -37,22 +37,26 @@ def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[
 
 
 def weights_of_tokens(batch: Any, per_token: bool) -> NDArray[Any] | None:
-    """How much each row's tokens weigh in the objective, ``[rows]``; None without tokens.
+    """How much each token weighs in the objective where it counts, ``[rows, sequence]``; None without tokens.
 
-    With a per-token loss all valid tokens of the step weigh alike; without, each micro-batch of each data-parallel rank
-    is a mean of its own and the objective is the mean of those (Megatron's ``forward_step_calc_loss``).
+    With a per-token loss all valid tokens of the step weigh alike; without, each micro-batch of each data- and context-parallel
+    rank is a mean of its own and the objective is the mean of those (Megatron's ``forward_step_calc_loss``).
     """
     arrays = batch.arrays()
     mask = _or_plain(arrays, "loss_mask")
     if mask is None:
         return None
-    counts = mask.astype(np.float64).sum(axis=1)
+    counts = mask.astype(np.float64)
     if per_token:
-        return np.full(len(counts), 1.0 / max(float(counts.sum()), 1.0))
+        return np.full(counts.shape, 1.0 / max(float(counts.sum()), 1.0)) * (counts > 0)
     sizes = [rows[index] for index in range(max(map(len, batch.rows))) for rows in batch.rows if index < len(rows)]
-    groups = np.split(counts, np.cumsum(sizes)[:-1])
-    weights: NDArray[Any] = np.concatenate([np.full(len(group), 1.0 / max(float(group.sum()), 1.0) / len(groups)) for group in groups])
-    return weights
+    columns = [np.concatenate([np.arange(*bounds) for bounds in one]) for one in batch.slices] or [np.arange(counts.shape[1])]
+    weights = np.zeros(counts.shape)
+    for rows in np.split(np.arange(len(counts)), np.cumsum(sizes)[:-1]):
+        for positions in columns:
+            place = np.ix_(rows, positions)
+            weights[place] = 1.0 / max(float(counts[place].sum()), 1.0) / (len(sizes) * len(columns))
+    return weights * (counts > 0)
 
 
 def _or_plain(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None:

@@ -139,8 +139,10 @@ class Ladder:
         if found:
             said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
             return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))
-        checked = any(check.steps or check.copies for check in checks.values())
-        none = "no run recorded norms that its framework took too (ALIGN_HOOKS_LOCAL_NORMS), and none has copies"
+        checked = any(check.steps for check in checks.values())
+        none = "no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)" + (
+            f"; {copies} copies alike" if copies else ""
+        )
         return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
 
     def hyper_parameters(self) -> Stage:

@@ -112,6 +112,10 @@ def blocks(layout: str, dims: Dims, rows: int) -> Blocks:
     return known
 
 
+CUT_BY_REPEAT = ("qkv_per_group", "gate_up_by_row")
+"""Layouts of which a part is some of the runs; of the others it is a part of each piece."""
+
+
 def local_blocks(layout: str, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
     """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
 
@@ -126,10 +130,14 @@ def local_blocks(layout: str, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tup
             for first, rows in zip(np.cumsum((0, *whole.rows)).tolist(), whole.rows, strict=False)
         ]
         return Blocks(1, tuple(high - low for low, high in bounds)), bounds
-    divided = whole.rows if whole.repeats > 1 else tuple(rows // cut.count for rows in whole.rows)
-    repeats = whole.repeats // cut.count if whole.repeats > 1 else 1
+    by_repeat = layout in CUT_BY_REPEAT
+    divided = whole.rows if by_repeat else tuple(rows // cut.count for rows in whole.rows)
+    repeats = whole.repeats // cut.count if by_repeat else 1
     part = Blocks(repeats, divided)
     if part.total * cut.count != whole.total:
-        raise RefusedRun(f"a parameter of {whole.total} rows in the layout {layout} is not cut into {cut.count} equal parts; use fewer")
+        raise RefusedRun(
+            f"a parameter of {whole.total} rows in the layout {layout}, {whole.repeats} runs of {sum(whole.rows)}, "
+            f"has no {cut.count} equal parts of whole runs; use fewer tensor-parallel ranks"
+        )
     rows_of = [repeats * rows for rows in divided]
     return part, [(cut.index * rows, (cut.index + 1) * rows) for rows in rows_of]

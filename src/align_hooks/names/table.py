@@ -21,12 +21,13 @@ class Rule:
     """One kind of parameter: its native name, the canonical names of its pieces, and how they are laid out in it.
 
     ``{layer}`` and ``{expert}`` stand for their numbers, counted over the whole model. A row of ``vocabulary`` layout names
-    one piece; the padding, where there is any, is that name with ``#padding``.
+    one piece; the padding, where there is any, is that name with ``#padding``. ``axis`` is the one that tensor parallelism cuts.
     """
 
     native: str
     canonical: tuple[str, ...]
     layout: str = "whole"
+    axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class Table:
     ) -> Fused | None:
         """The pieces of one native parameter of ``shape`` on this rank, None for an entry that holds none.
 
-        ``cut`` says which part of the whole parameter that is; ``first_layer`` and ``first_expert`` are the numbers, in the whole
+        ``cut`` says which part of the whole parameter that is, along the rule's own axis: Transformer Engine's experts call every axis 0
+        up to Megatron 0.18. ``first_layer`` and ``first_expert`` are the numbers, in the whole
         model, of what this rank calls 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
@@ -126,7 +128,7 @@ class Table:
             if found is not None:
                 numbers = {"layer": found.get("layer", 0) + first_layer, "expert": found.get("expert", 0) + first_expert}
                 names = [name.format(**numbers) for name in rule.canonical]
-                return _fused(native, names, rule.layout, tuple(shape), dims, cut)
+                return _fused(native, names, rule.layout, tuple(shape), dims, cut if cut.count == 1 else replace(cut, axis=rule.axis))
         if any(re.fullmatch(pattern, native) for pattern in self.ignored):
             return None
         raise RefusedRun(

@@ -22,7 +22,8 @@ class Batch:
 
     ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
     where attention is forbidden; None where the model was given none (a kernel made the causal one itself). ``rows`` is
-    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None.
+    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None. ``slices`` are the
+    positions of the sequence that each context-parallel rank had, empty where there was one.
     """
 
     step: int
@@ -33,6 +34,7 @@ class Batch:
     position_ids: Array | None = None
     attention_mask: Array | None = None
     causal: bool = True
+    slices: tuple[Slices, ...] = ()
 
     def arrays(self) -> dict[str, Array]:
         """What there is, by name."""
@@ -54,13 +56,15 @@ class BatchFacts:
 class Part:
     """One rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own.
 
-    ``slices`` are the positions of the sequence that a context-parallel rank has, None for all.
+    ``slices`` are the positions of the sequence that a context-parallel rank has, None for all; ``cuts`` those of all of them, in
+    a part that was put together.
     """
 
     rows: tuple[int, ...]
     arrays: dict[str, Array]
     mask: str | None
     slices: Slices | None = None
+    cuts: tuple[Slices, ...] = ()
 
     @property
     def causal(self) -> bool:
@@ -99,7 +103,7 @@ def in_sequence(parts: Sequence[Part], what: str) -> Part:
         raise RecordError(f"{what}: a context-parallel rank recorded other arrays than the others; record the step again")
     arrays = {name: in_order([part.arrays[name] for part in parts], slices, f"{what}: {name}") for name in sorted(names)}
     causal = "attention_mask" in arrays and is_causal(arrays["attention_mask"])
-    return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask)
+    return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask, cuts=tuple(slices))
 
 
 def batch_json(place: Path) -> dict[str, Any]:
@@ -109,16 +113,30 @@ def batch_json(place: Path) -> dict[str, Any]:
     said = facts["arrays"].values() if whole else ()
     whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
     whole = whole and _are_slices(facts.get("slices"))
+    whole = whole and all(type(count) is int and count >= 0 for count in facts["rows"]) and _is_range(facts["ids"])
+    whole = whole and all(isinstance(one["shape"], list) and all(type(size) is int and size >= 0 for size in one["shape"]) for one in said)
+    whole = whole and all(
+        len(said["shape"]) == (4 if name == "attention_mask" else 2) for name, said in (facts["arrays"].items() if whole else ())
+    )
     if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
         raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
     return facts
 
 
+def _is_range(ids: Any) -> bool:
+    return ids is None or (isinstance(ids, list) and len(ids) == 2 and all(type(one) is int for one in ids))
+
+
 def _are_slices(given: Any) -> bool:
     if given is None:
         return True
-    return isinstance(given, list) and all(
-        isinstance(one, list) and len(one) == 2 and all(type(end) is int and end >= 0 for end in one) for one in given
+    return (
+        isinstance(given, list)
+        and len(given) > 0
+        and all(
+            isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) and 0 <= one[0] < one[1] < 1 << 31
+            for one in given
+        )
     )
 
 
@@ -166,7 +184,7 @@ def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
         arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
     elif parts and parts[0].mask == "causal":
         arrays["attention_mask"] = read_array(causal_mask)
-    return Batch(step, tuple(part.rows for part in parts), causal=causal, **arrays)
+    return Batch(step, tuple(part.rows for part in parts), causal=causal, slices=parts[0].cuts if parts else (), **arrays)
 
 
 def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:

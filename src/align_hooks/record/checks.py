@@ -53,8 +53,19 @@ def check_row(row: Mapping[str, Any], where: str) -> None:
     for key in NUMBERS:
         value = row.get(key, "")
         for one in value if isinstance(value, list) else [value]:
-            if not (one is None or isinstance(one, bool | int | float) or one in ("nan", "inf", "-inf")) or _too_long(one):
+            if not _is_number(one):
                 raise RecordError(f"{where}: {key} is {str(one)[:40]!r}, not a number; record the run again")
+    for key in ("grad_norm", "loss_scale", "skipped", "squared"):
+        if not _is_number(row.get(key)) or isinstance(row.get(key), list):
+            raise RecordError(f"{where}: {key} is {str(row.get(key))[:40]!r}, not one number; record the run again")
+    shares = row.get("micro_batches") or []
+    if not isinstance(shares, list) or not all(isinstance(one, list) and len(one) == 3 and all(map(_is_number, one)) for one in shares):
+        raise RecordError(f"{where}: micro_batches are no three numbers each; record the run again")
+
+
+def _is_number(value: Any) -> bool:
+    """A number, None, or the string that stands for one that is not finite."""
+    return (value is None or isinstance(value, bool | int | float) or value in ("nan", "inf", "-inf")) and not _too_long(value)
 
 
 def _too_long(value: Any) -> bool:

@@ -36,6 +36,12 @@ class NormRows:
         row: Array = self.squared[self.steps[step]]
         return row
 
+    def column(self, name: str, steps: Sequence[int]) -> Array:
+        """The squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
+        rows = [self.steps[step] for step in steps]
+        found: Array = self.squared[rows, self.names[name]]
+        return found
+
     def named(self, step: int) -> dict[str, float]:
         """Canonical name to the squared sum of one step, without the copies of which none was recorded."""
         values = zip(self.names, self.of(step).tolist(), strict=True)
@@ -55,17 +61,30 @@ def read_norm_rows(path: Path, shards: Sequence[Shard]) -> NormRows:
         missing = [shard.name for shard in wanted if shard.counted and shard.name not in given]
         if missing:
             raise RecordError(f"{path} lacks {missing[0]} at step {step}; record the run again")
-        try:
-            squared[index] = [float(given.get(shard.name, "nan")) for shard in wanted]
-        except (TypeError, ValueError):
-            raise RecordError(f"{path}: step {step} holds what is no squared sum; record the run again") from None
+        numbers = squared_numbers(given, f"{path}: step {step}")
+        squared[index] = [numbers.get(shard.name, math.nan) for shard in wanted]
         taken[step] = norms
     names, counts = {shard.name: index for index, shard in enumerate(wanted)}, {shard.name: shard.counted for shard in wanted}
     return NormRows(path, names, counts, {step: index for index, step in enumerate(rows)}, squared, taken)
 
 
+def squared_numbers(given: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Canonical name to squared sum, of a record's JSON; raises RecordError for what is none."""
+    wrong = [value for value in given.values() if not _is_squared(value)]
+    if wrong:
+        raise RecordError(f"{where} holds {str(wrong[0])[:40]!r}, which is no squared sum; record the run again")
+    return {name: float(value) for name, value in given.items()}
+
+
+def _is_squared(value: Any) -> bool:
+    """A number that may be a sum of squares, or the string that stands for one that is not finite."""
+    if isinstance(value, str):
+        return value in ("nan", "inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
 def _is_taken(one: Any) -> bool:
     if not isinstance(one, dict) or "norm" not in one:
         return False
-    numbers = [one[key] for key in ("norm", "same", "exact", "first", "ranks") if key in one]
-    return all(isinstance(value, int | float) or value in ("nan", "inf", "-inf") for value in numbers)
+    ranks = all(type(one[key]) is int and 0 <= one[key] < 1 << 31 for key in ("first", "ranks") if key in one)
+    return ranks and all(_is_squared(one[key]) for key in ("norm", "same", "exact") if key in one)

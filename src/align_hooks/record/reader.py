@@ -13,13 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_row
 from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.manifests import read_facts, read_manifests
-from align_hooks.record.norm_rows import NormRows, read_norm_rows
+from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors
@@ -112,6 +114,8 @@ class Run:
         for step in self.steps:
             row = dict(tables[min(tables)][step])
             holders = list(self._loss_holders({rank: table[step] for rank, table in tables.items()}))
+            if len(holders) < self._loss_places:
+                holders, row = [], row | dict.fromkeys((*SUMMED, "valid_tokens"))
             if len(holders) > 1:
                 tokens = sum(one["valid_tokens"] for one in holders)
                 row["valid_tokens"] = tokens
@@ -129,6 +133,15 @@ class Run:
                 row["grad_norm"] = math.sqrt(sum(map(_number, parts)))
             rows.append({key: _number(value) for key, value in row.items()})
         return rows
+
+    @property
+    def _loss_places(self) -> int:
+        """How many data- and context-parallel places must have a loss for the job's to be known; 0 where no manifest is missing."""
+        world = next(iter(self.manifests.values()))["launch"]["world_size"]
+        if len(self.manifests) == world:
+            return 0
+        place = next(iter(self.manifests.values())).get("place") or {}
+        return int(place.get("dp_size", world)) * int(place.get("cp_size", 1))
 
     def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one."""
@@ -156,6 +169,15 @@ class Run:
                 if shard.counted and shard.trainable:
                     yield rank, shard.name, squared[rows.names[shard.name]]
 
+    def counted_totals(self, steps: Sequence[int]) -> dict[int, float]:
+        """Step to the sum of all squared sums that count."""
+        total = np.zeros(len(steps))
+        for rank in self.manifests:
+            rows = self.norm_rows(rank)
+            columns = [rows.names[shard.name] for shard in self.shards(rank) if shard.counted and shard.trainable]
+            total += rows.squared[[rows.steps[step] for step in steps]][:, columns].sum(axis=1)
+        return dict(zip(steps, total.tolist(), strict=True))
+
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
         if rank not in self._norm_rows:
@@ -165,7 +187,7 @@ class Run:
     def weight_squares(self, rank: int, step: int) -> dict[str, float]:
         """Canonical name to the squared sum of what a rank held of the weights after ``step`` updates, copies too."""
         path = layout.step(self.path, step, rank) / "weights" / "squared.json"
-        return {name: float(value) for name, value in read_json(path).items()} if path.exists() else {}
+        return squared_numbers(read_json(path), str(path)) if path.exists() else {}
 
     def batch_descriptions(self, step: int) -> dict[int, dict[str, Any]]:
         """What each rank's batch.json says."""
@@ -174,6 +196,8 @@ class Run:
     def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
         """Each rank's own row of scalars."""
         tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
+        for rank, table in tables.items():
+            check_row(table[step], f"{layout.scalars(self.path, rank)}: step {step}")
         return {rank: {key: _number(value) for key, value in table[step].items()} for rank, table in tables.items()}
 
     @cached_property
@@ -260,7 +284,11 @@ class Run:
             shapes, ranges = [], []
             for parts in self._batch_files(step).values():
                 facts = [one for places in parts.values() for one in places.values()]
-                local = [one["arrays"]["tokens"]["shape"] for one in facts if "tokens" in one["arrays"]]
+                local = [
+                    next(one["arrays"]["tokens"]["shape"] for one in places.values() if "tokens" in one["arrays"])
+                    for places in parts.values()
+                    if any("tokens" in one["arrays"] for one in places.values())
+                ]
                 shapes += [(local[0][0], sum(shape[1] for shape in local))] if local else []
                 ranges += [one["ids"] for one in facts]
                 for place, one in ((place, one) for places in parts.values() for place, one in places.items()):

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 SAME = 2e-6
 """How far a norm may be from itself taken again: both add up the parts of all ranks in fp32, in another order."""
 EXACT = 1e-6
@@ -52,30 +54,36 @@ class SelfCheck:
 
 
 def self_check(run: Any) -> SelfCheck:
-    """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole."""
+    """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole.
+
+    Of a run that a rank is missing from nothing can be said to be lost: its norms are unchecked.
+    """
     found: list[Contradiction] = []
     checked: list[int] = []
     unchecked: list[int] = []
     inexact = 0.0
-    limit = COPY.get((run.facts.get("training") or {}).get("compute_type", "float32"), HALF)
+    limit = COPY.get(str((run.facts.get("training") or {}).get("compute_type", "float32")), HALF)
     copies = copies_of(run)
-    for step in run.local_norm_steps():
-        calls = taken_norms(run, step)
+    whole = not run.manifests or len(run.manifests) == next(iter(run.manifests.values()))["launch"]["world_size"]
+    norms = run.local_norm_steps()
+    ours = run.counted_totals(norms)
+    for step in norms:
+        calls = taken_norms(run, step) if whole else []
         (checked if calls else unchecked).append(step)
-        found += list(recomputed(run, step, calls))
-        found += list(accounted(run, step, calls))
+        found += [*recomputed(step, calls), *accounted(run, step, calls, ours[step])]
         inexact = max([inexact, *(_apart(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
-        squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
-        found += list(unlike(step, copies, squares, limit, "gradient"))
+    found += list(unlike_gradients(run, norms, copies, limit))
     for step in run.weight_steps():
         squares = {rank: run.weight_squares(rank, step) for rank in run.manifests}
-        found += list(unlike(step, copies, squares, limit, "weight"))
+        found += list(unlike_weights(step, copies, squares, limit))
     if run.manifests:
         for step in run.batch_steps():
             found += list(fed_alike(run, step))
         for step in run.steps:
-            found += [*agreed(run, step), *weighed(run, step)]
-    return SelfCheck(tuple(checked), tuple(unchecked), sum(len(ranks) - 1 for ranks in copies.values()), inexact, tuple(found))
+            rows = run.rank_rows(step)
+            found += [*agreed(rows, step), *weighed(run, rows, step)]
+    ordered = tuple(sorted(found, key=lambda one: one.step))
+    return SelfCheck(tuple(checked), tuple(unchecked), sum(len(ranks) - 1 for ranks in copies.values()), inexact, ordered)
 
 
 # ---- the framework's own norm
@@ -110,7 +118,7 @@ def taken_norms(run: Any, step: int) -> list[Taken]:
     return found
 
 
-def recomputed(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
+def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
     """Whether each norm is that of the gradients it was given, taken again in the same way, and the same on all ranks."""
     for call in calls:
         if call.ranks != call.expected:
@@ -123,11 +131,10 @@ def recomputed(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradi
             yield Contradiction(step, f"global norm on {len(odd)} ranks", f"{call.norm:.9g} on the first", f"{odd[0]:.9g}")
 
 
-def accounted(run: Any, step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
-    """Whether the recorded norms together are those of the gradients that the framework chose: none lost, none twice."""
+def accounted(run: Any, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
+    """Whether the recorded norms together, squared ``ours``, are those of the gradients that the framework chose: none lost, none twice."""
     if not calls:
         return
-    ours = math.fsum(squared for _, _, squared in run.counted_squares(step))
     exact = all(call.exact is not None for call in calls)
     theirs = math.fsum(call.exact if call.exact is not None else call.norm**2 for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
@@ -165,19 +172,37 @@ def copies_of(run: Any) -> dict[tuple[str, Any, Any], list[int]]:
     return {key: [rank for _, rank in sorted(found)] for key, found in holders.items() if len(found) > 1}
 
 
-def unlike(
-    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squares: Mapping[int, Mapping[str, float]], limit: float, kind: str
+def unlike_gradients(
+    run: Any, steps: Sequence[int], copies: Mapping[tuple[str, Any, Any], list[int]], limit: float
 ) -> Iterator[Contradiction]:
-    """Copies whose norm is not that of the rank that counts; the worst rank of each tensor."""
+    """Copies of a gradient whose norm is not that of the rank that counts; the worst rank of each tensor, at every step."""
+    for (name, _, _), ranks in copies.items():
+        held = np.sqrt(np.stack([run.norm_rows(rank).column(name, steps) for rank in ranks]))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(held - held[0]) / np.maximum(held, held[0])
+        error[(held == held[0]) | np.isnan(held) | np.isnan(held[0])] = 0.0
+        error[np.isnan(error)] = np.inf
+        for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
+            worst = int(error[:, index].argmax())
+            yield _replicated("gradient", steps[index], name, (ranks[0], float(held[0, index])), (ranks[worst], float(held[worst, index])))
+
+
+def unlike_weights(
+    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squares: Mapping[int, Mapping[str, float]], limit: float
+) -> Iterator[Contradiction]:
+    """The same of weights."""
     for (name, _, _), (first, *others) in copies.items():
-        held = {rank: squares[rank][name] for rank in (first, *others) if name in squares[rank]}
+        held = {rank: math.sqrt(squares[rank][name]) for rank in (first, *others) if name in squares[rank]}
         one = held.pop(first, math.nan)
-        apart = [(error, rank) for rank, value in held.items() if (error := _apart(math.sqrt(one), math.sqrt(value))) > limit]
-        if apart:
-            _, rank = max(apart)
-            value = held[rank]
-            what = f"{kind} of {name}, replicated"
-            yield Contradiction(step, what, f"norm {math.sqrt(one):.9g} on rank {first}", f"{math.sqrt(value):.9g} on rank {rank}")
+        apart = [(error, rank) for rank, norm in held.items() if (error := _apart(one, norm)) > limit]
+        if apart and not math.isnan(one):
+            rank = max(apart)[1]
+            yield _replicated("weight", step, name, (first, one), (rank, held[rank]))
+
+
+def _replicated(kind: str, step: int, name: str, one: tuple[int, float], other: tuple[int, float]) -> Contradiction:
+    said = (f"{norm:.9g} on rank {rank}" for rank, norm in (one, other))
+    return Contradiction(step, f"{kind} of {name}, replicated", f"norm {next(said)}", next(said))
 
 
 def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
@@ -193,9 +218,8 @@ def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
                 yield Contradiction(step, f"{name} of data-parallel rank {key[0]}", f"one array on rank {first}", f"another on rank {rank}")
 
 
-def agreed(run: Any, step: int) -> Iterator[Contradiction]:
+def agreed(rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
     """Numbers of a step that every rank must have alike."""
-    rows = run.rank_rows(step)
     first, one = next(iter(rows.items()))
     for key in ("grad_norm", "loss_scale", "skipped"):
         for rank, row in rows.items():
@@ -207,13 +231,13 @@ def agreed(run: Any, step: int) -> Iterator[Contradiction]:
 # ---- the loss
 
 
-def weighed(run: Any, step: int) -> Iterator[Contradiction]:
+def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
     """How tokens weighed in what was differentiated, against what the run's settings say.
 
     A micro-batch's share of the objective over its sum of losses is the weight of each of its tokens: one weight for all with a
     per-token loss, one over the micro-batch's number of tokens without.
     """
-    shares = [one for row in run.rank_rows(step).values() for one in row.get("micro_batches") or ()]
+    shares = [one for row in rows.values() for one in row.get("micro_batches") or ()]
     known = [(objective / loss, tokens) for loss, tokens, objective in shares if loss and tokens and math.isfinite(loss)]
     by_count, by_micro_batch = _spread([weight for weight, _ in known]), _spread([weight * tokens for weight, tokens in known])
     per_token = bool((run.facts.get("training") or {}).get("per_token_loss"))
@@ -224,7 +248,10 @@ def weighed(run: Any, step: int) -> Iterator[Contradiction]:
 
 
 def _spread(values: Sequence[float]) -> float:
-    return max(values) / min(values) - 1 if values and min(values) > 0 else 0.0
+    """How far apart weights are, relative; infinitely where one is no weight: negative, 0 or not a number."""
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        return math.inf
+    return max(values) / min(values) - 1 if values else 0.0
 
 
 def _apart(one: float, other: float) -> float:

@@ -44,9 +44,9 @@ def in_order(parts: Sequence[NDArray[Any]], slices: Sequence[Slices], what: str)
     """
     axis = 2 if parts[0].ndim == 4 else 1
     length = sum(part.shape[axis] for part in parts)
-    places = [np.concatenate([np.arange(*bounds) for bounds in one]) for one in slices]
-    fits = all(len(place) == part.shape[axis] for place, part in zip(places, parts, strict=True))
-    order = np.concatenate(places)
+    lengths = [sum(stop - start for start, stop in one) for one in slices]
+    fits = lengths == [part.shape[axis] for part in parts]  # before any of it is counted out
+    order = np.concatenate([np.arange(*bounds) for one in slices for bounds in one]) if fits else np.zeros(0, int)
     if not fits or not np.array_equal(np.sort(order), np.arange(length)):
         raise RecordError(f"{what}: the slices of the context-parallel ranks do not cover {length} positions once each; record every rank")
     whole: NDArray[Any] = np.concatenate(list(parts), axis=axis).take(np.argsort(order), axis=axis)

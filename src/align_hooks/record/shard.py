@@ -53,10 +53,19 @@ class Shard:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Shard:
-        """The inverse of :meth:`facts`."""
+        """The inverse of :meth:`facts`; raises ValueError where box or range are no part of the tensor."""
         known = dict(facts)
         known["shape"] = tuple(known["shape"])
         known["box"] = tuple((start, stop) for start, stop in known["box"])
         known["name"], known["native"] = map(sys.intern, (known["name"], known["native"]))
-        known["flat"] = tuple(known["flat"]) if known["flat"] else None
+        known["flat"] = None if known["flat"] is None else tuple(known["flat"])
+        shape, box = known["shape"], known["box"] or tuple((0, size) for size in known["shape"])
+        whole = all(type(size) is int and size >= 0 for size in shape) and math.prod(shape) < 1 << 50 and len(box) == len(shape)
+        if not whole or not all(type(end) is int for bounds in box for end in bounds):
+            raise ValueError(f"{known['name']}: {shape} and {box} are no tensor and its part")
+        if not all(0 <= start <= stop <= size for (start, stop), size in zip(box, shape, strict=True)):
+            raise ValueError(f"{known['name']}: {box} is no part of {shape}")
+        flat, size = known["flat"], math.prod(stop - start for start, stop in box)
+        if flat is not None and not (len(flat) == 2 and all(type(end) is int for end in flat) and 0 <= flat[0] <= flat[1] <= size):
+            raise ValueError(f"{known['name']}: {flat} is no range of {size} elements")
         return cls(**known)

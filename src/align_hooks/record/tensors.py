@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,23 +41,29 @@ class Tensors(Mapping[str, Array]):
         rank, first = parts[0]
         if len(parts) == 1 and first.local_shape == first.shape:
             return self._local(rank, first)
+        if math.prod(first.shape) > sum(shard.elements for _, shard in parts):  # before memory is taken for it
+            raise self._not_whole(name, "some of its elements are on no rank")
         whole = np.zeros(first.shape, np.float32)
-        times = np.zeros(first.shape, np.uint8)
+        there = np.zeros(first.shape, bool)
         for rank, shard in parts:
+            if shard.shape != first.shape:
+                raise self._not_whole(name, f"rank {rank} says that it is {list(shard.shape)}, rank {parts[0][0]} {list(first.shape)}")
             place = tuple(slice(*bounds) for bounds in shard.box)
             data = self._local(rank, shard)
+            range_ = slice(None) if shard.flat is None else slice(*shard.flat)
+            if there[place].reshape(-1)[range_].any():
+                raise self._not_whole(name, f"elements of rank {rank} are on an earlier rank too")
             if shard.flat:
-                whole[place].flat[slice(*shard.flat)] = data
-                times[place].flat[slice(*shard.flat)] += np.uint8(1)
+                whole[place].flat[range_] = data
+                there[place].flat[range_] = True
             else:
-                whole[place] = data
-                times[place] += np.uint8(1)
-        if not (times == 1).all():
-            raise RecordError(
-                f"{self._home(parts[0][0], name).path}: {name} is not whole: {int((times == 0).sum())} of its elements are on no rank, "
-                f"{int((times > 1).sum())} on several; record with every rank"
-            )
+                whole[place], there[place] = data, True
+        if not there.all():
+            raise self._not_whole(name, f"{int((~there).sum())} of its elements are on no rank")
         return whole
+
+    def _not_whole(self, name: str, why: str) -> RecordError:
+        return RecordError(f"{self._home(self._parts[name][0][0], name).path}: {name} is not whole: {why}; record with every rank")
 
     def _home(self, rank: int, name: str) -> TensorFile:
         return next(file for file in self._files[rank] if name in file)

@@ -59,14 +59,18 @@ class Replay:
             )
         return range(self.first, self.last + 1)
 
-    def check(self, *, sequence: int, vocabulary: int, rows: int) -> None:
-        """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``."""
-        for step in self.steps:
+    def check(self, *, sequence: int, vocabulary: int, rows: int | None, every: bool = True) -> None:
+        """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``.
+
+        ``rows`` is None where it changes from step to step. Without ``every`` only the first step is looked at: of a large job one rank
+        looks at all.
+        """
+        for step in self.steps if every else self.steps[:1]:
             facts = self.run.batch_facts(step)
             problem = None
             if facts.sequence != sequence:
                 problem = f"has sequence length {facts.sequence}, this run {sequence}; train with {facts.sequence}"
-            elif facts.rows != rows:
+            elif rows is not None and facts.rows != rows:
                 problem = f"has {facts.rows} rows, this run consumes {rows} a step; use a global batch size of {facts.rows}"
             elif not 0 <= facts.lowest <= facts.highest < vocabulary:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "

@@ -58,13 +58,19 @@ class Injection:
         return {step for part in self.source.steps.ranges or () for step in part}
 
     def check(
-        self, wanted: Mapping[str, tuple[int, ...]], planned: range, *, elsewhere: Callable[[str], bool] = lambda name: False
+        self,
+        wanted: Mapping[str, tuple[int, ...]],
+        planned: range,
+        *,
+        elsewhere: Callable[[str], bool] = lambda name: False,
+        every: bool = True,
     ) -> None:
         """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
 
         ``wanted`` is canonical name to whole shape of every trainable piece that this rank holds any of, ``elsewhere`` says of
-        another name whether another rank of this job does. With ``@all`` every step of ``recorded`` in the plan is
-        injected and the others keep their own gradients; a step that was named must be recorded and made.
+        another name whether another rank of this job does. Without ``every`` only the first step's tensors are looked at. With
+        ``@all`` every step of ``recorded`` in the plan is injected and the others keep their own gradients; a step that was named
+        must be recorded and made.
         """
         if missing := sorted(self.named - set(self.recorded)):
             raise RefusedRun(f"{self.source} has no gradients of step {missing[0]}; record them with ALIGN_HOOKS_GRADIENTS={missing[0]}")
@@ -76,7 +82,7 @@ class Injection:
                 f"{self.source} has gradients of steps {self.recorded[0]} to {self.recorded[-1]}, "
                 f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
             )
-        for step in self.steps:
+        for step in self.steps if every else self.steps[:1]:
             tensors = self.run.gradients(step)
             given = {name: tensors.shape(name) for name in tensors}
             refuse_unfit(wanted, given, f"gradients of {self.source.path} step {step}", elsewhere=elsewhere)

@@ -22,9 +22,9 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
 
 def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
     """The squared sum of :mod:`align_hooks.norms` as an fp64 scalar on the tensor's device, with no transfer."""
-    flat = tensor.detach().reshape(-1).float()
+    flat = tensor.detach().reshape(-1)
     whole = flat.numel() // CHUNK * CHUNK
     total = torch.zeros((), dtype=torch.float64, device=flat.device)
     for part in (flat[:whole].view(-1, CHUNK), flat[whole:].view(1, -1)):
-        total += torch.linalg.vector_norm(part, dim=1).double().square().sum()
+        total += torch.linalg.vector_norm(part, dim=1, dtype=torch.float32).double().square().sum()
     return total

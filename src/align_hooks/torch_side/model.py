@@ -162,22 +162,22 @@ def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] =
                 "embedding.word_embeddings.weight" if is_tied_copy(name, gpt) else name,
                 model.shape,
                 dims,
-                cut=cut(model, where),
+                cut=cut(name, model, where),
                 first_layer=first_layer,
                 first_expert=where["ep"] * (gpt.config.num_moe_experts or 0) // where["ep_size"],
             )
             if fused is not None:
-                parameters.append(_parameter(model, fused, where, ranges))
+                parameters.append(_parameter(name, model, fused, where, ranges))
     config = unwrap(chunks[0]).config
     return Parameters(tuple(parameters), dims, config.num_layers, config.num_moe_experts or 0, alone=where == ALONE)
 
 
-def _parameter(model: Any, fused: Fused, where: dict[str, int], ranges: Mapping[int, tuple[int, int, Any]] | None) -> Parameter:
+def _parameter(name: str, model: Any, fused: Fused, where: dict[str, int], ranges: Mapping[int, tuple[int, int, Any]] | None) -> Parameter:
     if ranges is not None and model.requires_grad:
         start, stop, main = ranges.get(id(model), (0, 0, None))
-        return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(model, where, flat=True))
+        return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(name, model, where, flat=True))
     main = getattr(model, "main_param", None)
-    return Parameter(model, fused, fused, model if main is None else main, is_counted(model, where, flat=False))
+    return Parameter(model, fused, fused, model if main is None else main, is_counted(name, model, where, flat=False))
 
 
 def ranges_of(optimizer: Any) -> Iterator[tuple[Any, tuple[int, int, Any]]]:

@@ -44,11 +44,11 @@ def optimizer_facts(optimizer: Any, parameters: Parameters) -> dict[str, Any]:
                     "parameters": held,
                 }
             )
-    first = leaf_optimizers(optimizer)[0]
+    leaves = leaf_optimizers(optimizer)
     return {
-        "type": type(first.optimizer).__name__,
-        "decoupled_weight_decay": bool(getattr(first.config, "decoupled_weight_decay", True)),
-        "clip_grad": float(first.config.clip_grad) or None,
+        "type": type(leaves[0].optimizer).__name__ if leaves else "none on this rank",
+        "decoupled_weight_decay": bool(getattr(optimizer.config, "decoupled_weight_decay", True)),
+        "clip_grad": float(optimizer.config.clip_grad) or None,
         "groups": groups,
     }
 

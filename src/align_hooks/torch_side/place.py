@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from megatron.core import parallel_state
+from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.layouts import WHOLE, Cut
@@ -40,36 +41,43 @@ REFUSED = {
     "use_custom_fsdp": "--use-custom-fsdp",
     "use_layer_wise_distributed_optimizer": "the layer-wise distributed optimizer",
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
+    "optimizer_cuda_graph": "--optimizer-cuda-graph",
 }
 """Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
 
 
-def refuse_layouts(found: dict[str, int], world_size: int, args: Any) -> None:
-    """Refuse the layouts whose shards cannot be told apart."""
+def refuse_layouts(found: dict[str, int], world_size: int, args: Any, version: str) -> None:
+    """Refuse the layouts whose shards cannot be told apart, in megatron-core ``version``."""
     flags = [flag for name, flag in REFUSED.items() if getattr(args, name, False)]
     if getattr(args, "num_distributed_optimizer_instances", 1) > 1:
         flags.append("--num-distributed-optimizer-instances above 1")
+    if str(getattr(args, "optimizer", "")).startswith("dist_"):  # layers' main parameters are on one rank each
+        flags.append(f"--optimizer {args.optimizer}")
+    if "full_iteration" in f"{getattr(args, 'cuda_graph_impl', '')} {getattr(args, 'cuda_graph_scope', '')}":
+        flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
     if flags:
         raise RefusedRun(f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out")
+    if found["cp_size"] > 1 and Version(version) < Version("0.13"):
+        raise RefusedRun(f"Megatron {version} reports the losses of all context-parallel ranks on each of them; use 0.13 or newer")
     ranks = math.prod(found[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
     if ranks != world_size:
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")
 
 
-def is_expert(parameter: Any) -> bool:
-    """Whether a parameter belongs to an expert, whose gradients are reduced over other ranks (Megatron marks these so)."""
-    return not getattr(parameter, "allreduce", True)
+def is_expert(name: str) -> bool:
+    """Whether a native name is an expert's, which lies across other ranks; Megatron marks it so only where expert parallelism is on."""
+    return ".experts." in name
 
 
-def cut(parameter: Any, found: dict[str, int]) -> Cut:
-    """The part of a parameter that a tensor-parallel rank holds; the whole where it is replicated."""
-    if not getattr(parameter, "tensor_model_parallel", False):
+def cut(name: str, parameter: Any, found: dict[str, int]) -> Cut:
+    """The part of a parameter that a tensor-parallel rank holds; the whole where it is replicated. The axis is the name table's to say."""
+    axis = "etp" if is_expert(name) else "tp"
+    if not (getattr(parameter, "tensor_model_parallel", False) or is_expert(name)):
         return WHOLE
-    axis = "etp" if is_expert(parameter) else "tp"
-    return Cut(int(parameter.partition_dim), found[axis], found[f"{axis}_size"])
+    return Cut(0, found[axis], found[f"{axis}_size"])
 
 
-def is_counted(parameter: Any, found: dict[str, int], *, flat: bool) -> bool:
+def is_counted(name: str, parameter: Any, found: dict[str, int], *, flat: bool) -> bool:
     """Whether this rank accounts for what it holds of a parameter, and not another rank that holds the same.
 
     Of data- and context-parallel copies the first rank's counts, unless a distributed optimizer gave each its own range
@@ -78,6 +86,6 @@ def is_counted(parameter: Any, found: dict[str, int], *, flat: bool) -> bool:
     """
     if getattr(parameter, "shared", False):
         return False
-    tensor, data = ("etp", ("edp",)) if is_expert(parameter) else ("tp", ("dp", "cp"))
-    replicated = not getattr(parameter, "tensor_model_parallel", False)
+    tensor, data = ("etp", ("edp",)) if is_expert(name) else ("tp", ("dp", "cp"))
+    replicated = not (getattr(parameter, "tensor_model_parallel", False) or is_expert(name))
     return not (replicated and found[tensor] > 0) and (flat or all(found[axis] == 0 for axis in data))

@@ -43,7 +43,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if getattr(args, "use_legacy_models", False):  # until 0.17
         raise RefusedRun("--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out")
     where = place()
-    refuse_layouts(where, session.launch.world_size, args)
+    refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves = leaf_optimizers(optimizer)
     parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
@@ -52,7 +52,12 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if session.replay is not None:
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
-        session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=args.global_batch_size)
+        session.replay.check(
+            sequence=args.seq_length,
+            vocabulary=parameters.dims.padded,
+            rows=None if getattr(args, "rampup_batch_size", None) else args.global_batch_size,
+            every=session.launch.rank == 0,
+        )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters.dims, args)

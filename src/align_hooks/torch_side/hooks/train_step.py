@@ -18,6 +18,7 @@ import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
 
+from align_hooks.errors import RefusedRun
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.record.batch import joined
 from align_hooks.record.sequence import slices_of, zigzag
@@ -149,9 +150,14 @@ def to_host(session: TorchSession) -> dict[str, Any]:
 def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> None:
     """Print and record the norms that the gradients hook left on the device."""
     squared = {key.removeprefix("norm "): value for key, value in numbers.items() if key.startswith("norm ")}
-    if not session.wants("local_norms", step) or not squared:
+    if not session.wants("local_norms", step):
         return
     assert session.parameters is not None
+    missing = [
+        one.fused.native for one, _ in session.parameters.held if one.model.requires_grad and not squared.keys() >= {*one.fused.pieces}
+    ]
+    if missing:
+        raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
     counted = {name for parameter in session.parameters if parameter.counted for name in parameter.fused.pieces}
     session.print_norms(step, {name: value for name, value in squared.items() if name in counted})
     if session.record is not None:
@@ -197,7 +203,8 @@ def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: b
     )
     total = sum(tokens)
     loss = sum(losses) / total if total else None
-    if len(objectives) != len(losses):  # a schedule of the framework's with a backward pass of its own
+    seen = len(objectives) == len(losses)
+    if not seen:  # a schedule of the framework's with a forward pass of its own: what it differentiates is not known but said
         scale = [1.0 if args.calculate_per_token_loss else 1 / max(count, 1) / len(losses) for count in tokens]
         objectives = [value * factor for value, factor in zip(losses, scale, strict=True)]
     norm, clip = numbers.get("update grad_norm"), numbers.get("update clip_grad")
@@ -214,5 +221,5 @@ def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: b
         "loss_scale": numbers.get("update loss_scale", 1.0),
         "skipped": skipped,
         "seconds": seconds,
-        "micro_batches": [list(one) for one in zip(losses, tokens, objectives, strict=True)] if session.place["tp"] == 0 else [],
+        "micro_batches": [list(one) for one in zip(losses, tokens, objectives, strict=True)] if seen and session.place["tp"] == 0 else [],
     }
