@@ -177,3 +177,17 @@ HERE = ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "m
 )
 def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, elsewhere: bool) -> None:
     assert MEGATRON_LLAMA.elsewhere(name, HERE, layers=2, experts=2) is elsewhere
+
+
+def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:
+    """From 0.16 on Megatron gives each rank rows of the one group as they lie: no part of q, k and v each."""
+    one = Dims(heads=8, groups=1, head_dim=2, ffn=12, vocabulary=13, padded=16)
+    with pytest.raises(RefusedRun, match="has no 2 equal parts of whole runs; use fewer tensor-parallel ranks"):
+        MEGATRON_LLAMA.fused(f"decoder.layers.0.{QKV}", (10, HIDDEN), one, cut=Cut(0, 1, 2))
+
+
+def test_the_table_says_which_axis_is_cut_whatever_the_framework_marks() -> None:
+    name = "decoder.layers.0.mlp.experts.linear_fc2.weight0"
+    fused = MEGATRON_LLAMA.fused(name, (HIDDEN, 4), DIMS, cut=Cut(0, 1, 2))
+    assert fused is not None
+    assert [(one.shape, one.box) for one in fused.parts] == [((HIDDEN, 8), ((0, HIDDEN), (4, 8)))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
+from align_hooks.errors import RecordError
 from align_hooks.record.self_check import SelfCheck
 from sharded import Grid, Model, write
 
@@ -98,10 +102,12 @@ def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
         (True, [[20.0, 10, 1.0], [6.0, 2, 1.5]], "by micro-batch in what was differentiated"),
         (False, [[20.0, 10, 20.0], [6.0, 2, 6.0]], "alike in what was differentiated"),
         (True, [[20.0, 10, 20.0], [6.0, 2, 7.0]], "neither alike nor by micro-batch in what was differentiated"),
+        (True, [[20.0, 10, -20.0], [6.0, 2, 6.0]], "neither alike nor by micro-batch in what was differentiated"),
+        (True, [[20.0, 10, "nan"], [6.0, 2, 6.0]], "neither alike nor by micro-batch in what was differentiated"),
     ],
 )
 def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
-    tmp_path: Path, per_token: bool, shares: list[list[float]], found: str
+    tmp_path: Path, per_token: bool, shares: list[list[Any]], found: str
 ) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
     facts = path / "run.json"
@@ -116,3 +122,59 @@ def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) 
         rows.write_text(text[: text.index(', "taken"')] + "}\n")
     check = open_run(path).self_check
     assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
+
+
+def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_known(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2, distributed=True), GRADIENTS)
+    assert open_run(path).scalars()[0]["loss"] == 9.0
+    (path / "manifest" / "rank_1.json").unlink()
+    run = open_run(path)
+    check = run.self_check
+    assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
+    assert [run.scalars()[0][key] for key in ("loss", "objective_loss", "valid_tokens")] == [None, None, None]
+    assert "1 of 2 ranks left no manifest" in run.problems[0]
+
+
+def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
+    for rows in (path / "local_norms").iterdir():
+        text = rows.read_text()
+        rows.write_text(text[: text.index(', "taken"')] + "}\n")
+    stage = next(one for one in compare(open_run(path), open_run(path)).stages if one.name == "self-check")
+    assert stage.status is Status.NOT_COMPARED
+    assert stage.summary.endswith("18 copies alike")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("shape", "[10000000000, 100000000000]"),
+        ("shape", "[-1, 8]"),
+        ("shape", '["8", 12]'),
+        ("box", "[[0, 9], [0, 12]]"),
+        ("box", "[[0, 8]]"),
+        ("box", '[["0", 8], [0, 12]]'),
+        ("flat", "[0, 97]"),
+        ("flat", "[5, 4]"),
+        ("flat", '"x"'),
+    ],
+)
+def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, key: str, value: str) -> None:
+    path = write(tmp_path / "run", Grid(), GRADIENTS)
+    manifest = path / "manifest" / "rank_0.json"
+    content = json.loads(manifest.read_text())
+    next(one for one in content["parameters"] if one["name"] == DOWN)[key] = json.loads(value)
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match="its parameter table cannot be read"):
+        open_run(path)
+
+
+@pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e400", "null", '"x"', "true"])
+def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path / "run", Grid(), GRADIENTS)
+    rows = path / "local_norms" / "rank_0.jsonl"
+    content = json.loads(rows.read_text())
+    content["squared"][NORM] = 0.125
+    rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
+    with pytest.raises(RecordError, match=r"which is no squared sum|is no row of a record"):
+        _ = open_run(path).self_check

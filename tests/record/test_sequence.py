@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from align_hooks import open_run
+from align_hooks.compare.batches import weights_of_tokens
 from align_hooks.errors import RecordError
+from align_hooks.record.batch import Batch
 from align_hooks.record.sequence import Slices, in_order, slices_of, zigzag
 from synthetic import begun, job, row
 
@@ -98,3 +101,35 @@ def test_a_context_parallel_rank_that_recorded_less_than_the_others_is_refused(t
     run = open_run(written(tmp_path / "run", places, [{"tokens": parts[0], "labels": parts[0]}, {"tokens": parts[1]}], slices))
     with pytest.raises(RecordError, match="a context-parallel rank recorded other arrays than the others"):
         run.batch(0)
+
+
+def test_tokens_that_two_stages_saw_are_counted_once(tmp_path: Path) -> None:
+    places = [{"dp": 0, "pp": pp} for pp in range(2)]
+    both = [{"tokens": TOKENS}, {"tokens": TOKENS, "labels": TOKENS + 1}]
+    facts = open_run(written(tmp_path / "run", places, both, [None, None])).batch_facts(0)
+    assert (facts.sequence, facts.rows) == (LENGTH, ROWS)
+
+
+@pytest.mark.parametrize("slices", ["[]", "[[0, 1000000000000]]", "[[4, 2]]", '[["0", 8]]'])
+def test_slices_that_cannot_be_are_refused(tmp_path: Path, slices: str) -> None:
+    places = [{"dp": 0, "cp": cp} for cp in range(2)]
+    parts: list[Slices | None] = [zigzag(cp, 2, LENGTH) for cp in range(2)]
+    path = written(tmp_path / "run", places, [{"tokens": cut(TOKENS, one)} for one in parts if one], parts)
+    facts = path / "step_0" / "rank_1" / "batch.json"
+    content = json.loads(facts.read_text())
+    content["slices"] = json.loads(slices)
+    facts.write_text(json.dumps(content))
+    with pytest.raises(RecordError):
+        open_run(path).batch(0)
+
+
+def test_tokens_of_context_parallel_ranks_weigh_by_the_rank_that_had_them() -> None:
+    """Without a per-token loss each rank's chunk is a mean of its own: a masked prefix weighs the others up."""
+    mask = np.ones((1, 8), np.float32)
+    mask[0, :3] = 0
+    plain = Batch(0, ((1,),), tokens=np.zeros((1, 8), int), loss_mask=mask)
+    shared = Batch(0, ((1,),), tokens=np.zeros((1, 8), int), loss_mask=mask, slices=tuple(zigzag(rank, 2, 8) for rank in range(2)))
+    one, two, three = (weights_of_tokens(*asked) for asked in ((plain, False), (shared, False), (shared, True)))
+    np.testing.assert_allclose(one[0], [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2])
+    np.testing.assert_allclose(two[0], [0, 0, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 4, 1 / 4])
+    np.testing.assert_allclose(three, one)

@@ -33,6 +33,8 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     for section in ("settings", "model", "training", "optimizer", "versions"):
         if not isinstance(facts.get(section, {}), dict):
             raise RecordError(f"{path}: {section} is no section of a run")
+    if not isinstance(facts.get("training", {}).get("compute_type", ""), str):
+        raise RecordError(f"{path}: training.compute_type is no type")
     groups = facts.get("optimizer", {"groups": []}).get("groups")
     if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
         raise RecordError(f"{path}: the optimizer's groups cannot be read")
