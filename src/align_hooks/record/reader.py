@@ -131,11 +131,14 @@ class Run:
         return rows
 
     def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one."""
+        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one.
+
+        Where each of them holds the loss of the whole batch, one row in all.
+        """
         seen = set()
         for rank, row in sorted(rows.items()):
             place = self.manifests[rank].get("place") or {}
-            where = (place.get("dp", rank), place.get("cp", 0))
+            where = (None, None) if row.get("whole") else (place.get("dp", rank), place.get("cp", 0))
             if row.get("loss") is not None and where not in seen:
                 seen.add(where)
                 yield row
@@ -266,6 +269,8 @@ class Run:
                 for place, one in ((place, one) for places in parts.values() for place, one in places.items()):
                     for name in one["arrays"]:
                         read_array(place / f"{name}.npy", headers_only=True)
+                if any((one.get("joined_first") or {}).get("whole") for one in facts):
+                    break  # the others were fed the same
         found = [one for one in ranges if one]
         if not shapes or not found:
             raise RecordError(f"{self.path}: the batch of step {step} has no tokens")
