@@ -67,15 +67,23 @@ class Sizes:
         return said | ({"whole": True} if self.whole else {})
 
 
+REFUSED = {
+    "expert_parallel": "this version reads dense Llama models",
+    "seq_split_num": "this version reads losses of whole sequences",
+}
+"""Numbers of ``parallel_config`` that this version cannot follow, and why."""
+
+
 def sizes_of(config: Any, *, whole: bool) -> Sizes:
     """The sizes in MindFormers' configuration, before or after it is built.
 
     Without a pipeline MindFormers takes ``gradient_accumulation_steps``, with one ``micro_batch_num``, and resets the other to 1.
-    Raises RefusedRun for expert parallelism.
+    Raises RefusedRun for the parallelism of :data:`REFUSED`.
     """
     section = config.get("parallel_config")
-    if _number(section, "expert_parallel") > 1:
-        raise RefusedRun("parallel_config.expert_parallel is above 1, and this version reads dense Llama models; set it to 1 in the YAML")
+    for name, why in REFUSED.items():
+        if _number(section, name) > 1:
+            raise RefusedRun(f"parallel_config.{name} is above 1, and {why}; set it to 1 in the YAML")
     pp = _number(section, "pipeline_stage")
     accumulated = _number(section, "micro_batch_num") if pp > 1 else _number(config.get("runner_config"), "gradient_accumulation_steps")
     return Sizes(

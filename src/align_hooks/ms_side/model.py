@@ -183,8 +183,8 @@ def intermediate_size(config: Any) -> int:
 def llama_config(cell: Any) -> Any:
     """The LlamaConfig inside a training cell's network; raises RefusedRun for another model."""
     network = cell
-    while hasattr(network, "network"):
-        network = network.network
+    while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
+        network = getattr(network, inner)
     config = getattr(network, "config", None)
     if type(network).__name__ != "LlamaForCausalLM" or config is None:
         raise RefusedRun(f"only LlamaForCausalLM (use_legacy: True) has canonical names so far, this model is {type(network).__name__}")
