@@ -99,6 +99,13 @@ def test_the_door_of_the_pipeline_cell_captures_and_injects_in_graph_mode(tmp_pa
     assert len(said) == 7
 
 
+def test_the_door_of_cut_gradients_captures_and_injects_and_refuses_what_it_cannot_follow(tmp_path: Path) -> None:
+    done = frameworks.python(tmp_path, [str(frameworks.SCRIPTS / "shard_door.py")], {}, {}).succeeded()
+    (said,) = (json.loads(line.removeprefix("shard_door ")) for line in done.output.splitlines() if line.startswith("shard_door "))
+    assert said == dict.fromkeys(said, True)
+    assert len(said) == 16
+
+
 PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "betas": (
         {"change": {"optimizer.betas": [0.9, 0.949]}},

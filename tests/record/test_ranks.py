@@ -226,3 +226,54 @@ def test_tensor_parallel_ranks_of_one_batch_count_its_tokens_once(tmp_path: Path
 def test_nan_on_one_rank_is_nan_for_the_run(tmp_path: Path) -> None:
     found = losses(tmp_path / "run", [row(0), row(0, loss=float("nan"))], DP2)
     assert found["loss"] != found["loss"]
+
+
+def joined_first(path: Path, batches: Sequence[Mapping[str, Any]], places: Sequence[dict[str, int]], *, whole: bool, count: int) -> Run:
+    """Ranks of a compiled graph, which joins their rows before it cuts them into micro-batches."""
+    for rank, (arrays, place) in enumerate(zip(batches, places, strict=True)):
+        writer = begun(path, job(rank, len(batches)), batches="all")
+        writer.describe(place=place, shards=[], facts={}, steps=range(1))
+        writer.batch(0, arrays, [len(arrays["tokens"])], joined_first={"micro_batches": count, "whole": whole})
+        writer.scalars(row(0, **({"whole": True} if whole else {})))
+        writer.finish(hooks={}, ended="finished")
+    return open_run(path)
+
+
+GRID = [{"dp": dp, "cp": cp, "tp": tp} for dp in (0, 1) for cp in (0, 1) for tp in (0, 1)]
+
+
+def test_rows_that_are_joined_first_keep_the_order_of_ranks_and_are_cut_then(tmp_path: Path) -> None:
+    run = joined_first(tmp_path / "run", [labelled(place["dp"], 4) for place in GRID], GRID, whole=False, count=4)
+    found = run.batch(0)
+    assert found.tokens is not None
+    assert found.tokens[:, 0].tolist() == [0, 1, 2, 3, 100, 101, 102, 103]
+    assert found.rows == ((2, 2, 2, 2),)
+    assert run.batch_facts(0).rows == 8
+
+
+def test_a_whole_batch_on_every_rank_is_one_batch(tmp_path: Path) -> None:
+    run = joined_first(tmp_path / "run", [labelled(0, 4)] * len(GRID), GRID, whole=True, count=2)
+    found = run.batch(0)
+    assert found.tokens is not None
+    assert found.tokens[:, 0].tolist() == [0, 1, 2, 3]
+    assert found.rows == ((2, 2),)
+    assert run.batch_facts(0).rows == 4
+    assert run.scalars()[0]["valid_tokens"] == row(0)["valid_tokens"]
+    assert not run.self_check.contradictions
+
+
+def test_whole_batches_that_differ_are_named_with_the_rank(tmp_path: Path) -> None:
+    run = joined_first(tmp_path / "run", [labelled(place["dp"], 4) for place in GRID], GRID, whole=True, count=2)
+    assert "tokens of data-parallel rank 0" in {one.what for one in run.self_check.contradictions}
+
+
+def test_joined_rows_that_make_no_equal_micro_batches_are_refused(tmp_path: Path) -> None:
+    run = joined_first(tmp_path / "run", [labelled(0, 4)] * len(GRID), GRID, whole=True, count=3)
+    with pytest.raises(RecordError, match="4 rows are no 3 equal micro-batches"):
+        run.batch(0)
+
+
+def test_a_loss_of_the_whole_batch_counts_once(tmp_path: Path) -> None:
+    rows = [row(0, loss=None, objective_loss=None, valid_tokens=0, whole=True)] * 2 + [row(0, loss=4.0, valid_tokens=10, whole=True)] * 2
+    found = losses(tmp_path / "run", rows, [{"dp": dp, "pp": pp} for pp in (0, 1) for dp in (0, 1)])
+    assert (found["loss"], found["valid_tokens"]) == (4.0, 10)

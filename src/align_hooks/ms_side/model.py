@@ -1,16 +1,23 @@
-"""The built MindFormers model and optimizer, seen as canonical pieces."""
+"""The built MindFormers model and optimizer, seen as canonical pieces.
+
+Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell, and not before; weights of other pipeline
+stages stay whole, are never computed with, and are left alone here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mindspore
+import numpy as np
+from mindspore import communication
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.names.layouts import Dims
 from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
 from align_hooks.names.table import Fused
@@ -20,23 +27,28 @@ from align_hooks.record.shard import Shard
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A trainable parameter and the canonical pieces that it holds."""
+    """A trainable parameter and the canonical pieces that it holds.
+
+    ``counted`` is False for a copy that another rank accounts for; ``index`` is its place among the optimizer's parameters.
+    """
 
     model: Any
     fused: Fused
+    counted: bool = True
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """All trainable parameters of this rank, in the order of the training cell's gradients.
 
-    ``counted`` is False for copies that another data-parallel rank accounts for; ``alone`` where the job has no other rank.
+    ``alone`` where the job has no other rank; ``layers`` is how many the model has, where pipeline stages share them, and 0 elsewhere.
     """
 
     all: tuple[Parameter, ...]
     dims: Dims
-    counted: bool = True
     alone: bool = True
+    layers: int = 0
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -46,29 +58,108 @@ class Parameters:
         return [
             shard
             for parameter in self.all
-            for shard in parameter.fused.shards(dtype=str(parameter.model.dtype).lower(), counted=self.counted)
+            for shard in parameter.fused.shards(dtype=str(parameter.model.dtype).lower(), counted=parameter.counted)
         ]
+
+    def wanted(self) -> dict[str, tuple[int, ...]]:
+        """Canonical name to whole shape of everything that this rank computes with, whatever part its optimizer holds."""
+        whole = (replace(parameter.fused, flat=None) for parameter in self.all)
+        return {shard.name: shard.shape for fused in whole for shard in fused.shards(dtype="", counted=True)}
+
+    def elsewhere(self, name: str) -> bool:
+        """Whether another pipeline stage holds the canonical tensor ``name``."""
+        return self.layers > 0 and MINDFORMERS_LLAMA.elsewhere(name, self.wanted().keys(), layers=self.layers)
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Canonical name to fp32 array; nothing of copies."""
-        return {name: piece for parameter in self.all if self.counted for name, piece in parameter.fused.split(to_numpy(parameter.model))}
+        return pieces((parameter, parameter.model) for parameter in self.all if parameter.counted)
 
     def weight_squares(self) -> dict[str, float]:
         """Canonical name to squared sum, copies too, where there can be any."""
         if self.alone:
             return {}
-        return {name: squared_sum(piece) for one in self.all for name, piece in one.fused.split(to_numpy(one.model))}
+        return squared_sums((parameter, parameter.model) for parameter in self.all)
 
     def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
         for parameter in self.all:
-            parameter.model.set_data(mindspore.Tensor(read(parameter.fused), dtype=parameter.model.dtype))
+            fill(parameter.model, read(parameter.fused))
 
 
-def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted: bool = True, alone: bool = True) -> Parameters:
-    """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where nothing tells it."""
+def fill(tensor: Any, array: NDArray[Any]) -> None:
+    """Give a parameter of this rank, whole or cut, what it holds; raises RefusedRun for another number of elements.
+
+    MindSpore itself takes a whole tensor for a cut one, and then trains on garbage; told that it is cut, it does not cut it again.
+    """
+    if array.size != tensor.size:
+        raise RefusedRun(
+            f"{tensor.name} holds {tensor.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
+        )
+    tensor.set_data(mindspore.Tensor(array.reshape(tensor.shape), dtype=tensor.dtype), bool(tensor.sliced))
+
+
+def pieces(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, NDArray[Any]]:
+    """Canonical name to host copy, of tensors that are cut as their parameters are; one transfer each."""
+    runs: dict[str, list[NDArray[Any]]] = {}
+    for parameter, tensor in tensors:
+        array = to_numpy(tensor)
+        for name, piece in parameter.fused.split(array if parameter.fused.flat is None else array.reshape(-1)):
+            runs.setdefault(name, []).append(piece)
+    return {name: found[0] if len(found) == 1 else np.concatenate(found) for name, found in runs.items()}
+
+
+def squared_sums(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, float]:
+    """Canonical name to squared sum, one tensor after the other."""
+    return {name: squared_sum(piece) for one in tensors for name, piece in pieces([one]).items()}
+
+
+def parameters_of(
+    weights: Any,
+    config: Any,
+    vocabulary: int | None,
+    *,
+    counted: bool = True,
+    alone: bool = True,
+    layouts: Mapping[str, Any] | None = None,
+    rank: int = 0,
+) -> Parameters:
+    """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where nothing tells it.
+
+    ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has the weights of
+    this ``rank``'s pipeline stage only. Raises RefusedRun for a layout that this version does not read.
+    """
+    dims = dims_of(config, vocabulary)
+    if layouts is not None:
+        held = tuple(
+            part_of(weight, index, dims, layouts[weight.name], rank) for index, weight in enumerate(weights) if weight.name in layouts
+        )
+        return Parameters(held, dims, alone, config.num_layers if len(held) < len(weights) else 0)
+    found = ((index, weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
+    return Parameters(tuple(Parameter(weight, fused, counted, index) for index, weight, fused in found if fused is not None), dims, alone)
+
+
+def part_of(weight: Any, index: int, dims: Dims, entry: Any, rank: int) -> Parameter:
+    """What a rank holds of a weight that MindSpore has cut by an ``entry`` of its layouts."""
+    shape = tuple(weight.param_info.parameter_shape)
+    layout = layout_of(weight.name, entry, shape)
+    group = (communication.get_rank(layout.group), communication.get_group_size(layout.group)) if layout.group else (0, 1)
+    local = tuple(stop - start for start, stop in boxes(layout, rank, *group))
+    if not weight.sliced or weight.has_init or tuple(weight.shape) != local:
+        raise RefusedRun(
+            f"{weight.name} is {list(weight.shape)} here, where MindSpore's layout leaves {list(local)} of {list(shape)}; "
+            f"this version does not read what this MindSpore makes of it"
+        )
+    cut, flat = cut_and_flat(layout, rank, *group)
+    fused = MINDFORMERS_LLAMA.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut=cut)
+    if fused is None:
+        raise RefusedRun(f"{weight.name} has no canonical name")
+    return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
+
+
+def dims_of(config: Any, vocabulary: int | None) -> Dims:
+    """The sizes of a LlamaConfig, over all ranks."""
     heads = config.num_heads
-    dims = Dims(
+    return Dims(
         heads=heads,
         groups=config.n_kv_heads or heads,
         head_dim=config.hidden_size // heads,
@@ -76,8 +167,6 @@ def parameters_of(weights: Any, config: Any, vocabulary: int | None, *, counted:
         vocabulary=min(vocabulary or config.vocab_size, config.vocab_size),
         padded=config.vocab_size,
     )
-    fused = ((weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape, dims)) for weight in weights)
-    return Parameters(tuple(Parameter(weight, found) for weight, found in fused if found is not None), dims, counted, alone)
 
 
 def intermediate_size(config: Any) -> int:
@@ -94,8 +183,8 @@ def intermediate_size(config: Any) -> int:
 def llama_config(cell: Any) -> Any:
     """The LlamaConfig inside a training cell's network; raises RefusedRun for another model."""
     network = cell
-    while hasattr(network, "network"):
-        network = network.network
+    while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
+        network = getattr(network, inner)
     config = getattr(network, "config", None)
     if type(network).__name__ != "LlamaForCausalLM" or config is None:
         raise RefusedRun(f"only LlamaForCausalLM (use_legacy: True) has canonical names so far, this model is {type(network).__name__}")

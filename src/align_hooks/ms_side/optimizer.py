@@ -15,8 +15,7 @@ from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.model import Parameters, fill, pieces
 from align_hooks.record.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
 
@@ -119,12 +118,9 @@ def number(optimizer: Any, name: str) -> float:
 
 def moments(optimizer: Any, parameters: Parameters) -> dict[str, dict[str, NDArray[Any]]]:
     """Adam's moments: moment name to canonical name to fp32 array; nothing of copies."""
-    if not parameters.counted:
+    if not any(one.counted for one in parameters):
         return {moment: {} for moment in MOMENTS}
-    return {
-        moment: {name: piece for one, held in zip(parameters, tensors, strict=True) for name, piece in one.fused.split(to_numpy(held))}
-        for moment, tensors in _held(optimizer).items()
-    }
+    return {moment: pieces((one, tensors[one.index]) for one in parameters if one.counted) for moment, tensors in _held(optimizer).items()}
 
 
 def moment_dtypes(optimizer: Any) -> dict[str, str]:
@@ -135,8 +131,8 @@ def moment_dtypes(optimizer: Any) -> dict[str, str]:
 def load_moments(optimizer: Any, parameters: Parameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates, the exponent of its bias correction."""
     for moment, tensors in _held(optimizer).items():
-        for one, held in zip(parameters, tensors, strict=True):
-            held.set_data(mindspore.Tensor(one.fused.join(state.moments[moment]), dtype=held.dtype))
+        for one in parameters:
+            fill(tensors[one.index], one.fused.join(state.moments[moment]))
     kind = kind_of(optimizer)
     assert kind is not None
     optimizer.global_step.set_data(mindspore.Tensor([kind.first + state.updates], dtype=optimizer.global_step.dtype))

@@ -1,34 +1,53 @@
-"""This process's place in MindSpore's parallel grid."""
+"""This process's place in MindSpore's parallel grid, and the layouts that this version reads."""
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 from mindspore import get_auto_parallel_context
 from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
 from align_hooks.launch import Launch
+from align_hooks.ms_side.feeding import Sizes, sizes_of
+from align_hooks.settings import PREFIX, Settings
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
-DATA_PARALLEL = "data_parallel"
+DATA_PARALLEL, SEMI_AUTO = "data_parallel", "semi_auto_parallel"
 
 
-def place(launch: Launch) -> dict[str, int]:
-    """Axis to this rank's index on it, and ``<axis>_size`` to the number of ranks along it; there are data-parallel ranks only."""
+def place(launch: Launch, sizes: Sizes | None = None) -> dict[str, int]:
+    """Axis to this rank's index on it, and ``<axis>_size`` to the number of ranks along it.
+
+    ``sizes`` are those of a semi-automatic job; without them there are data-parallel ranks only.
+    """
+    if sizes is not None:
+        return sizes.place(launch.rank, launch.world_size)
     single = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
     return single | {"dp": launch.rank, "dp_size": launch.world_size}
 
 
+def semi_auto_sizes(launch: Launch, config: Any) -> Sizes | None:
+    """The sizes of a semi-automatic job of several ranks, as MindSpore feeds it; None for another."""
+    if launch.world_size == 1 or get_auto_parallel_context("parallel_mode") != SEMI_AUTO:
+        return None
+    if config is None:
+        raise RefusedRun("the model was built without build_context, so nothing tells its parallel sizes; start it with run_mindformer.py")
+    return sizes_of(config, whole=bool(get_auto_parallel_context("full_batch")))
+
+
 def refuse_shards(launch: Launch) -> None:
-    """Refuse every layout but plain data parallelism, where each rank holds a whole copy of everything."""
+    """Refuse parallel modes whose layouts this version does not read, and ranks that the launcher numbers otherwise."""
     if launch.world_size == 1:
         return
     mode = get_auto_parallel_context("parallel_mode")
-    if mode != DATA_PARALLEL:
+    if mode not in (DATA_PARALLEL, SEMI_AUTO):
         raise RefusedRun(
-            f"this version records and replays data-parallel ranks only; this job of {launch.world_size} ranks has parallel_mode {mode}; "
-            f"set use_parallel: True and parallel.parallel_mode: 0 in the YAML"
+            f"this version reads data_parallel and semi_auto_parallel jobs; these {launch.world_size} ranks have parallel_mode {mode}; "
+            f"set use_parallel: True and parallel.parallel_mode: 0 or 1 in the YAML"
         )
-    if get_auto_parallel_context("enable_parallel_optimizer"):
+    if mode == DATA_PARALLEL and get_auto_parallel_context("enable_parallel_optimizer"):
         raise RefusedRun(
             "this version does not read tensors that are cut over data-parallel ranks; "
             "set parallel.enable_parallel_optimizer: False in the YAML"
@@ -41,6 +60,29 @@ def refuse_shards(launch: Launch) -> None:
         )
 
 
+def refuse_layouts(settings: Settings, sizes: Sizes, model: Any) -> None:
+    """Refuse what a semi-automatic job of ``model``, a LlamaConfig, does that this version would record or feed wrongly."""
+    if get_auto_parallel_context("gradients_mean"):
+        raise RefusedRun(
+            "parallel.gradients_mean is on, which under semi_auto_parallel divides each gradient by its own number of ranks, "
+            "although the loss is a mean already; set gradients_mean: False in the YAML"
+        )
+    if sizes.pp > 1 and model.tie_word_embeddings:
+        raise RefusedRun(
+            "tie_word_embeddings over pipeline stages makes a copy that this version does not read; set it to False in the YAML"
+        )
+    if sizes.pp > 1 and os.environ.get("PIPELINE_SLICE_SKIP_REDISTRIBUTION") == "1":
+        raise RefusedRun("PIPELINE_SLICE_SKIP_REDISTRIBUTION=1 cuts micro-batches out of other rows than are recorded; unset it")
+    if sizes.pp > 1 and get_auto_parallel_context("pipeline_scheduler") == "zero_bubble_v":
+        raise RefusedRun("the pipeline scheduler zero_bubble_v has the loss on the first stage; set another pipeline_scheduler in the YAML")
+    if settings.local_norms_point == "local":
+        raise RefusedRun(f"{PREFIX}LOCAL_NORMS_POINT=local: under semi_auto_parallel gradients are reduced where they are made; unset it")
+
+
 def summed(launch: Launch) -> bool:
-    """Whether gradients are summed over data-parallel ranks, as MindSpore does by default, and not averaged."""
-    return launch.world_size > 1 and not get_auto_parallel_context("gradients_mean")
+    """Whether gradients are summed over data-parallel ranks, as MindSpore does by default, and not averaged.
+
+    Under semi-automatic parallelism the loss is that of the whole batch, and nothing is left to average.
+    """
+    alone = launch.world_size == 1 or get_auto_parallel_context("parallel_mode") == SEMI_AUTO
+    return not alone and not get_auto_parallel_context("gradients_mean")

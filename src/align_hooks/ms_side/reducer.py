@@ -159,7 +159,7 @@ def _buffer(name: str, shape: tuple[int, ...]) -> Parameter:
 class CaptureThenClip(nn.Cell):
     """In the place of a cell's ``clip_grad_norm``: captures or injects, then clips as the original does."""
 
-    def __init__(self, capture: CaptureGradients, clip: Any) -> None:
+    def __init__(self, capture: Any, clip: Any) -> None:
         super().__init__(auto_prefix=False)
         self.capture = capture
         self.clip = clip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ class Part:
     """One rank's part of a batch; ``mask`` is what its batch.json says: None, causal or own.
 
     ``slices`` are the positions of the sequence that a context-parallel rank has, None for all; ``cuts`` those of all of them, in
-    a part that was put together.
+    a part that was put together. ``micro_batches`` is how many the parts of all ranks are cut into once they are joined, None where
+    each rank has its own; with ``whole`` each part is all of them.
     """
 
     rows: tuple[int, ...]
@@ -65,6 +66,8 @@ class Part:
     mask: str | None
     slices: Slices | None = None
     cuts: tuple[Slices, ...] = ()
+    micro_batches: int | None = None
+    whole: bool = False
 
     @property
     def causal(self) -> bool:
@@ -81,7 +84,9 @@ def read_part(place: Path) -> Part:
         if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
             raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
         arrays[name] = array
-    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"], facts.get("slices"))
+    first = facts.get("joined_first") or {}
+    joined = {"micro_batches": first.get("micro_batches"), "whole": first.get("whole", False)}
+    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"], facts.get("slices"), **joined)
 
 
 def merged(parts: Sequence[Part]) -> Part:
@@ -90,13 +95,18 @@ def merged(parts: Sequence[Part]) -> Part:
     for part in reversed(parts):
         arrays |= part.arrays
     rows = next((part.rows for part in parts if part.rows), ())
-    return Part(rows, arrays, next((part.mask for part in parts if part.mask), None), parts[0].slices)
+    return replace(parts[0], rows=rows, arrays=arrays, mask=next((part.mask for part in parts if part.mask), None))
 
 
 def in_sequence(parts: Sequence[Part], what: str) -> Part:
-    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing."""
+    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing.
+
+    Where batches are joined first, context-parallel ranks are fed the same whole sequences.
+    """
     if len(parts) == 1 and parts[0].slices is None:
         return parts[0]
+    if all(part.slices is None and part.micro_batches for part in parts):
+        return merged(parts)
     slices = [part.slices for part in parts if part.slices is not None]
     names = {name for part in parts for name in part.arrays}
     if len(slices) != len(parts) or any(names != part.arrays.keys() for part in parts):
@@ -112,7 +122,7 @@ def batch_json(place: Path) -> dict[str, Any]:
     whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
     said = facts["arrays"].values() if whole else ()
     whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
-    whole = whole and _are_slices(facts.get("slices"))
+    whole = whole and _are_slices(facts.get("slices")) and _is_joined_first(facts.get("joined_first"))
     whole = whole and all(type(count) is int and count >= 0 for count in facts["rows"]) and _is_range(facts["ids"])
     whole = whole and all(isinstance(one["shape"], list) and all(type(size) is int and size >= 0 for size in one["shape"]) for one in said)
     whole = whole and all(
@@ -138,6 +148,13 @@ def _are_slices(given: Any) -> bool:
             for one in given
         )
     )
+
+
+def _is_joined_first(given: Any) -> bool:
+    if given is None:
+        return True
+    known = isinstance(given, dict) and type(given.get("micro_batches")) is int and given["micro_batches"] > 0
+    return known and type(given.get("whole")) is bool
 
 
 def read_part_by_hand(place: Path) -> Part:
@@ -171,7 +188,11 @@ def _own_mask(part: Part) -> Array:
 
 
 def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
-    """The global batch of all data-parallel parts; ``causal_mask`` is the run's file of it."""
+    """The global batch of all data-parallel parts; ``causal_mask`` is the run's file of it.
+
+    Raises RecordError where the rows that were joined first are not cut into equal micro-batches.
+    """
+    parts = parts[:1] if parts and parts[0].whole else parts
     causal = all(part.causal for part in parts)
     arrays: dict[str, Array] = {}
     for name in layout.BATCH_ARRAYS:
@@ -184,7 +205,14 @@ def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
         arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
     elif parts and parts[0].mask == "causal":
         arrays["attention_mask"] = read_array(causal_mask)
-    return Batch(step, tuple(part.rows for part in parts), causal=causal, slices=parts[0].cuts if parts else (), **arrays)
+    rows = tuple(part.rows for part in parts)
+    micro_batches = parts[0].micro_batches if parts else None
+    if micro_batches is not None:
+        size, left_over = divmod(sum(map(sum, rows)), micro_batches)
+        if left_over:
+            raise RecordError(f"step {step}: {sum(map(sum, rows))} rows are no {micro_batches} equal micro-batches; record the step again")
+        rows = ((size,) * micro_batches,)
+    return Batch(step, rows, causal=causal, slices=parts[0].cuts if parts else (), **arrays)
 
 
 def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:

@@ -5,6 +5,7 @@ Parameter tables are most of a manifest, and data-parallel ranks have the same: 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,15 @@ def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...
 
 
 def _add(found: dict[str, dict[str, Any]], groups: Iterable[Mapping[str, Any]]) -> None:
-    """Groups of equal hyper-parameters are one; a dict keeps each parameter once, in order."""
+    """The groups of one rank more: one of equal hyper-parameters, the n-th of these, is that of the other ranks.
+
+    Two groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0.
+    """
+    seen: Counter[str] = Counter()
     for group in groups:
-        key = repr(sorted((name, value) for name, value in group.items() if name != "parameters"))
-        one = found.setdefault(key, {**group, "parameters": {}})
+        alike = repr(sorted((name, value) for name, value in group.items() if name != "parameters"))
+        seen[alike] += 1
+        one = found.setdefault(f"{alike} {seen[alike]}", {**group, "parameters": {}})
         one["parameters"].update(dict.fromkeys(group["parameters"]))
 
 

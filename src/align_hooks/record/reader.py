@@ -144,11 +144,14 @@ class Run:
         return int(place.get("dp_size", world)) * int(place.get("cp_size", 1))
 
     def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one."""
+        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one.
+
+        Where each of them holds the loss of the whole batch, one row in all.
+        """
         seen = set()
         for rank, row in sorted(rows.items()):
             place = self.manifests[rank].get("place") or {}
-            where = (place.get("dp", rank), place.get("cp", 0))
+            where = (None, None) if row.get("whole") else (place.get("dp", rank), place.get("cp", 0))
             if row.get("loss") is not None and where not in seen:
                 seen.add(where)
                 yield row
@@ -289,11 +292,14 @@ class Run:
                     for places in parts.values()
                     if any("tokens" in one["arrays"] for one in places.values())
                 ]
-                shapes += [(local[0][0], sum(shape[1] for shape in local))] if local else []
+                cut = any(one.get("slices") for one in facts)
+                shapes += [(local[0][0], sum(shape[1] for shape in local) if cut else local[0][1])] if local else []
                 ranges += [one["ids"] for one in facts]
                 for place, one in ((place, one) for places in parts.values() for place, one in places.items()):
                     for name in one["arrays"]:
                         read_array(place / f"{name}.npy", headers_only=True)
+                if any((one.get("joined_first") or {}).get("whole") for one in facts):
+                    break  # the others were fed the same
         found = [one for one in ranges if one]
         if not shapes or not found:
             raise RecordError(f"{self.path}: the batch of step {step} has no tokens")

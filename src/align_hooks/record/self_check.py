@@ -210,9 +210,10 @@ def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
     seen: dict[tuple[Any, ...], tuple[int, str]] = {}
     for rank, facts in run.batch_descriptions(step).items():
         place = run.manifests[rank].get("place") or {}
+        whole = (facts.get("joined_first") or {}).get("whole", False)
         mask = {"attention_mask": facts["attention_mask"]} if facts["attention_mask"] == "causal" else {}
         for name, mine in ({name: said["sha256"] for name, said in facts["arrays"].items()} | mask).items():
-            key = (place.get("dp", rank), place.get("cp", 0), name)
+            key = (0, 0, name) if whole else (place.get("dp", rank), place.get("cp", 0), name)
             first, digest = seen.setdefault(key, (rank, mine))
             if digest != mine:
                 yield Contradiction(step, f"{name} of data-parallel rank {key[0]}", f"one array on rank {first}", f"another on rank {rank}")

@@ -178,9 +178,17 @@ class Writer:
         self._rows[path].write(atomic.json_text(row, indent=None) + "\n")
         self._rows[path].flush()
 
-    def batch(self, step: int, arrays: Mapping[str, Array], rows: Sequence[int], *, slices: Sequence[Sequence[int]] | None = None) -> None:
+    def batch(
+        self,
+        step: int,
+        arrays: Mapping[str, Array],
+        rows: Sequence[int],
+        *,
+        slices: Sequence[Sequence[int]] | None = None,
+        joined_first: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write a step's batch; see :func:`write_batch`."""
-        write_batch(self.run, step, self.launch.rank, arrays, rows, slices=slices)
+        write_batch(self.run, step, self.launch.rank, arrays, rows, slices=slices, joined_first=joined_first)
         self.written["batches"] += 1
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
@@ -235,12 +243,22 @@ class Writer:
 
 
 def write_batch(
-    run: Path, step: int, rank: int, arrays: Mapping[str, Array], rows: Sequence[int], *, slices: Sequence[Sequence[int]] | None = None
+    run: Path,
+    step: int,
+    rank: int,
+    arrays: Mapping[str, Array],
+    rows: Sequence[int],
+    *,
+    slices: Sequence[Sequence[int]] | None = None,
+    joined_first: Mapping[str, Any] | None = None,
 ) -> None:
     """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had.
 
     ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank has, None for all. A pipeline stage
     that sees nothing of the batch writes none.
+
+    ``joined_first`` is said where the ranks do not train on the rows that they were fed: those of the data-parallel ranks, in their
+    order, are one batch, which is only then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
 
     ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal one is
     written once for the run. ``batch.json`` comes last and makes the batch whole.
@@ -249,6 +267,8 @@ def write_batch(
     facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
     if slices is not None:
         facts["slices"] = [list(one) for one in slices]
+    if joined_first is not None:
+        facts["joined_first"] = dict(joined_first)
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
             continue

@@ -17,6 +17,7 @@ from mindformers.tools.register import MindFormerConfig
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -120,13 +121,20 @@ def replay(session: MsSession, config: Any) -> None:
     feed.check(
         sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows
     )
-    feed.ranks = (session.launch.rank, session.launch.world_size)
-    rows, left_over = divmod(facts.rows, session.launch.world_size)
-    if left_over:
-        raise RefusedRun(
-            f"{feed.source} has {facts.rows} rows a step, which {session.launch.world_size} ranks cannot share alike; "
-            f"start as many ranks as divide them"
-        )
+    sizes = planned_sizes(session, config)
+    if sizes is None:
+        feed.ranks = (session.launch.rank, session.launch.world_size)
+        rows, left_over = divmod(facts.rows, session.launch.world_size)
+        if left_over:
+            raise RefusedRun(
+                f"{feed.source} has {facts.rows} rows a step, which {session.launch.world_size} ranks cannot share alike; "
+                f"start as many ranks as divide them"
+            )
+    else:
+        feed.ranks = sizes.share(sizes.place(session.launch.rank, session.launch.world_size))
+        rows = sizes.batch_size(facts.rows, feed.source)
+        if not sizes.whole:  # one entry a column
+            change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(COLUMNS)}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
         "train_dataset.input_columns": COLUMNS,
@@ -144,6 +152,13 @@ def replay(session: MsSession, config: Any) -> None:
     }
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
+
+
+def planned_sizes(session: MsSession, config: Any) -> Sizes | None:
+    """The sizes of a semi-automatic job of several ranks, before it is built; None for another."""
+    if session.launch.world_size == 1 or not is_semi_auto(config):
+        return None
+    return sizes_of(config, whole=is_fed_whole(config.parallel))
 
 
 def change(session: MsSession, config: Any, values: dict[str, Any], variable: str, *, silent: bool = False) -> None:

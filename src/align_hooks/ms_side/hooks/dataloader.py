@@ -19,6 +19,7 @@ from mindspore.dataset import GeneratorDataset
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.hooks.config import planned_sizes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import Source, Steps
@@ -44,7 +45,7 @@ class RecordedSteps:
         arrays = filled(self.replay.batch(step))
         refuse_unfed(arrays, step)
         rank, ranks = self.replay.ranks
-        rows = len(arrays["tokens"]) // ranks  # one micro-batch a rank: its rows stand together
+        rows = len(arrays["tokens"]) // ranks  # rows that stand together: one micro-batch a rank, or the graph joins them again
         mine = {name: arrays[ARRAYS[name]][rank * rows : (rank + 1) * rows] for name in self.columns}
         return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
 
@@ -75,9 +76,16 @@ def install(session: MsSession, module: ModuleType) -> None:
             config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
             return dataset(
-                session.replay or from_yaml(config, (session.launch.rank, session.launch.world_size)),
+                session.replay or from_yaml(config, shares(session)),
                 config.get("input_columns") or list(ARRAYS),
             )
+
+
+def shares(session: MsSession) -> tuple[int, int]:
+    """Which part of a step this rank is fed, and of how many."""
+    sizes = planned_sizes(session, session.config) if session.config is not None else None
+    launch = session.launch
+    return (launch.rank, launch.world_size) if sizes is None else sizes.share(sizes.place(launch.rank, launch.world_size))
 
 
 def from_yaml(config: Any, ranks: tuple[int, int]) -> Replay:

@@ -1,7 +1,7 @@
 """Model and optimizer, built and about to be trained: loading into them, and what ``run.json`` says about them.
 
 Called by :mod:`align_hooks.ms_side.hooks.training` when training begins: the last moment before the first step, when
-nothing is compiled yet and checkpoints have been loaded.
+nothing is compiled yet and checkpoints have been loaded; or, where MindSpore cuts parameters, when the first step begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def load(session: MsSession) -> None:
     """Start from given weights."""
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
-    parameters.load(Loader(source, {shard.name: shard.shape for shard in parameters.shards()}).read)
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)
     if state is not None:
@@ -42,9 +42,15 @@ def load(session: MsSession) -> None:
 
 def load_state(session: MsSession, parameters: Parameters, state: OptimizerState) -> None:
     """Give the optimizer its moments and count, and keep the learning-rate schedule at its own position."""
+    load_moments(session.train_cell.optimizer, parameters, state)
+    if session.sizes is None:
+        keep_schedule(session, state)
+
+
+def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
+    """Start the schedule later by the updates that are loaded; before the cell is compiled, for it is compiled in."""
     cell = session.train_cell
-    load_moments(cell.optimizer, parameters, state)
-    if state.updates and cell.optimizer.dynamic_lr:
+    if state is not None and state.updates and cell.optimizer.dynamic_lr:
         for holder in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule
             holder.learning_rate = shifted(holder.learning_rate, state.updates)
 
@@ -67,6 +73,7 @@ def facts(session: MsSession) -> dict[str, Any]:
     """What ``run.json`` says about a MindFormers run."""
     config, cell, parameters = session.config, session.train_cell, session.parameters
     assert parameters is not None
+    sizes, fed = session.sizes, get(config, "train_dataset.batch_size")
     dtype = str(get(config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
     return {
         "framework": "MindFormers",
@@ -75,8 +82,8 @@ def facts(session: MsSession) -> dict[str, Any]:
         "padded_vocabulary": parameters.dims.padded,
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
         "training": {
-            "micro_batch_size": get(config, "train_dataset.batch_size"),
-            "global_batch_size": get(config, "train_dataset.batch_size") * session.launch.world_size,
+            "micro_batch_size": fed if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
+            "global_batch_size": fed * session.launch.world_size if sizes is None else sizes.rows(session.fed),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": bool(cell.calculate_per_token_loss),

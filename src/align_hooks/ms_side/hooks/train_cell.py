@@ -2,23 +2,26 @@
 
 Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``. It is a Python-level door:
 its ``construct`` is compiled from source text later and finds the attributes that stand here by then, among them the Cell
-that :mod:`align_hooks.ms_side.reducer` takes the place of.
+that :mod:`align_hooks.ms_side.reducer` takes the place of. Under semi-automatic parallelism the buffers are made before ``__init__``
+(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are found once the cell is compiled (:mod:`.compiled`).
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import mindspore
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import Parameters, huggingface_config, llama_config, parameters_of
-from align_hooks.ms_side.place import refuse_shards
+from align_hooks.ms_side.model import dims_of, huggingface_config, llama_config, parameters_of
+from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
+from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.replay.weights import vocabulary_of
 from align_hooks.settings import PREFIX
 
@@ -27,24 +30,42 @@ def wrap(session: MsSession) -> Callable[..., Any]:
     """A wrapper of the training cell's ``__init__`` that prepares it for what was asked."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        shards = before(session, wrapped, args, kwargs)
         wrapped(*args, **kwargs)
-        prepare(session, instance)
+        prepare(session, instance, shards)
 
     return around
 
 
-def prepare(session: MsSession, cell: Any) -> None:
+def before(session: MsSession, wrapped: Any, args: Any, kwargs: Any) -> CaptureShards | None:
+    """Of a semi-automatic job, the Cell that captures and injects, where anything is: made before the training cell is built."""
+    settings = session.settings
+    if settings.run is not None or session.replay is not None:
+        refuse_shards(session.launch)
+    session.sizes = semi_auto_sizes(session.launch, session.config) if training(settings) else None
+    if session.sizes is None:
+        return None
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    seen = {"norms": bool(settings.local_norms), "gradients": bool(settings.gradients), "inject": session.injection is not None}
+    return CaptureShards(call.arguments["optimizer"], **seen) if any(seen.values()) else None
+
+
+def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None:
     """Everything that has to happen before the cell is compiled."""
     settings = session.settings
     if settings.device == "cpu":
         # On an unknown device MindFormers takes the overflow operator of Ascend 910A; this path has CPU kernels.
         cell.ascend_910b_target, cell.enable_allfinite = True, False
-    if settings.run is not None or session.replay is not None:
-        refuse_shards(session.launch)
     session.train_cell = cell
     if not training(settings):
         return
     config = llama_config(cell)
+    if session.sizes is not None:
+        refuse_layouts(settings, session.sizes, config)
+        session.model_config = huggingface_config(config, dims_of(config, vocabulary(session)))
+        if shards is not None:
+            install(session, cell, shards.around)
+        return
     launch = session.launch
     session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=launch.rank == 0, alone=launch.world_size == 1)
     session.model_config = huggingface_config(config, session.parameters.dims)
@@ -55,24 +76,24 @@ def prepare(session: MsSession, cell: Any) -> None:
         "inject": session.injection is not None,
     }
     if any(seen.values()):
-        announce(session, session.parameters, seen)
-        install(session, cell, session.parameters, seen)
+        announce(session, capture_bytes(session.parameters, **seen), seen["inject"])
+        parameters, point = session.parameters, settings.local_norms_point
+        install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **seen))
 
 
-def install(session: MsSession, cell: Any, parameters: Parameters, seen: Mapping[str, bool]) -> None:
+def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradients | CaptureShards]) -> None:
     """Put the capturing Cell where the training cell's gradients are reduced and unscaled and not yet clipped."""
-    point = session.settings.local_norms_point
     if "Pipeline" not in type(cell).__name__:
-        session.reducer = cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, point=point, **seen)
+        session.reducer = cell.grad_reducer = capture(cell.grad_reducer)
         return
-    if point == "local":
+    if session.settings.local_norms_point == "local":
         raise RefusedRun(f"{PREFIX}LOCAL_NORMS_POINT=local: {type(cell).__name__} reduces while it accumulates; unset it")
     if not cell.use_clip_grad:
         raise RefusedRun(
             f"{type(cell).__name__} shows its unscaled gradients only to its clipping; set runner_wrapper.use_clip_grad: True, "
             f"with a max_grad_norm that no step reaches where nothing shall be clipped"
         )
-    session.reducer = CaptureGradients(Unreduced(), parameters, point=point, **seen)
+    session.reducer = capture(Unreduced())
     cell.clip_grad_norm = CaptureThenClip(session.reducer, cell.clip_grad_norm)
 
 
@@ -86,15 +107,19 @@ def vocabulary(session: MsSession) -> int | None:
     return None
 
 
-def announce(session: MsSession, parameters: Parameters, seen: Mapping[str, bool]) -> None:
-    """Say what capturing and injecting take on the device; refuse what does not fit."""
-    needed, free = capture_bytes(parameters, **seen), free_memory()
-    what = "capturing and injecting" if seen["inject"] else "capturing"
+def announce(session: MsSession, needed: int, injects: bool) -> None:
+    """Say what capturing and injecting take on the device, in bytes; refuse what does not fit."""
+    free = free_memory()
+    what = "capturing and injecting" if injects else "capturing"
     session.say(f"{what} gradients takes {needed / 1e6:.1f} MB of device memory in every step")
     if free is not None and needed > free:
         raise RefusedRun(
             f"{what} gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
-            f"unset {PREFIX}GRADIENTS and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
+            + (
+                f"unset {PREFIX}GRADIENTS and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
+                if session.sizes is None
+                else f"unset {PREFIX}GRADIENTS and {PREFIX}LOCAL_NORMS"
+            )
         )
 
 

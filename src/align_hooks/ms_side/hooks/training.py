@@ -18,11 +18,14 @@ from mindspore.train.callback import Callback
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
+from align_hooks.ms_side.hooks.compiled import hold
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.hooks.model import facts, load, refuse_unknown
+from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, refuse_unknown
+from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
+from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.settings import PREFIX
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
@@ -52,19 +55,30 @@ class Recorder(Callback):  # type: ignore[misc]
         self.session, self.columns = session, columns
         self.started = 0.0
         self.first = 0
+        self.opened = False
+        self.squared: dict[str, float] = {}
         self.groups: tuple[int, ...] = ()
         self.rate: float | list[float] = 0.0
         self.injected_norm: float | None = None
         self.scale = 1.0
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Load weights, describe the run, record the initial weights: the last moment before the first step."""
+        """Refuse what is not supported, and open the run where no parameter is cut: the last moment before the first step."""
         session = self.session
         if session.train_cell is None:
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
             )
         self.first = get(session.config, "runner_config.initial_step") or 0
+        if session.sizes is None:
+            self.open(run_context)
+        elif session.settings.load_weights is not None:
+            keep_schedule(session, open_optimizer_state(session.settings.load_weights))
+
+    def open(self, run_context: Any) -> None:
+        """Load weights, describe the run, record the initial weights."""
+        session = self.session
+        self.opened = True
         if session.settings.load_weights is not None:
             load(session)
         if session.parameters is not None:
@@ -72,7 +86,14 @@ class Recorder(Callback):  # type: ignore[misc]
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
             self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay, so no step looks for them
-            session.describe(place=place(session.launch), shards=session.parameters.shards(), facts=facts(session), steps=steps)
+            session.describe(
+                place=place(session.launch, session.sizes),
+                shards=session.parameters.shards(),
+                facts=facts(session),
+                steps=steps,
+                wanted=session.parameters.wanted(),
+                elsewhere=session.parameters.elsewhere,
+            )
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         self.state(self.first)
@@ -80,6 +101,9 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_train_step_begin(self, run_context: Any) -> None:
         """Open a step; rate and loss scale are read here, before the update moves them on."""
         session = self.session
+        if not self.opened:
+            hold(session, run_context.original_args())
+            self.open(run_context)
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
         if session.recording and session.parameters is not None:
@@ -102,7 +126,8 @@ class Recorder(Callback):  # type: ignore[misc]
             if session.recording:
                 batch = consumed(arguments.train_dataset_element, self.columns, session.train_cell)
             if session.wants("batches") and session.record is not None:
-                session.record.batch(step, batch, [len(batch["tokens"])])
+                joined_first = session.sizes.joined_first() if session.sizes is not None else None
+                session.record.batch(step, batch, [len(batch["tokens"])], joined_first=joined_first)
                 session.recorded("batches")
         with session.surviving("gradients"):
             self.gradients(step, outputs)
@@ -119,24 +144,27 @@ class Recorder(Callback):  # type: ignore[misc]
         injected = session.injection is not None and session.step in session.injection.steps
         if outputs[GLOBAL_NORM] is None or injected or session.settings.local_norms_point == "local":
             return []
-        return [{"norm": float(to_numpy(outputs[GLOBAL_NORM]).reshape(-1)[0]), "first": session.launch.rank, "ranks": 1}]
+        together = {"first": session.launch.rank, "ranks": 1}
+        if session.sizes is not None:
+            together = {"first": 0, "ranks": session.launch.world_size}
+        return [{"norm": float(to_numpy(outputs[GLOBAL_NORM]).reshape(-1)[0])} | together]
 
     def gradients(self, step: int, outputs: Any) -> None:
         """Move norms and gradients to the host on steps where they are wanted."""
         session, reducer = self.session, self.session.reducer
+        self.squared = {}
         if reducer is None or session.parameters is None:
             return
         if session.wants("local_norms"):
-            squared = reducer.squared_sums()
-            if session.parameters.counted or reducer.local:
+            squared = self.squared = reducer.squared_sums()
+            if any(one.counted for one in session.parameters) or reducer.local:
                 session.print_norms(step, squared)
             if session.record is not None:
                 session.record.local_norms(step, session.settings.local_norms_point, squared, self.taken(outputs))
             session.recorded("local_norms")
         if session.wants("gradients") and session.record is not None:
-            pairs = zip(session.parameters, reducer.buffers, strict=True) if session.parameters.counted else ()
-            found = {name: piece for one, buffer in pairs for name, piece in one.fused.split(to_numpy(buffer))}
-            session.record.gradients(step, found)
+            pairs = zip(session.parameters, reducer.buffers, strict=True)
+            session.record.gradients(step, pieces((one, buffer) for one, buffer in pairs if one.counted))
             session.recorded("gradients")
 
     def state(self, updates: int) -> None:
@@ -157,27 +185,35 @@ class Recorder(Callback):  # type: ignore[misc]
                 session.recorded("optimizer_state")
 
     def row(self, outputs: Any, batch: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The step's scalars. MindFormers takes no global norm without clipping: then ours, of what the optimizer was given."""
+        """The step's scalars. MindFormers takes no global norm without clipping: then ours, of what the optimizer was given.
+
+        Where gradients are cut a rank has its part of that norm, which the reader adds up.
+        """
         session, cell = self.session, self.session.train_cell
         step = session.step
         assert step is not None
         loss = float(to_numpy(outputs[LOSS]).reshape(-1)[0])
         clip = float(cell.clip_grad_norm.clip_norm.asnumpy().reshape(())) if cell.use_clip_grad else None
         norm = outputs[GLOBAL_NORM]
+        parts: dict[str, float] = {}
         if norm is not None:
             norm = float(to_numpy(norm).reshape(-1)[0])
+        elif session.sizes is not None:
+            parts = self.part_of_norm()
         elif self.injected_norm is not None:
             norm = self.injected_norm
         elif session.reducer is not None and session.reducer.norms:
             norm = sum(session.reducer.squared_sums().values()) ** 0.5
         overflow = outputs[OVERFLOW]
         ranks = session.launch.world_size
-        rows = len(batch["tokens"]) * ranks
+        rows, tokens = len(batch["tokens"]) * ranks, int((batch["loss_mask"] > 0).sum())
+        losses = {"loss": loss, "objective_loss": loss * ranks if summed(session.launch) else loss, "valid_tokens": tokens}
+        if session.sizes is not None:
+            rows = session.sizes.rows(len(batch["tokens"]))
+            losses = session.sizes.losses(loss, tokens, place(session.launch, session.sizes), per_token=cell.calculate_per_token_loss)
         return {
             "step": step,
-            "loss": loss,
-            "objective_loss": loss * ranks if summed(session.launch) else loss,
-            "valid_tokens": int((batch["loss_mask"] > 0).sum()),
+            **losses,
             "consumed_samples": rows * (step + 1),
             "grad_norm": norm,
             "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
@@ -185,7 +221,16 @@ class Recorder(Callback):  # type: ignore[misc]
             "loss_scale": self.scale,
             "skipped": bool(to_numpy(overflow).reshape(-1)[0]) if hasattr(overflow, "asnumpy") else bool(overflow),
             "seconds": seconds,
+            **parts,
         }
+
+    def part_of_norm(self) -> dict[str, float]:
+        """This rank's squared part of the global norm, where this step has it."""
+        if self.injected_norm is not None:
+            return {"squared": self.injected_norm**2}
+        if self.session.parameters is None or not self.squared:
+            return {}
+        return {"squared": sum(self.squared[name] for one in self.session.parameters if one.counted for name in one.fused.pieces)}
 
 
 def inject(session: MsSession, step: int) -> float | None:
@@ -196,6 +241,6 @@ def inject(session: MsSession, step: int) -> float | None:
     if step not in injection.steps:
         reducer.fill(None)
         return None
-    norm = reducer.fill(lambda fused: injection.read(step, fused))
+    norm = reducer.fill(lambda fused: injection.read(step, fused))  # of all gradients, or of those that count where they are cut
     injection.made.add(step)
     return norm

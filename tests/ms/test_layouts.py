@@ -1,0 +1,145 @@
+"""MindSpore's layouts: the parts of all ranks are the whole weight, each element once, as its own slicing gives them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.layouts import Layout, boxes, cut_and_flat, is_counted, layout_of, place
+from align_hooks.names.layouts import Dims
+from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
+from align_hooks.names.table import Fused
+
+W1 = ([2, 2], [0, -1], [4, 6], 0, True, "2-520", [8, 6], [4, 6], False, False, 0, 0)
+W2 = ([2, 2], [-1, 0], [6, 4], 0, True, "2-520", [6, 8], [6, 4], False, False, 0, 0)
+NORM = ([2, 2], [-1], [6], 0, True, "", [6], [6], False, False, 0, 0)
+"""What MindSpore 2.9 gave for three weights on 2 data- by 2 model-parallel ranks with the parallel optimizer."""
+
+LLAMA = {
+    "model.layers.0.attention.wq.weight": ((16, 16), 0),
+    "model.layers.0.attention.wo.weight": ((16, 16), 1),
+    "model.layers.0.feed_forward.w_gate_hidden.weight": ((64, 16), 0),
+    "model.layers.0.attention.w_qkv.weight": ((32, 16), 0),
+    "model.layers.0.attention_norm.weight": ((16,), None),
+    "lm_head.weight": ((32, 16), 0),
+}
+DIMS = Dims(heads=4, groups=4, head_dim=4, ffn=32, vocabulary=27, padded=32)
+DIMS_QKV = Dims(heads=4, groups=2, head_dim=4, ffn=32, vocabulary=27, padded=32)
+
+
+@pytest.mark.parametrize(
+    ("rank", "w1", "w2"),
+    [
+        (0, ((0, 2), (0, 6)), ((0, 3), (0, 4))),
+        (1, ((4, 6), (0, 6)), ((0, 3), (4, 8))),
+        (2, ((2, 4), (0, 6)), ((3, 6), (0, 4))),
+        (3, ((6, 8), (0, 6)), ((3, 6), (4, 8))),
+    ],
+)
+def test_the_parts_of_two_data_by_two_model_parallel_ranks(rank: int, w1: Any, w2: Any) -> None:
+    data = rank // 2
+    assert boxes(layout_of("w1", W1, (8, 6)), rank, data, 2) == w1
+    assert boxes(layout_of("w2", W2, (6, 8)), rank, data, 2) == w2
+    assert boxes(layout_of("norm", NORM, (6,)), rank) == ((0, 6),)
+    assert is_counted(layout_of("w1", W1, (8, 6)), rank, data, 2)
+    assert is_counted(layout_of("norm", NORM, (6,)), rank) == (rank == 0)
+
+
+def native(name: str, layout: Layout, rank: int, group_rank: int, group_size: int) -> Fused:
+    cut, flat = cut_and_flat(layout, rank, group_rank, group_size)
+    local = [size // layout.parts(axis) for axis, size in enumerate(layout.shape)]
+    fused = MINDFORMERS_LLAMA.fused(name, local, DIMS_QKV if "w_qkv" in name else DIMS, cut=cut)
+    assert fused is not None
+    return fused if flat is None else fused.narrowed(*flat)
+
+
+@pytest.mark.parametrize("name", LLAMA)
+@given(
+    dp=st.sampled_from([1, 2, 3, 4]),
+    mp=st.sampled_from([1, 2]),
+    pp=st.sampled_from([1, 2]),
+    shard=st.sampled_from([0, 1, 2, 4]),
+)
+def test_all_ranks_together_hold_each_element_once_a_copy(name: str, dp: int, mp: int, pp: int, shard: int) -> None:
+    shape, axis = LLAMA[name]
+    axes = tuple(0 if index == axis else -1 for index in range(len(shape)))
+    replicas = dp * (1 if axis is not None else mp)
+    size = min(shard, replicas)
+    rows = shape[0] // (mp if axis == 0 else 1)
+    if size == 0 or replicas % size or rows % size:
+        size = 0  # as MindSpore does, which leaves such a weight whole
+    layout = Layout(name, (dp, mp), axes, shape, "group" if size else "")
+    stage = dp * mp
+    whole: dict[str, Any] = {}
+    seen: dict[str, Counter[Any]] = {"counted": Counter(), "all": Counter()}
+    canonical = {piece.name: piece.shape for piece in native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1).parts}
+    for piece, its_shape in canonical.items():
+        whole[piece] = np.arange(math.prod(its_shape), dtype=np.float32).reshape(its_shape)
+    full = native(name, Layout(name, (1, 1), axes, shape), 0, 0, 1).join(whole)
+    for rank in range(stage * (pp - 1), stage * pp):  # the last stage: only the rank within it counts
+        member = rank % stage
+        position = member // mp if axis is not None else member
+        group_rank = position % size if size else 0
+        fused = native(name, layout, rank, group_rank, size or 1)
+        box = boxes(layout, rank, group_rank, size or 1)
+        mine = full[tuple(slice(*one) for one in box)]
+        np.testing.assert_array_equal(fused.join(whole).reshape(mine.shape), mine)  # what MindSpore's slicing leaves
+        counted = is_counted(layout, rank, group_rank, size or 1)
+        tensor = mine.reshape(-1) if fused.flat else mine
+        for piece, found in fused.split(tensor):
+            seen["all"].update((piece, value) for value in found.reshape(-1).tolist())
+            if counted:
+                seen["counted"].update((piece, value) for value in found.reshape(-1).tolist())
+    elements = {(piece, value) for piece, array in whole.items() for value in array.reshape(-1).tolist()}
+    assert seen["counted"] == Counter(dict.fromkeys(elements, 1))
+    assert seen["all"] == Counter(dict.fromkeys(elements, replicas // size if size else replicas))
+
+
+def test_parts_of_equal_rank_repeat_where_the_optimizer_is_cut_over_fewer_ranks() -> None:
+    layout = Layout("w", (4, 2), (0, -1), (8, 6), "group")
+    ranks = {rank: boxes(layout, rank, rank // 2 % 2, 2) for rank in range(8)}
+    assert ranks[0] == ranks[4] == ((0, 2), (0, 6))
+    assert [is_counted(layout, rank, rank // 2 % 2, 2) for rank in range(8)] == [True] * 4 + [False] * 4
+
+
+def test_places_are_blocks_of_stages_with_model_parallel_ranks_side_by_side() -> None:
+    places = [place(rank, 16, dp=2, cp=2, mp=2, pp=2) for rank in range(16)]
+    assert [one["pp"] for one in places] == [0] * 8 + [1] * 8
+    assert [one["dp"] for one in places[8:]] == [0] * 4 + [1] * 4
+    assert [one["cp"] for one in places[8:12]] == [0, 0, 1, 1]
+    assert [one["tp"] for one in places[:4]] == [0, 1, 0, 1]
+    assert places[13] == {"dp": 1, "tp": 1, "pp": 1, "cp": 0, "ep": 0} | dict.fromkeys(("dp_size", "tp_size", "pp_size", "cp_size"), 2) | {
+        "ep_size": 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "shape", "said"),
+    [
+        (W1[:5], (8, 6), "w: MindSpore's layout has 5 entries"),
+        ((*W1[:4], False, *W1[5:]), (8, 6), "w is cut into parts of unequal size"),
+        (W1, (2, 4, 6), "w is cut as"),
+        (([2, 3], [0, -1], [4, 6], 0, True, "", [8, 6]), (8, 6), "not cut into equal parts along axis 0"),
+    ],
+)
+def test_layouts_that_are_not_read_are_refused_by_name(entry: Any, shape: Any, said: str) -> None:
+    with pytest.raises(RefusedRun, match=said):
+        layout_of("w", entry, shape)
+
+
+def test_two_cut_axes_odd_groups_and_odd_jobs_are_refused() -> None:
+    with pytest.raises(RefusedRun, match="w is cut along 2 axes"):
+        cut_and_flat(Layout("w", (2, 2), (0, 1), (8, 6)), 0)
+    with pytest.raises(RefusedRun, match="4 rows are not cut into 3 equal parts"):
+        boxes(Layout("w", (3, 2), (0, -1), (8, 6), "group"), 0, 0, 3)
+    with pytest.raises(RefusedRun, match="rank 2 is number 0 of an optimizer-parallel group of 2"):
+        is_counted(Layout("w", (2, 2), (0, -1), (8, 6), "group"), 2, 0, 2)
+    with pytest.raises(RefusedRun, match="make 8 ranks, and the job has 4"):
+        place(0, 4, dp=2, cp=1, mp=2, pp=2)
