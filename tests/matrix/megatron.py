@@ -35,12 +35,26 @@ NUMBERS = ("torch", "numpy", "pybind11", "triton", "einops", "wrapt", "safetenso
 """Packages whose versions the numbers may depend on."""
 
 
+Layouts = Mapping[str, tuple[str, ...]]
+TENSOR = ("--tensor-model-parallel-size", "2", "--sequence-parallel")
+LAYOUTS: Layouts = {
+    "tensor": (*TENSOR, "--use-distributed-optimizer"),
+    "pipeline": ("--pipeline-model-parallel-size", "2"),
+    "data": ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"),
+}
+"""Flags of the jobs of two ranks that every version trains too."""
+
+WITHOUT_ENGINE: Layouts = {"tensor": TENSOR, "pipeline": LAYOUTS["pipeline"], "data": ("--overlap-grad-reduce",)}
+"""The same for 0.12, whose distributed optimizer asks for Transformer Engine."""
+
+
 @dataclass(frozen=True)
 class Version:
-    """What one version needs: the Python minor version, and arguments of ``llama.args`` that it reads otherwise."""
+    """What one version needs: the Python minor version, arguments of ``llama.args`` that it reads otherwise, its jobs of two ranks."""
 
     python: str = "3.12"
     change: Mapping[str, str] = field(default_factory=dict)
+    layouts: Layouts = field(default_factory=lambda: LAYOUTS)
 
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -55,18 +69,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 EOD_APART = {"--vocab-size": "255"}
 """NullTokenizer added the end of a document to the vocabulary until it counted it in: 256 ids either way."""
 
-LAYOUTS: dict[str, tuple[str, ...]] = {
-    "tensor": ("--tensor-model-parallel-size", "2", "--sequence-parallel", "--use-distributed-optimizer"),
-    "pipeline": ("--pipeline-model-parallel-size", "2"),
-    "data": ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"),
-}
-"""Flags of the two-rank jobs that every version trains too."""
-
 VERSIONS: dict[str, Version] = {
-    "0.12.0": Version("3.11", EOD_APART),
-    "0.12.1": Version("3.11", EOD_APART),
-    "0.12.2": Version("3.11", EOD_APART),
-    "0.12.3": Version("3.11", EOD_APART),
+    "0.12.0": Version("3.11", EOD_APART, WITHOUT_ENGINE),
+    "0.12.1": Version("3.11", EOD_APART, WITHOUT_ENGINE),
+    "0.12.2": Version("3.11", EOD_APART, WITHOUT_ENGINE),
+    "0.12.3": Version("3.11", EOD_APART, WITHOUT_ENGINE),
     "0.13.0": Version(change=EOD_APART),
     "0.13.1": Version(change=EOD_APART),
     "0.14.0": Version(change=EOD_APART),
@@ -117,15 +124,17 @@ def train_and_judge(version: str, repository: str, reference: Path, result: dict
         "load": "weights" in overridden(candidate) and judged["stages"]["initial weights"] == "same",
         "replay": "training data" in overridden(candidate) and judged["stages"]["batches"] == "same",
         "bitwise": bitwise(where / "plain" / "witness.npz", where / "recorded" / "witness.npz"),
-        "sharded": sharded(python, where, script, corpus, fed, change),
+        "sharded": sharded(python, where, script, corpus, fed, change, VERSIONS[version].layouts),
         "unedited": digests(checkout) == before,
     }
     conclude(result, judged, proofs)
 
 
-def sharded(python: Path, where: Path, script: Path, corpus: Path, fed: Mapping[str, object], change: Mapping[str, str]) -> bool:
-    """Whether two ranks in each of :data:`LAYOUTS` align with the reference that they are fed from, and their records hold."""
-    for name, flags in LAYOUTS.items():
+def sharded(
+    python: Path, where: Path, script: Path, corpus: Path, fed: Mapping[str, object], change: Mapping[str, str], layouts: Layouts
+) -> bool:
+    """Whether two ranks in each of ``layouts`` align with the reference that they are fed from, and their records hold."""
+    for name, flags in layouts.items():
         run = where / name / "run"
         pretrain(python, where / name, [script], corpus, {**fed, "RUN": run}, change, layout=flags)
         check = open_run(run).self_check

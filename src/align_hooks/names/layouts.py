@@ -39,9 +39,12 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Part ``index`` of ``count`` equal parts of a parameter along ``axis``: what one tensor-parallel rank holds."""
+    """Part ``index`` of ``count`` equal parts of a parameter along ``axis``: what one tensor-parallel rank holds.
 
-    axis: int = 0
+    With None the name table says which axis that is.
+    """
+
+    axis: int | None = None
     index: int = 0
     count: int = 1
 

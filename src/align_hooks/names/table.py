@@ -119,8 +119,7 @@ class Table:
     ) -> Fused | None:
         """The pieces of one native parameter of ``shape`` on this rank, None for an entry that holds none.
 
-        ``cut`` says which part of the whole parameter that is, along the rule's own axis: Transformer Engine's experts call every axis 0
-        up to Megatron 0.18. ``first_layer`` and ``first_expert`` are the numbers, in the whole
+        ``cut`` says which part of the whole parameter that is. ``first_layer`` and ``first_expert`` are the numbers, in the whole
         model, of what this rank calls 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
@@ -128,7 +127,14 @@ class Table:
             if found is not None:
                 numbers = {"layer": found.get("layer", 0) + first_layer, "expert": found.get("expert", 0) + first_expert}
                 names = [name.format(**numbers) for name in rule.canonical]
-                return _fused(native, names, rule.layout, tuple(shape), dims, cut if cut.count == 1 else replace(cut, axis=rule.axis))
+                return _fused(
+                    native,
+                    names,
+                    rule.layout,
+                    tuple(shape),
+                    dims,
+                    replace(cut, axis=rule.axis) if cut.axis is None and cut.count > 1 else cut,
+                )
         if any(re.fullmatch(pattern, native) for pattern in self.ignored):
             return None
         raise RefusedRun(
@@ -162,16 +168,17 @@ def _pattern(name: str) -> str:
 
 
 def _fused(native: str, names: list[str], layout: str, shape: tuple[int, ...], dims: Dims, cut: Cut) -> Fused:
+    axis = cut.axis or 0
     lengths = list(shape)
-    lengths[cut.axis] *= cut.count
+    lengths[axis] *= cut.count
     whole = blocks(layout, dims, lengths[0])
     if layout == "vocabulary" and len(whole.rows) == 2:
         names = [names[0], names[0] + PADDING]
     full = [(0, whole.repeats * rows) for rows in whole.rows]
-    local, bounds = local_blocks(layout, whole, cut) if cut.axis == 0 else (whole, full)
+    local, bounds = local_blocks(layout, whole, cut) if axis == 0 else (whole, full)
     tail = [(0, length) for length in lengths[1:]]
-    if cut.axis:
-        tail[cut.axis - 1] = (cut.index * shape[cut.axis], (cut.index + 1) * shape[cut.axis])
+    if axis:
+        tail[axis - 1] = (cut.index * shape[axis], (cut.index + 1) * shape[axis])
     parts = (Piece(name, (total, *lengths[1:]), (rows, *tail)) for name, (_, total), rows in zip(names, full, bounds, strict=True))
     return Fused(native, tuple(parts), local)
 
