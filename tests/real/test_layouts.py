@@ -60,7 +60,7 @@ LAYOUTS: dict[str, tuple[str, int, Sequence[str]]] = {
 }
 """What a layout is called, the single rank that it is held against, its number of ranks, and its flags."""
 
-QUICK = ("TP2 with sequence parallelism", "PP2, tied and padded", "DP2 with the distributed optimizer, overlapped", "EP2", "bf16, TP2")
+QUICK = ("TP2 with sequence parallelism", "PP2, tied and padded", "bf16, DP2 with the distributed optimizer")
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 REFERENCES: dict[str, tuple[Sequence[str], Mapping[str, str | None]]] = {

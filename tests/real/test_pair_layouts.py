@@ -47,6 +47,7 @@ def test_two_ranks_of_each_are_aligned(tmp_path: Path, two_ranks: Path) -> None:
     assert done.code == 0, done.output
 
 
+@pytest.mark.slow
 def test_gradients_that_mindspore_sums_by_default_are_named(tmp_path: Path, two_ranks: Path) -> None:
     done = frameworks.compare(two_ranks, mindformers(tmp_path / "sum", two_ranks, mean=False))
     assert done.code == 1

@@ -40,6 +40,7 @@ def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, 
     assert f"{name}: the candidate's rank 1 (tp 1) holds all of its error, in columns 64 to 127, which is zero there" in output
 
 
+@pytest.mark.slow
 def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, reference: Path) -> None:
     output = verdict(tmp_path, reference, "summed", ())
     assert output.startswith("diverged: local norms")
@@ -68,6 +69,7 @@ def unequal(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(tmp_path: Path, reference: Path, unequal: Path) -> None:
     frameworks.megatron(
         tmp_path / "one",
