@@ -7,17 +7,20 @@ diffs that call them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from megatron.core import parallel_state
 
 from align_hooks.errors import RefusedRun
 from align_hooks.record.batch import joined
 from align_hooks.record.writer import write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.model import parameters_of, pieces, squared_sums
+from align_hooks.torch_side.model import Parameters, parameters_of, pieces, squared_sums
+from align_hooks.torch_side.place import ALONE, AXES, place
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | None], *, rank: int = 0) -> None:
@@ -65,7 +68,7 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and
     where a parameter has no gradient.
     """
-    found = parameters_of([model], vocabulary).gradients()
+    found = _parameters(model, vocabulary).gradients()
     norms = squared_sums((parameter.fused, gradient) for parameter, gradient in found)
     return dict(zip(norms, torch.stack(list(norms.values())).sqrt().tolist(), strict=True))
 
@@ -75,6 +78,21 @@ def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabular
 
     The guide's snippet of this purpose saves the weights. Arguments and errors as in :func:`local_norms`.
     """
-    found = parameters_of([model], vocabulary).gradients()
+    found = _parameters(model, vocabulary).gradients()
     tensors = pieces((parameter.fused, gradient) for parameter, gradient in found)
     write_tensors(Path(run), step, rank, "gradients.safetensors", tensors)
+
+
+def _parameters(model: torch.nn.Module, vocabulary: int) -> Parameters:
+    """The parameters of a model that each data-parallel rank has whole: without a manifest nothing tells where a part belongs.
+
+    Raises RefusedRun where ranks hold parts.
+    """
+    found = place() if parallel_state.model_parallel_is_initialized() else ALONE
+    cut = [f"{AXES[axis].replace('_', ' ')} size {found[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if found[f"{axis}_size"] > 1]
+    training = sys.modules.get("megatron.training.global_vars")  # not imported here: a patched megatron.core may be importing us
+    if getattr(getattr(training, "_GLOBAL_ARGS", None), "use_distributed_optimizer", False):
+        cut.append("--use-distributed-optimizer")
+    if cut:
+        raise RefusedRun(f"a patched site records ranks that hold all of the model; this job has {', '.join(cut)}: use the hooks")
+    return parameters_of([model], vocabulary)
