@@ -48,7 +48,6 @@ MEGATRON = {
     ),
     "names": ({"--num-layers": "3"}, (), {"LOAD_WEIGHTS": "{reference}"}, "model.layers.2.input_layernorm.weight [64] is missing"),
     "NaN": ({}, (), {"LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
-    "distributed optimizer": ({}, ("--use-distributed-optimizer",), {"RUN": "{here}/run"}, "leave out --use-distributed-optimizer"),
     "scaled positions": ({}, ("--rotary-interleaved",), {"RUN": "{here}/run"}, "rotary_interleaved is True, not False"),
     "a step that is never made": ({}, (), {"RUN": "{here}/run", "GRADIENTS": "0,7"}, "step 7 is never made, the last is 2"),
     "another family": ({"--normalization": "LayerNorm"}, (), {"RUN": "{here}/run"}, "has no canonical name"),

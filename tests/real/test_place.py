@@ -1,0 +1,33 @@
+"""Layouts of Megatron that cannot be read are refused by the flag that makes them; in a process of its own, for it imports Megatron."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CASES = """
+from types import SimpleNamespace
+from align_hooks.errors import RefusedRun
+from align_hooks.torch_side.place import ALONE, refuse_layouts
+
+def said(version="0.19.2", world=1, sizes={}, **args):
+    try:
+        refuse_layouts(ALONE | sizes, world, SimpleNamespace(**args), version)
+    except RefusedRun as error:
+        return str(error)
+    return ""
+
+assert said() == ""
+assert "--use-torch-fsdp2" in said(use_torch_fsdp2=True)
+assert "--optimizer dist_muon" in said(optimizer="dist_muon")
+assert "--num-distributed-optimizer-instances above 1" in said(num_distributed_optimizer_instances=2)
+assert "a CUDA graph of the whole iteration" in said(cuda_graph_impl="full_iteration")
+assert "use 0.13 or newer" in said("0.12.3", 2, {"cp_size": 2})
+assert said("0.13.0", 2, {"cp_size": 2}) == ""
+assert "Megatron's groups make 2" in said(world=4, sizes={"dp_size": 2})
+"""
+
+
+def test_layouts_that_cannot_be_read_are_refused_by_name() -> None:
+    done = subprocess.run([sys.executable, "-c", CASES], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
