@@ -176,7 +176,7 @@ HERE = ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "m
     ],
 )
 def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, elsewhere: bool) -> None:
-    assert MEGATRON_LLAMA.elsewhere(name, HERE, layers=2, experts=2) is elsewhere
+    assert MEGATRON_LLAMA.elsewhere(HERE, layers=2, experts=2)(name) is elsewhere
 
 
 def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:

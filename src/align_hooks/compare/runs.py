@@ -231,12 +231,13 @@ class Ladder:
 
     def _exact_stage(self, name: str, kind: str, steps: list[int], errors: Callable[[int], list[Finding]]) -> Stage:
         gaps = self.pair.gaps(kind)
-        found = [finding for step in steps for finding in errors(step)]
+        by_step = {step: errors(step) for step in steps}
+        found = [finding for one in by_step.values() for finding in one]
         if found:
             self.compared += 1
             exact = "to the bit" if kind == "weights" else f"at {steps_text(steps)}"
             stage = judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
-            why = explanation(self.pair.both, kind, steps[0], errors(steps[0])) if stage.status is Status.DIFFERENT else ""
+            why = explanation(self.pair.both, kind, steps[0], by_step[steps[0]]) if stage.status is Status.DIFFERENT else ""
             return replace(stage, summary=f"{stage.summary}; {why}") if why else stage
         if gaps or steps:
             return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")

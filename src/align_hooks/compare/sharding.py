@@ -33,7 +33,8 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
             return ""
         kind = "gradients"
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
-    told = (place_of_error(runs, kind, step, one) for one in bad[:SHOWN])
+    tensors = tuple(getattr(run, kind)(step) for run in runs)
+    told = (place_of_error(runs, tensors, one) for one in bad[:SHOWN])
     return "; ".join(one for one in told if one)
 
 
@@ -92,10 +93,10 @@ def own_numbers(run: Any) -> dict[str, float]:
     return numbers
 
 
-def place_of_error(runs: tuple[Any, Any], kind: str, step: int, finding: Finding) -> str:
+def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], finding: Finding) -> str:
     """Which one rank's part of a tensor holds its error, in words; empty where several do or the tensor is not cut."""
     name = finding.what.partition(" ")[0]
-    ours, theirs = (getattr(run, kind)(step)[name] for run in runs)
+    ours, theirs = (one[name] for one in tensors)
     total = float(np.square(theirs.astype(np.float64) - ours).sum())
     for side, run in (("candidate", runs[1]), ("reference", runs[0])):
         parts = list(parts_of(run, name))

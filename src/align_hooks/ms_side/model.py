@@ -66,9 +66,9 @@ class Parameters:
         whole = (replace(parameter.fused, flat=None) for parameter in self.all)
         return {shard.name: shard.shape for fused in whole for shard in fused.shards(dtype="", counted=True)}
 
-    def elsewhere(self, name: str) -> bool:
-        """Whether another pipeline stage holds the canonical tensor ``name``."""
-        return self.layers > 0 and MINDFORMERS_LLAMA.elsewhere(name, self.wanted().keys(), layers=self.layers)
+    def elsewhere(self) -> Callable[[str], bool]:
+        """Whether another pipeline stage holds a canonical tensor."""
+        return MINDFORMERS_LLAMA.elsewhere(self.wanted().keys(), layers=self.layers) if self.layers else lambda name: False
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Canonical name to fp32 array; nothing of copies."""

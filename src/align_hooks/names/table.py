@@ -142,20 +142,24 @@ class Table:
             f"(add a rule to align_hooks/names for another family)"
         )
 
-    def elsewhere(self, name: str, here: Collection[str], *, layers: int, experts: int = 0) -> bool:
-        """Whether another rank holds ``name``, where this one holds ``here``, in a model of ``layers`` layers and ``experts`` experts.
+    def elsewhere(self, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:
+        """Whether another rank holds a name, where this one holds ``here``, in a model of ``layers`` layers and ``experts`` experts.
 
         Of a layer that is here only experts can be elsewhere.
         """
         patterns = [_pattern(canonical) for rule in self.rules for canonical in rule.canonical]
         numbers = [_numbers(pattern, one) for one in here for pattern in patterns]
         layers_here = {found["layer"] for found in numbers if found and "layer" in found}
-        for pattern in patterns:
-            found = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
-            if found is not None:
-                there = "expert" in found or found.get("layer") not in layers_here
-                return there and found.get("layer", -1) < layers and found.get("expert", -1) < experts
-        return False
+
+        def is_elsewhere(name: str) -> bool:
+            for pattern in patterns:
+                found = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
+                if found is not None:
+                    there = "expert" in found or found.get("layer") not in layers_here
+                    return there and found.get("layer", -1) < layers and found.get("expert", -1) < experts
+            return False
+
+        return is_elsewhere
 
 
 def _numbers(pattern: str, name: str) -> dict[str, int] | None:

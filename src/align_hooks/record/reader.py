@@ -159,18 +159,13 @@ class Run:
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``."""
         total: dict[str, float] = {}
-        for _, name, squared in self.counted_squares(step):
-            total[name] = total.get(name, 0.0) + squared
-        return {name: math.sqrt(squared) for name, squared in total.items()}
-
-    def counted_squares(self, step: int) -> Iterator[tuple[int, str, float]]:
-        """Rank, canonical name and squared sum of every shard that counts."""
         for rank in self.manifests:
             rows = self.norm_rows(rank)
             squared = rows.of(step).tolist()
             for shard in self.shards(rank):
                 if shard.counted and shard.trainable:
-                    yield rank, shard.name, squared[rows.names[shard.name]]
+                    total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
+        return {name: math.sqrt(squared) for name, squared in total.items()}
 
     def counted_totals(self, steps: Sequence[int]) -> dict[int, float]:
         """Step to the sum of all squared sums that count."""

@@ -89,9 +89,9 @@ class Parameters:
         chosen = (parameter for parameter in self.all if parameter.model.requires_grad or not trainable)
         return {shard.name: shard.shape for parameter in chosen for shard in parameter.whole.shards(dtype="", counted=True)}
 
-    def elsewhere(self, name: str) -> bool:
-        """Whether another rank of this job holds the canonical tensor ``name``, of which this one computes with nothing."""
-        return MEGATRON_LLAMA.elsewhere(name, self.wanted().keys(), layers=self.layers, experts=self.experts)
+    def elsewhere(self) -> Callable[[str], bool]:
+        """Whether another rank of this job holds a canonical tensor, of which this one computes with nothing."""
+        return MEGATRON_LLAMA.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters; nothing of copies."""

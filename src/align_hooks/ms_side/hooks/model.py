@@ -30,7 +30,7 @@ def load(session: MsSession) -> None:
     """Start from given weights."""
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere).read)
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere()).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)
     if state is not None:

@@ -92,7 +92,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 facts=facts(session),
                 steps=steps,
                 wanted=session.parameters.wanted(),
-                elsewhere=session.parameters.elsewhere,
+                elsewhere=session.parameters.elsewhere(),
             )
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")

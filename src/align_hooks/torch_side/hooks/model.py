@@ -71,7 +71,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         facts=facts(session, gpt, optimizer, parameters, args),
         steps=range(args.iteration, intended(args)),
         wanted=parameters.wanted(trainable=True),
-        elsewhere=parameters.elsewhere,
+        elsewhere=parameters.elsewhere(),
     )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
@@ -101,7 +101,7 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     """Start from given weights, model and main parameters both."""
     source = session.settings.load_weights
     assert source is not None
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere).read)
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere()).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state, stateful = open_optimizer_state(source), any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
     for leaf in leaf_optimizers(optimizer):
