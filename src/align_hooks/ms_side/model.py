@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import mindspore
-import numpy as np
 from mindspore import communication
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.names.layouts import Dims
 from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
-from align_hooks.names.table import Fused
+from align_hooks.names.table import Fused, gathered
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 
@@ -100,12 +99,8 @@ def fill(tensor: Any, array: NDArray[Any]) -> None:
 
 def pieces(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, NDArray[Any]]:
     """Canonical name to host copy, of tensors that are cut as their parameters are; one transfer each."""
-    runs: dict[str, list[NDArray[Any]]] = {}
-    for parameter, tensor in tensors:
-        array = to_numpy(tensor)
-        for name, piece in parameter.fused.split(array if parameter.fused.flat is None else array.reshape(-1)):
-            runs.setdefault(name, []).append(piece)
-    return {name: found[0] if len(found) == 1 else np.concatenate(found) for name, found in runs.items()}
+    arrays = ((parameter.fused, to_numpy(tensor)) for parameter, tensor in tensors)
+    return gathered(run for fused, array in arrays for run in fused.split(array if fused.flat is None else array.reshape(-1)))
 
 
 def squared_sums(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, float]:

@@ -106,6 +106,14 @@ class Fused:
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 
+def gathered(runs: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Canonical name to piece, from what :meth:`Fused.split` yields, its runs joined."""
+    found: dict[str, list[Array]] = {}
+    for name, run in runs:
+        found.setdefault(name, []).append(run)
+    return {name: parts[0] if len(parts) == 1 else np.concatenate(parts) for name, parts in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """The rules of one framework; ``ignored`` are state entries that are no parameters (full-match patterns)."""

@@ -66,6 +66,11 @@ class Run:
         """Whether this is a directory of bare ``step_N/rank_M`` arrays."""
         return not self.manifests
 
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job had, by the launcher; 0 for a directory made by hand."""
+        return next((int(manifest["launch"]["world_size"]) for manifest in self.manifests.values()), 0)
+
     @cached_property
     def steps(self) -> list[int]:
         """The steps that every rank completed, ascending; for a directory made by hand, those with tokens."""
@@ -79,7 +84,7 @@ class Run:
         """Why the run is not whole, one sentence each: ranks that are missing, ended early or stopped recording."""
         if self.made_by_hand:
             return []
-        world = next(iter(self.manifests.values()))["launch"]["world_size"]
+        world = self.world_size
         missing = [rank for rank in range(min(world, max(self.manifests) + 2)) if rank not in self.manifests]
         found = [f"{world - len(self.manifests)} of {world} ranks left no manifest, first rank {missing[0]}"] if missing else []
         if not self.facts:
@@ -137,11 +142,10 @@ class Run:
     @property
     def _loss_places(self) -> int:
         """How many data- and context-parallel places must have a loss for the job's to be known; 0 where no manifest is missing."""
-        world = next(iter(self.manifests.values()))["launch"]["world_size"]
-        if len(self.manifests) == world:
+        if len(self.manifests) == self.world_size:
             return 0
         place = next(iter(self.manifests.values())).get("place") or {}
-        return int(place.get("dp_size", world)) * int(place.get("cp_size", 1))
+        return int(place.get("dp_size", self.world_size)) * int(place.get("cp_size", 1))
 
     def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one.

@@ -64,7 +64,7 @@ def self_check(run: Any) -> SelfCheck:
     inexact = 0.0
     limit = COPY.get(str((run.facts.get("training") or {}).get("compute_type", "float32")), HALF)
     copies = copies_of(run)
-    whole = not run.manifests or len(run.manifests) == next(iter(run.manifests.values()))["launch"]["world_size"]
+    whole = len(run.manifests) == run.world_size
     norms = run.local_norm_steps()
     ours = run.counted_totals(norms)
     for step in norms:

@@ -11,6 +11,10 @@ TORCH = ">=2.4,<2.14"
 _ROOM = "align_hooks.torch_side"
 
 
+def _rehearsing(settings: Settings) -> bool:
+    return settings.device == "cpu"
+
+
 def _recording(settings: Settings) -> bool:
     return settings.run is not None or bool(settings.local_norms)
 
@@ -30,7 +34,7 @@ def _gradients(settings: Settings) -> bool:
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "rehearsal",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="torch",
         supports=TORCH,
         trigger="torch",
@@ -39,7 +43,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "rehearsal_helpers",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.datasets.utils",
@@ -49,7 +53,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "rehearsal_norms",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.transformer.torch_norm",
@@ -59,7 +63,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "rehearsal_attention",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.transformer.dot_product_attention",
@@ -69,7 +73,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "rehearsal_warm_up",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.training.initialize",
@@ -79,7 +83,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "rehearsal_fused_kernels",
-        asked=lambda settings: settings.device == "cpu",
+        asked=_rehearsing,
         package="megatron-core",
         supports=LEGACY,
         trigger="megatron.legacy.fused_kernels",

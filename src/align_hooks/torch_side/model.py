@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 from align_hooks.names.layouts import Dims
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
-from align_hooks.names.table import Fused
+from align_hooks.names.table import Fused, gathered
 from align_hooks.record.shard import Shard
 from align_hooks.torch_side.arrays import squared_sum, to_numpy
 from align_hooks.torch_side.place import ALONE, cut, is_counted
@@ -127,11 +127,7 @@ class Parameters:
 
 def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
     """Canonical name to host copy, for tensors that are held."""
-    runs: dict[str, list[Array]] = {}
-    for fused, tensor in tensors:
-        for name, piece in fused.split(tensor.detach()):
-            runs.setdefault(name, []).append(to_numpy(piece))
-    return {name: found[0] if len(found) == 1 else np.concatenate(found) for name, found in runs.items()}
+    return gathered((name, to_numpy(piece)) for fused, tensor in tensors for name, piece in fused.split(tensor.detach()))
 
 
 def squared_sums(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.Tensor]:
