@@ -29,6 +29,7 @@ from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
 
 SUMMED = ("loss", "objective_loss")
+A_RANKS_OWN = ("squared", "micro_batches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Run:
         """The steps that every rank completed, ascending; for a directory made by hand, those with tokens."""
         if self.made_by_hand:
             return layout.steps_with(self.path, 0, "tokens.npy")
-        done = [set(self._rows(layout.scalars(self.path, rank))) for rank in self.manifests]
+        done = [set(table) for table in self._rows.values()]
         return sorted(set.intersection(*done)) if done else []
 
     @cached_property
@@ -111,21 +112,18 @@ class Run:
         """
         if self.made_by_hand:
             return []
-        tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
         rows = []
-        for rank, table in tables.items():
-            for step, row in table.items():
-                check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
         for step in self.steps:
-            row = dict(tables[min(tables)][step])
-            holders = list(self._loss_holders({rank: table[step] for rank, table in tables.items()}))
+            ranks = self.rank_rows(step)
+            row = dict(ranks[min(ranks)])
+            holders = list(self._loss_holders(ranks))
             if len(holders) < self._loss_places:
                 holders, row = [], row | dict.fromkeys((*SUMMED, "valid_tokens"))
             if len(holders) > 1:
                 tokens = sum(one["valid_tokens"] for one in holders)
                 row["valid_tokens"] = tokens
-                row["loss"] = sum(_number(one["loss"]) * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
-                objectives = [_number(one["objective_loss"]) for one in holders]
+                row["loss"] = sum(one["loss"] * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
+                objectives = [one["objective_loss"] for one in holders]
                 row["objective_loss"] = sum(objectives) / len(holders)
                 if (self.facts.get("training") or {}).get("per_token_loss"):
                     weights = [one["valid_tokens"] for one in holders]
@@ -133,10 +131,10 @@ class Run:
                     row["objective_loss"] = weighed / tokens if tokens else math.nan
             elif holders:
                 row |= {key: holders[0].get(key) for key in (*SUMMED, "valid_tokens")}
-            parts = [table[step].get("squared") for table in tables.values()]
-            if row["grad_norm"] is None and all(part is not None for part in parts):
-                row["grad_norm"] = math.sqrt(sum(map(_number, parts)))
-            rows.append({key: _number(value) for key, value in row.items()})
+            parts = [one["squared"] for one in ranks.values() if one.get("squared") is not None]
+            if row["grad_norm"] is None and len(parts) == len(ranks):
+                row["grad_norm"] = math.sqrt(sum(parts))
+            rows.append({key: value for key, value in row.items() if key not in A_RANKS_OWN})
         return rows
 
     @property
@@ -197,10 +195,7 @@ class Run:
 
     def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
         """Each rank's own row of scalars."""
-        tables = {rank: self._rows(layout.scalars(self.path, rank)) for rank in self.manifests}
-        for rank, table in tables.items():
-            check_row(table[step], f"{layout.scalars(self.path, rank)}: step {step}")
-        return {rank: {key: _number(value) for key, value in table[step].items()} for rank, table in tables.items()}
+        return {rank: table[step] for rank, table in self._checked.items()}
 
     @cached_property
     def self_check(self) -> SelfCheck:
@@ -328,18 +323,24 @@ class Run:
             for _, places in sorted(self._batch_files(step).items())
         ]
 
-    def _rows(self, path: Path) -> dict[int, dict[str, Any]]:
-        """Step to row; of a step that was repeated the last row counts; a torn last line does not."""
-        if path not in self._row_cache:
-            self._row_cache[path] = read_rows(path)
-        return self._row_cache[path]
+    @cached_property
+    def _rows(self) -> dict[int, dict[int, dict[str, Any]]]:
+        """Rank to step to row; of a step that was repeated the last row counts; a torn last line does not."""
+        return {rank: read_rows(layout.scalars(self.path, rank)) for rank in self.manifests}
+
+    @cached_property
+    def _checked(self) -> dict[int, dict[int, dict[str, Any]]]:
+        """The same, every row whole and its numbers numbers."""
+        for rank, table in self._rows.items():
+            for step, row in table.items():
+                check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
+        return {
+            rank: {step: {key: _number(value) for key, value in row.items()} for step, row in table.items()}
+            for rank, table in self._rows.items()
+        }
 
     @cached_property
     def _norm_rows(self) -> dict[int, NormRows]:
-        return {}
-
-    @cached_property
-    def _row_cache(self) -> dict[Path, dict[int, dict[str, Any]]]:
         return {}
 
 
