@@ -76,6 +76,13 @@ def test_the_mode_and_what_is_fed_are_read_before_anything_is_built() -> None:
     assert is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": 1}})
     assert not is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": 0}})
     assert not is_semi_auto({"use_parallel": False, "parallel": {"parallel_mode": 1}})
+    assert not is_semi_auto({"use_parallel": False, "parallel": {"parallel_mode": 2}})
+
+
+@pytest.mark.parametrize("mode", [2, "AUTO_PARALLEL", "hybrid_parallel"])
+def test_a_mode_of_which_nobody_knows_what_ranks_are_fed_is_refused(mode: int | str) -> None:
+    with pytest.raises(RefusedRun, match=f"parallel.parallel_mode, now {mode}"):
+        is_semi_auto({"use_parallel": True, "parallel": {"parallel_mode": mode}})
     assert is_fed_whole({"full_batch": True})
     assert is_fed_whole({"dataset_strategy": "full_batch"})
     assert not is_fed_whole({"full_batch": False, "dataset_strategy": [[2, 1]]})

@@ -231,6 +231,22 @@ def test_broken_batch_facts_are_refused(run: Path, text: str) -> None:
         open_run(run).batch(1)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("joined_first", value) for value in ([], 2, {}, {"micro_batches": 0, "whole": False}, {"micro_batches": True, "whole": False})),
+        *(("joined_first", {"micro_batches": 2, "whole": value}) for value in (None, 1)),
+        *(("slices", value) for value in ({}, [], [[0]], [[4, 2]], [[-1, 2]], [[0, 1 << 40]], [["0", "2"]])),
+    ],
+)
+def test_a_batch_cut_in_no_known_way_is_refused(run: Path, key: str, value: object) -> None:
+    path = run / "step_1/rank_0/batch.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for read in (open_run(run).batch, open_run(run).batch_facts):
+        with pytest.raises(RecordError, match=r"batch.json is no description of a batch"):
+            read(1)
+
+
 @pytest.mark.parametrize("keep", [0, 4, 200, -9])
 def test_a_truncated_safetensors_file_is_refused(run: Path, keep: int) -> None:
     path = run / "step_1/rank_0/gradients.safetensors"

@@ -111,7 +111,15 @@ def is_fed_whole(parallel: Any) -> bool:
 SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL", "semi_auto_parallel")
 """How a configuration spells the mode: as in the YAML, or as MindFormers leaves it."""
 
+UNREAD = (2, "AUTO_PARALLEL", "auto_parallel", 3, "HYBRID_PARALLEL", "hybrid_parallel")
+"""Modes of which nothing tells, before the graph is compiled, what part of a batch a rank is fed."""
+
 
 def is_semi_auto(config: Any) -> bool:
-    """Whether a configuration asks for semi-automatic parallelism, before anything is built."""
-    return bool(config.get("use_parallel")) and (config.get("parallel") or {}).get("parallel_mode") in SEMI_AUTO
+    """Whether a configuration asks for semi-automatic parallelism, before anything is built; raises RefusedRun for an unread mode."""
+    mode = (config.get("parallel") or {}).get("parallel_mode")
+    if not config.get("use_parallel"):
+        return False
+    if mode in UNREAD:
+        raise RefusedRun(f"this version feeds data_parallel and semi_auto_parallel jobs; set parallel.parallel_mode, now {mode}, to 0 or 1")
+    return mode in SEMI_AUTO

@@ -41,11 +41,22 @@ def again(gradients: Any) -> dict[str, torch.Tensor]:
     device = found[0].device if found else "cpu"
     same = exact = torch.zeros((), dtype=torch.float64, device=device)
     if found:
-        overflow = torch.zeros(1, dtype=torch.int, device=device)
-        norm, _ = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [found], False)
-        same = norm.double().reshape(()).square()
+        same = as_megatron(found).double().reshape(()).square()
         exact = torch.stack([squared_sum(gradient) for gradient in found]).sum()
     return {"same": same, "exact": exact}
+
+
+def as_megatron(gradients: list[torch.Tensor]) -> torch.Tensor:
+    """The norm that Megatron's kernel takes of this rank's gradients.
+
+    Its fallback, ``local_multi_tensor_l2_norm``, fetches the norm of each tensor to the host: the same norms are put together here on
+    the device.
+    """
+    if clip_grads.l2_norm_impl is getattr(clip_grads, "local_multi_tensor_l2_norm", None):
+        return torch.stack([torch.norm(gradient) for gradient in gradients]).norm()
+    overflow = torch.zeros(1, dtype=torch.int, device=gradients[0].device)
+    norm: torch.Tensor = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [gradients], False)[0]
+    return norm
 
 
 def ranks_of(group: Any) -> dict[str, int]:
