@@ -303,13 +303,17 @@ class Run:
     def _batch_files(self, step: int) -> dict[int, dict[int, dict[Path, dict[str, Any]]]]:
         """Data-parallel index to context-parallel index to the fewest ranks that saw all of the batch there: place and batch.json.
 
-        Tensor-parallel ranks are fed the same, so one of each stage is read.
+        Tensor-parallel ranks are fed the same, so one of each stage is looked at.
         """
         files: dict[int, dict[int, dict[Path, dict[str, Any]]]] = {}
+        stages: dict[tuple[int, int, int], int] = {}
         for rank, manifest in sorted(self.manifests.items()):
-            where, place = manifest.get("place", {}), layout.step(self.path, step, rank)
+            where = manifest.get("place", {})
+            stages.setdefault((where.get("dp", 0), where.get("cp", 0), where.get("pp", 0)), rank)
+        for (dp, cp, _), rank in stages.items():
+            place = layout.step(self.path, step, rank)
             facts = batch_json(place)
-            seen = files.setdefault(where.get("dp", 0), {}).setdefault(where.get("cp", 0), {})
+            seen = files.setdefault(dp, {}).setdefault(cp, {})
             if not seen or facts["arrays"].keys() - {name for one in seen.values() for name in one["arrays"]}:
                 seen[place] = facts
         return files

@@ -119,7 +119,10 @@ def replay(session: MsSession, config: Any) -> None:
         )
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
-        sequence=get(config, "model.model_config.seq_length"), vocabulary=get(config, "model.model_config.vocab_size"), rows=facts.rows
+        sequence=get(config, "model.model_config.seq_length"),
+        vocabulary=get(config, "model.model_config.vocab_size"),
+        rows=facts.rows,
+        every=session.launch.rank == 0,
     )
     sizes = planned_sizes(session, config)
     if sizes is None:
