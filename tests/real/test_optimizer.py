@@ -145,7 +145,11 @@ PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", PLANTED)
+QUICK = ("betas", "clip")
+"""Those that every run of the tests trains; the others are slow only because they are many."""
+
+
+@pytest.mark.parametrize("fault", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in PLANTED])
 def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_path: Path, reference: Path, fault: str) -> None:
     run, from_record, from_updates = PLANTED[fault]
     sources = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "INJECT_GRADIENTS": reference}

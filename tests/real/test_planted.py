@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import open_run
@@ -28,6 +29,7 @@ def test_rms_norm_eps_is_found_in_the_first_loss(tmp_path: Path, reference: Path
     assert "rms_norm_eps 1e-05 against 1e-06" in output
 
 
+@pytest.mark.slow
 def test_rope_base_is_found_in_the_gradients_of_queries_or_keys(tmp_path: Path, reference: Path) -> None:
     output = found(tmp_path, reference, change={"model.model_config.theta": 10100.0})
     first, worst = output.splitlines()[:2]
@@ -38,6 +40,7 @@ def test_rope_base_is_found_in_the_gradients_of_queries_or_keys(tmp_path: Path, 
     assert "rope_theta 10000 against 10100" in output
 
 
+@pytest.mark.slow
 def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initial_weights(tmp_path: Path, reference: Path) -> None:
     weights = tmp_path / "swapped"
     shutil.copytree(reference / "step_0" / "rank_0" / "weights", weights)
@@ -56,6 +59,7 @@ def test_keys_and_values_swapped_in_the_name_table_are_found_in_the_first_loss(t
     assert output.startswith("diverged: step-0 loss")
 
 
+@pytest.mark.slow
 def test_labels_shifted_in_the_batch_are_found_in_the_batches(tmp_path: Path, reference: Path) -> None:
     batches = tmp_path / "by_hand"
     run = open_run(reference)

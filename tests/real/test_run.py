@@ -140,16 +140,3 @@ def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: 
     assert "corpus.py: left alone, as it did not train" in done.ours
     assert "train.py: finished" in done.ours
     assert open_run(tmp_path / "elsewhere/run").problems == []
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--pipeline-model-parallel-size", "2"), "this job has pipeline model parallel size 2"),
-        (("--use-distributed-optimizer",), "leave out --use-distributed-optimizer"),
-    ],
-)
-def test_other_layouts_are_refused_by_name(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
-    done = frameworks.megatron(tmp_path, launcher=torchrun(), flags=flags, RUN=tmp_path / "run")
-    assert said in done.ours
-    assert "iteration        1/" not in done.output
