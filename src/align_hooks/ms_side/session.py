@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.model import Parameters
     from align_hooks.ms_side.reducer import CaptureGradients
     from align_hooks.ms_side.shard_reducer import CaptureShards
+    from align_hooks.ms_side.token_losses import CaptureTokenLosses
 
 
 @dataclass
@@ -27,5 +28,6 @@ class MsSession(Session):
     config: Any = None
     train_cell: Any = None
     reducer: CaptureGradients | CaptureShards | None = None
+    token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     fed: int = 0

@@ -23,7 +23,8 @@ class Batch:
     ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
     where attention is forbidden; None where the model was given none (a kernel made the causal one itself). ``rows`` is
     the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None. ``slices`` are the
-    positions of the sequence that each context-parallel rank had, empty where there was one.
+    positions of the sequence that each context-parallel rank had, empty where there was one. ``token_losses`` are what the model made
+    of it: fp32 ``[rows, sequence]``, each token's loss before the mask.
     """
 
     step: int
@@ -35,6 +36,7 @@ class Batch:
     attention_mask: Array | None = None
     causal: bool = True
     slices: tuple[Slices, ...] = ()
+    token_losses: Array | None = None
 
     def arrays(self) -> dict[str, Array]:
         """What there is, by name."""
@@ -159,7 +161,7 @@ def _is_joined_first(given: Any) -> bool:
 
 def read_part_by_hand(place: Path) -> Part:
     """What the guide's snippet left for a rank, which is then data-parallel rank."""
-    arrays = {name: read_array(place / f"{name}.npy") for name in layout.BATCH_ARRAYS if (place / f"{name}.npy").exists()}
+    arrays = {name: read_array(place / f"{name}.npy") for name in layout.FED if (place / f"{name}.npy").exists()}
     for name in ("tokens", "labels"):
         if name not in arrays:
             raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")

@@ -23,7 +23,10 @@ from __future__ import annotations
 from pathlib import Path
 
 FORMAT = 1
-BATCH_ARRAYS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+"""What a model consumes."""
+BATCH_ARRAYS = (*FED, "token_losses")
+"""What is kept of a batch: beside what was consumed, each token's loss before the mask, ``[rows, sequence]`` fp32."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
 PADDING = "#padding"

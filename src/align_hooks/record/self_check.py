@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.record import layout
+
 SAME = 2e-6
 """How far a norm may be from itself taken again: both add up the parts of all ranks in fp32, in another order."""
 EXACT = 1e-6
@@ -212,7 +214,8 @@ def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
         place = run.manifests[rank].get("place") or {}
         whole = (facts.get("joined_first") or {}).get("whole", False)
         mask = {"attention_mask": facts["attention_mask"]} if facts["attention_mask"] == "causal" else {}
-        for name, mine in ({name: said["sha256"] for name, said in facts["arrays"].items()} | mask).items():
+        fed = {name: said["sha256"] for name, said in facts["arrays"].items() if name in layout.FED}
+        for name, mine in (fed | mask).items():
             key = (0, 0, name) if whole else (place.get("dp", rank), place.get("cp", 0), name)
             first, digest = seen.setdefault(key, (rank, mine))
             if digest != mine:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record import layout
 from align_hooks.record.batch import Batch
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
@@ -106,7 +107,7 @@ def filled(batch: Batch) -> dict[str, NDArray[Any]]:
     Without a loss mask every token counts; without position ids they are 0 … sequence-1. A causal attention mask is left
     out, as the model makes its own; any other is there as bool, ``[rows, 1, sequence, sequence]``.
     """
-    arrays = batch.arrays()
+    arrays = {name: array for name, array in batch.arrays().items() if name in layout.FED}
     shape = arrays["tokens"].shape
     arrays.setdefault("loss_mask", np.ones(shape, np.float32))
     arrays.setdefault("position_ids", np.broadcast_to(np.arange(shape[1]), shape))

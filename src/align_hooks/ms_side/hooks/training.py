@@ -25,6 +25,7 @@ from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
+from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.settings import PREFIX
 
@@ -55,7 +56,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.session, self.columns = session, columns
         self.started = 0.0
         self.first = 0
-        self.opened = False
+        self.opened = self.prepared = False
         self.squared: dict[str, float] = {}
         self.groups: tuple[int, ...] = ()
         self.rate: float | list[float] = 0.0
@@ -104,6 +105,10 @@ class Recorder(Callback):  # type: ignore[misc]
         if not self.opened:
             hold(session, run_context.original_args())
             self.open(run_context)
+        if not self.prepared:
+            self.prepared = True
+            with session.surviving("token losses"):
+                self.see_tokens(run_context.original_args().train_dataset_element)
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
         if session.recording and session.parameters is not None:
@@ -111,6 +116,13 @@ class Recorder(Callback):  # type: ignore[misc]
                 self.rate = rates(session.train_cell.optimizer, self.groups)
                 self.scale = float(to_numpy(session.train_cell.scale_sense).reshape(-1)[0])
         self.started = time.perf_counter()
+
+    def see_tokens(self, elements: Any) -> None:
+        """Have each token's loss kept, where batches are recorded: the last moment before the graph is compiled."""
+        session = self.session
+        if session.settings.batches and session.sizes is None and session.record is not None:
+            tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
+            session.token_losses = capture_token_losses(session.train_cell, tokens)
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
@@ -127,6 +139,8 @@ class Recorder(Callback):  # type: ignore[misc]
                 batch = consumed(arguments.train_dataset_element, self.columns, session.train_cell)
             if session.wants("batches") and session.record is not None:
                 joined_first = session.sizes.joined_first() if session.sizes is not None else None
+                losses = session.token_losses.read(batch["tokens"].shape) if session.token_losses is not None else None
+                batch |= {"token_losses": losses} if losses is not None else {}
                 session.record.batch(step, batch, [len(batch["tokens"])], joined_first=joined_first)
                 session.recorded("batches")
         with session.surviving("gradients"):

@@ -51,7 +51,8 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
 
 def forward_step(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of the script's ``forward_step`` that listens to the loss function which it returns."""
+    """A wrapper of the script's ``forward_step`` that listens to the loss function which it returns: to each token's loss, where
+    batches are wanted, and to what it makes of them."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         output, loss_function = wrapped(*args, **kwargs)
@@ -70,11 +71,19 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
                 if not (isinstance(found, tuple) and len(found) == 3):
                     raise TypeError("the script's loss function returns no (loss, tokens, report)")
                 session.losses.append((found[0].detach().clone(), found[1].detach().clone()))
+            with session.surviving("token losses"):
+                if seen is not None and loss_args and is_per_token(loss_args[0], seen):
+                    seen["token_losses"] = to_numpy(loss_args[0])
             return found
 
         return output, listening
 
     return around
+
+
+def is_per_token(output: Any, seen: Mapping[str, Any]) -> bool:
+    """Whether what the loss function is given is one loss for each label of the micro-batch, as ``GPTModel`` returns."""
+    return isinstance(output, torch.Tensor) and "labels" in seen and output.shape == seen["labels"].shape
 
 
 def objective(session: TorchSession) -> Callable[..., Any]:

@@ -1,0 +1,1 @@
+"""Misalignments planted on real runs, and honest differences, by which ``compare`` is judged."""

@@ -1,0 +1,60 @@
+"""``run_mindformer.py`` with one misalignment, named by the variable PLANTED."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import runpy
+from pathlib import Path
+from typing import Any
+
+from mindformers.models.llama import llama
+from mindformers.trainer import base_trainer
+from mindspore import nn, ops
+
+from align_hooks.names import mindformers_llama, table
+
+LOSS = llama.CrossEntropyLoss
+
+
+def keys_as_values() -> None:
+    """Our own name table exchanges keys and values, as a conversion script may."""
+    key, value = (f"model.layers.{{layer}}.self_attn.{name}_proj.weight" for name in "kv")
+    exchanged = {(key,): (value,), (value,): (key,)}
+    rules = mindformers_llama.MINDFORMERS_LLAMA.rules
+    changed = tuple(dataclasses.replace(rule, canonical=exchanged.get(rule.canonical, rule.canonical)) for rule in rules)
+    mindformers_llama.MINDFORMERS_LLAMA = table.Table("MindFormers", changed)
+
+
+class Shifted(nn.Cell):  # type: ignore[misc]
+    """MindFormers' loss, of labels that stand one position on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.loss = LOSS(*args, **kwargs)
+        self.concat = ops.Concat()  # an attribute: run_path hides this module's globals from the compiler
+
+    def construct(self, logits, labels, mask):  # type: ignore[no-untyped-def]
+        return self.loss(logits, self.concat((labels[1:], labels[:1])), mask)
+
+
+def labels_shifted() -> None:
+    """The loss reads labels one position on."""
+    llama.CrossEntropyLoss = Shifted
+
+
+def norms_decayed() -> None:
+    """Every parameter group decays."""
+    original = base_trainer.get_optimizer_grouped_parameters
+
+    def grouped(*args: Any, **kwargs: Any) -> Any:
+        groups = original(*args, **kwargs)
+        highest = max(group["weight_decay"] for group in groups if "weight_decay" in group)
+        return [group | {"weight_decay": highest} if "weight_decay" in group else group for group in groups]
+
+    base_trainer.get_optimizer_grouped_parameters = grouped
+
+
+if __name__ == "__main__":
+    {one.__name__: one for one in (keys_as_values, labels_shifted, norms_decayed)}[os.environ["PLANTED"]]()
+    runpy.run_path(str(Path(__file__).parents[2] / "launch" / "run_mindformer.py"), run_name="__main__")
