@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Largest honest relative errors. ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
+    """Largest honest relative errors: of the mean loss, of all ``tokens``' losses together, of norms and gradients.
+
+    ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
 
     A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell.
     """
 
     eps: float
     loss: float
+    tokens: float
     norm: float
     gradient: float
     free: float
@@ -31,9 +34,9 @@ class Limits:
 
 
 DEFAULTS = {
-    "float32": Limits(eps=2.0**-23, loss=1e-6, norm=1e-5, gradient=1e-5, free=3e-4),
-    "float16": Limits(eps=2.0**-10, loss=1e-4, norm=2 * 2.0**-10, gradient=8 * 2.0**-10, free=32 * 2.0**-10, clear=10.0),
-    "bfloat16": Limits(eps=2.0**-7, loss=2.5e-4, norm=2 * 2.0**-7, gradient=8 * 2.0**-7, free=32 * 2.0**-7, clear=4.0),
+    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4),
+    "float16": Limits(eps=2.0**-10, loss=1e-4, tokens=4e-3, norm=2 * 2.0**-10, gradient=8 * 2.0**-10, free=32 * 2.0**-10, clear=10.0),
+    "bfloat16": Limits(eps=2.0**-7, loss=2.5e-4, tokens=1.6e-2, norm=2 * 2.0**-7, gradient=8 * 2.0**-7, free=32 * 2.0**-7, clear=4.0),
 }
 CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""

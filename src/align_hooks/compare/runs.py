@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.compare import token_losses
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.batches import differences, weights_of_tokens
@@ -62,6 +63,7 @@ class Ladder:
             self.hyper_parameters,
             self.batches,
             self.initial_weights,
+            self.token_losses,
             self.first_loss,
             self.local_norms,
             self.gradients,
@@ -206,6 +208,18 @@ class Ladder:
         if stage.status is Status.DIFFERENT and not (self.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
             return replace(stage, summary=f"{stage.summary}; the candidate loaded none: set ALIGN_HOOKS_LOAD_WEIGHTS")
         return stage
+
+    def token_losses(self) -> Stage:
+        """Each token's loss at the first common step, before the mask: the forward computation alone."""
+        name, first = "token losses", self.pair.first
+        if first is None or first not in self.pair.steps("batches"):
+            return Stage(name, Status.NOT_COMPARED, self.pair.why_not("batches"))
+        losses = token_losses.compared(*(run.batch(first) for run in self.pair.both))
+        if losses is None:
+            return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
+        self.compared += 1
+        found = token_losses.finding(losses, first, self.pair.limits.tokens)
+        return judged(name, f"{losses[0].size} tokens at {when(first)}", [found])
 
     def first_loss(self) -> Stage:
         """The loss of the first common step: the forward computation."""
