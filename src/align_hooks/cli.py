@@ -43,6 +43,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def compare(
     reference: Annotated[Path, typer.Argument(help="the run that is trusted")],
     candidate: Annotated[Path, typer.Argument(help="the run that is questioned")],
+    noise: Annotated[
+        list[Path] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
+    ] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
 ) -> None:
     """Compare two recorded runs stage by stage and give a verdict.
@@ -53,7 +56,9 @@ def compare(
     """
     console = Output()
     with progress(Console(stderr=True)) as say:
-        comparison = compare_runs(open_run(reference), open_run(candidate), allow_missing=allow_missing or (), progress=say)
+        repeats = [open_run(path) for path in noise or ()]
+        runs = open_run(reference), open_run(candidate)
+        comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
     try:
         render(comparison, console)
     except OSError as error:  # the verdict stands, whatever became of the terminal

@@ -161,6 +161,9 @@ class Settings:
     inject_gradients: Source | None = _variable(
         _source("all"), None, "run[@steps]", "hand those gradients to the optimizer: reduced, unscaled, not yet clipped"
     )
+    perturb: int | None = _variable(
+        _seed, None, "integer", "move every loaded weight by one eps of the compute type, up or down by this seed: compare's --noise"
+    )
     learning_rate: float | None = _variable(_rate, None, "number", "constant learning rate; 0 for the weights-not-updated experiment")
     device: str | None = _variable(_one_of("cpu"), None, "cpu", "rehearsal with no accelerator; everything it changes is listed")
     on_error: str = _variable(_one_of("warn", "raise"), "warn", "warn, raise", "a recorder that fails: stop recording, or stop the run")
@@ -215,4 +218,6 @@ def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> l
     source = values.get("load_weights")
     if source is not None and source.steps.single() is None:
         problems.append(f"{PREFIX}LOAD_WEIGHTS={source}: weights are those of one step; write {source.path}@N")
+    if values.get("perturb") is not None and source is None:
+        problems.append(f"{PREFIX}PERTURB moves weights that are loaded; set {PREFIX}LOAD_WEIGHTS to the reference that the noise is of")
     return problems

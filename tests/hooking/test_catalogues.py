@@ -34,6 +34,7 @@ SAMPLES = {
     "local_norms_point": "local",
     "replay_batches": "runs/b",
     "load_weights": "runs/b",
+    "perturb": "1",
     "learning_rate": "0",
     "device": "cpu",
     "on_error": "raise",
@@ -101,6 +102,8 @@ def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: s
     environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
     if field in ("batches", "gradients", "weights", "optimizer_state"):
         environment[PREFIX + "RUN"] = "runs/a"
+    if field == "perturb":
+        environment[PREFIX + "LOAD_WEIGHTS"] = "runs/a"
     settings = Settings.from_environment(environment)
     asked = [hook for hook in SIDES[side] if hook.asked(settings)]
     assert any(hook.must_fire for hook in asked)

@@ -63,7 +63,7 @@ def weights_after_update(pair: Pair, progress: Progress) -> Stage:
 def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.both))
-    found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, limit, progress)]
+    found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, lambda name: limit, progress)]
     coefficients = [(ours["clip_coefficient"], theirs["clip_coefficient"]) for ours, theirs in pair.rows]
     clipped = max((relative_difference(*both) for both in coefficients if None not in both), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):

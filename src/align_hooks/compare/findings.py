@@ -16,9 +16,11 @@ from align_hooks.compare.verdict import Finding, Stage, Status
 
 WORST = 10
 Progress = Callable[[str], None]
+Limit = Callable[[str], float]
+"""Of a quantity's name."""
 
 
-def norm_errors(pair: Pair, step: int, limit: float) -> list[Finding]:
+def norm_errors(pair: Pair, step: int, limit: Limit) -> list[Finding]:
     """Relative differences of norms. One below eps times the step's largest is made by rounding on either side."""
     ours, theirs = (run.local_norms(step) for run in pair.both)
     floor = pair.limits.eps * max(ours.values(), default=0.0)
@@ -26,11 +28,11 @@ def norm_errors(pair: Pair, step: int, limit: float) -> list[Finding]:
     for name in sorted(ours.keys() & theirs.keys()):
         error = 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
         scale = theirs[name] / ours[name] if ours[name] and error else None
-        found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit, scale))
+        found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit(name), scale))
     return found
 
 
-def tensor_errors(pair: Pair, kind: str, step: int, limit: float, progress: Progress) -> list[Finding]:
+def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors. A gradient below eps times the step's largest is made by rounding on either side."""
     ours, theirs = (getattr(run, kind)(step) for run in pair.both)
     found = list(apart(ours, theirs, f"{kind} of step {step}", progress))
@@ -41,7 +43,7 @@ def tensor_errors(pair: Pair, kind: str, step: int, limit: float, progress: Prog
             unless_finite(size),
             unless_finite(other),
             0.0 if max(size, other) < floor else ratio(distance, size),
-            limit,
+            limit(name),
             *scale_and_direction(distance, size, other),
         )
         for name, distance, size, other in found
@@ -83,14 +85,14 @@ def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: boo
     return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found))
 
 
-def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: float) -> list[Finding]:
+def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     found = []
     for key in ("loss", "objective_loss"):
         if ours[key] is not None and theirs[key] is not None:
             error = relative_difference(ours[key], theirs[key])
             scale = theirs[key] / ours[key] if ours[key] else None
-            found.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit, scale))
+            found.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit(key), scale))
     return sorted(found, key=lambda finding: -finding.excess)
 
 

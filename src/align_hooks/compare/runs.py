@@ -34,15 +34,28 @@ from align_hooks.compare.findings import (
 )
 from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import relative_difference
+from align_hooks.compare.noise import FACTOR, FLOOR, Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, hyper_parameters, model_settings, show
 from align_hooks.compare.sharding import explanation, objective_alone
 from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, decide
 
 
-def compare(reference: Any, candidate: Any, *, allow_missing: Sequence[str] = (), progress: Progress = lambda message: None) -> Comparison:
-    """Compare two runs, made by ``open_run``; ``allow_missing`` are patterns of canonical names that one side may lack."""
-    return Ladder(Pair(reference, candidate), tuple(allow_missing), progress).climb()
+def compare(
+    reference: Any,
+    candidate: Any,
+    *,
+    noise: Sequence[Any] = (),
+    allow_missing: Sequence[str] = (),
+    progress: Progress = lambda message: None,
+) -> Comparison:
+    """Compare two runs, made by ``open_run``.
+
+    ``noise`` are repeats of the reference, of which limits are measured; ``allow_missing`` are patterns of canonical names that one
+    side may lack. Raises RecordError where a repeat is none.
+    """
+    pair = Pair(reference, candidate)
+    return Ladder(pair, Noise(reference, noise, pair.limits.eps), tuple(allow_missing), progress).climb()
 
 
 @dataclass
@@ -50,6 +63,7 @@ class Ladder:
     """One comparison under way. ``compared`` counts the stages of numbers that really compared some."""
 
     pair: Pair
+    noise: Noise
     allow_missing: tuple[str, ...]
     progress: Progress
     compared: int = 0
@@ -87,7 +101,7 @@ class Ladder:
 
     def _notes(self) -> list[str]:
         """What a reader should know beside the verdict."""
-        notes = [self.pair.limits_note]
+        notes = [self._limits_note()]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
@@ -95,6 +109,12 @@ class Ladder:
         if steps[0] != steps[1]:
             notes.append(f"the reference made {steps[0]} steps, the candidate {steps[1]}: only common ones were compared")
         return notes
+
+    def _limits_note(self) -> str:
+        if not self.noise.repeats:
+            return self.pair.limits_note
+        runs = ", ".join(str(run.path) for run in self.noise.repeats)
+        return f"limits are {FACTOR:g} times the noise measured on {runs}, tensor by tensor, at least {FLOOR:g} eps ({self.noise.eps:.3g})"
 
     # ---- before any number
 
@@ -218,14 +238,19 @@ class Ladder:
         if losses is None:
             return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
         self.compared += 1
-        found = token_losses.finding(losses, first, self.pair.limits.tokens)
+        limit = self.noise.limit("token_losses", first, "token losses", self.pair.limits.tokens)
+        found = token_losses.finding(losses, first, limit)
         return judged(name, f"{losses[0].size} tokens at {when(first)}", [found])
 
     def first_loss(self) -> Stage:
         """The loss of the first common step: the forward computation."""
         rows = self.pair.rows[:1]
         name = "step-0 loss" if self.pair.first in (0, None) else f"first loss (step {self.pair.first})"
-        findings = [finding for ours, theirs in rows for finding in losses(ours, theirs, self.pair.limits.loss)]
+        findings = [
+            finding
+            for ours, theirs in rows
+            for finding in losses(ours, theirs, self.noise.limits("losses", ours["step"], self.pair.limits.loss))
+        ]
         if not findings:
             return Stage(name, Status.INCOMPLETE, "a run has no loss at its first step")
         self.compared += 1
@@ -236,7 +261,7 @@ class Ladder:
     def local_norms(self) -> Stage:
         """Norms of exact steps."""
         steps = [step for step in self.pair.steps("local_norms") if self.pair.is_exact(step)]
-        return self._exact_stage("local norms", "local_norms", steps, lambda step: norm_errors(self.pair, step, self.pair.limits.norm))
+        return self._exact_stage("local norms", "local_norms", steps, lambda step: self._norms(step, self.pair.limits.norm))
 
     def gradients(self) -> Stage:
         """Gradients of exact steps, tensor by tensor."""
@@ -258,7 +283,11 @@ class Ladder:
         free = "no recorded step stands on equal weights in both runs"
         return Stage(name, Status.NOT_COMPARED, free if self.pair.steps(kind) else self.pair.why_not(kind))
 
-    def _tensors(self, kind: str, step: int, limit: float) -> list[Finding]:
+    def _norms(self, step: int, default: float) -> list[Finding]:
+        return norm_errors(self.pair, step, self.noise.limits("local_norms", step, default))
+
+    def _tensors(self, kind: str, step: int, default: float) -> list[Finding]:
+        limit = self.noise.limits(kind, step, default) if default else lambda name: default  # to the bit, whatever noise there is
         return tensor_errors(self.pair, kind, step, limit, self.progress)
 
     # ---- every step, and what came later
@@ -295,7 +324,7 @@ class Ladder:
         for ours, theirs in self.pair.rows[1:]:
             still = self.pair.is_exact(ours["step"])
             limit = self.pair.limits.loss if still else self.pair.limits.free_loss(ours["step"])
-            (exact if still else free).extend(losses(ours, theirs, limit)[:1])
+            (exact if still else free).extend(losses(ours, theirs, self.noise.limits("losses", ours["step"], limit))[:1])
         if not exact and not free:
             status = Status.INCOMPLETE if len(self.pair.rows) > 1 else Status.NOT_COMPARED
             return Stage("later losses", status, "the runs have no later loss in common")
@@ -317,7 +346,7 @@ class Ladder:
         parts, gaps = [], []
         limit = self.pair.limits.free
         kinds: tuple[tuple[str, Callable[[int, float], list[Finding]]], ...] = (
-            ("local_norms", lambda step, limit: norm_errors(self.pair, step, limit)),
+            ("local_norms", self._norms),
             ("gradients", lambda step, limit: self._tensors("gradients", step, limit)),
             ("weights", lambda step, limit: self._tensors("weights", step, limit)),
         )

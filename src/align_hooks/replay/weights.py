@@ -16,6 +16,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.table import Fused, refuse_unfit
 from align_hooks.record import layout
 from align_hooks.record.reader import OptimizerState, open_run
+from align_hooks.replay.perturb import EPS, Perturbed
 from align_hooks.settings import Source
 
 Array = NDArray[Any]
@@ -93,11 +94,19 @@ class Loader:
     """Reads native tensors for a model out of canonical weights, after checking that all of them fit."""
 
     def __init__(
-        self, source: Source, wanted: Mapping[str, tuple[int, ...]], *, elsewhere: Callable[[str], bool] = lambda name: False
+        self,
+        source: Source,
+        wanted: Mapping[str, tuple[int, ...]],
+        *,
+        elsewhere: Callable[[str], bool] = lambda name: False,
+        perturb: tuple[int, str] | None = None,
     ) -> None:
-        """``wanted`` is canonical name to whole shape of what this rank computes with, ``elsewhere`` as in :func:`refuse_unfit`."""
+        """``wanted`` is canonical name to whole shape of what this rank computes with, ``elsewhere`` as in :func:`refuse_unfit`;
+        ``perturb`` a seed and the compute type by whose eps weights are moved."""
         self.source = source
         self._weights = open_weights(source)
+        if perturb is not None:
+            self._weights = Perturbed(self._weights, EPS[perturb[1]], perturb[0])
         given = {name: self._weights.shape(name) for name in self._weights if not name.endswith(".rotary_emb.inv_freq")}
         padding = {name for name in wanted if name.endswith(layout.PADDING)} - given.keys()
         if padding:

@@ -22,6 +22,7 @@ from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.record.reader import OptimizerState
+from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 
@@ -30,7 +31,8 @@ def load(session: MsSession) -> None:
     """Start from given weights."""
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere()).read)
+    perturb = perturbation(session, compute_type(session))
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)
     if state is not None:
@@ -69,12 +71,16 @@ def refuse_unknown(session: MsSession) -> None:
         )
 
 
+def compute_type(session: MsSession) -> str:
+    """What the model computes in."""
+    return str(get(session.config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
+
+
 def facts(session: MsSession) -> dict[str, Any]:
     """What ``run.json`` says about a MindFormers run."""
     config, cell, parameters = session.config, session.train_cell, session.parameters
     assert parameters is not None
     sizes, fed = session.sizes, get(config, "train_dataset.batch_size")
-    dtype = str(get(config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
     return {
         "framework": "MindFormers",
         "versions": {"align_hooks": __version__, "mindformers": mindformers.__version__, "mindspore": mindspore.__version__},
@@ -87,7 +93,7 @@ def facts(session: MsSession) -> dict[str, Any]:
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": bool(cell.calculate_per_token_loss),
-            "compute_type": dtype,
+            "compute_type": compute_type(session),
             "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},

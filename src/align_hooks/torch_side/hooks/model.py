@@ -16,6 +16,7 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
+from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
@@ -101,7 +102,8 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
     """Start from given weights, model and main parameters both."""
     source = session.settings.load_weights
     assert source is not None
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere()).read)
+    perturb = perturbation(session, compute_type(args))
+    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state, stateful = open_optimizer_state(source), any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
     for leaf in leaf_optimizers(optimizer):
@@ -114,9 +116,13 @@ def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: An
         session.override("optimizer state", before, "reset", "weights were loaded without the optimizer's state")
 
 
+def compute_type(args: Any) -> str:
+    """What the model computes in."""
+    return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+
+
 def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameters, args: Any) -> dict[str, Any]:
     """What ``run.json`` says about a Megatron run."""
-    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
     return {
         "framework": "Megatron-LM",
         "versions": {
@@ -133,7 +139,7 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
             "sequence_length": args.seq_length,
             "train_steps": args.train_iters,
             "per_token_loss": bool(gpt.config.calculate_per_token_loss),
-            "compute_type": dtype,
+            "compute_type": compute_type(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
         "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
