@@ -83,6 +83,7 @@ def batch(seed: int, rows: int = ROWS, sequence: int = SEQUENCE, vocabulary: int
         "labels": ids[:, 1:].copy(),
         "loss_mask": np.ones((rows, sequence), np.float32),
         "position_ids": np.tile(np.arange(sequence), (rows, 1)),
+        "token_losses": np.random.default_rng(seed + 1000).uniform(8, 10, (rows, sequence)).astype(np.float32),
     }
 
 

@@ -55,6 +55,8 @@ def _account(session: Session, code: int) -> int:
     from align_hooks.session import exit_code
 
     failed, error = code != 0, getattr(sys, "last_value", None)
+    if isinstance(error, AlignHooksError):
+        session.refused = f"refused: {error}"
     problems = session.finish(failed=failed) if session.begun else []
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=[str(error)])

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.launch import Launch
+from align_hooks.launch import Launch, is_alive
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
@@ -49,12 +49,7 @@ class Process:
     @property
     def lost(self) -> bool:
         """Whether it is no more and never said how it ended."""
-        if self.ended is None:
-            try:
-                os.kill(self.pid, 0)
-            except OSError:
-                return True
-        return False
+        return self.ended is None and not is_alive(self.pid)
 
     def _fate(self) -> str:
         return self.ended or ("never ended by itself: it was killed" if self.lost else "still running")

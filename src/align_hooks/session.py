@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +36,8 @@ class Session:
     """One process of one run.
 
     ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends,
-    None until it is built; ``made`` counts those that ended. Until it has ``begun`` a session claims, changes and prints nothing.
+    None until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``refused`` what we ended the run
+    for. Until it has ``begun`` a session claims, changes and prints nothing.
     """
 
     side: str
@@ -50,6 +51,7 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     step: int | None = None
     stopped: str | None = None
+    refused: str | None = None
     planned: range | None = None
     made: int = 0
     done: set[str] = field(default_factory=set)
@@ -131,9 +133,13 @@ class Session:
         """Note that something of ``kind`` was really captured."""
         self.done.add(kind)
 
-    def print_norms(self, step: int, squared: Mapping[str, float]) -> None:
-        """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds."""
-        print_norms(self.launch.rank, step, {name: math.sqrt(value) for name, value in squared.items()})
+    def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
+        """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds.
+
+        Of the pieces in ``parts`` this rank holds a part only, and says so: its norm is not that of a run on one rank.
+        """
+        named = {f"part of {name}" if name in parts else name: math.sqrt(value) for name, value in squared.items()}
+        print_norms(self.launch.rank, step, named)
 
     def finish(self, *, failed: bool) -> list[str]:
         """Close the record and return what was asked for and did not happen, one sentence each."""
@@ -152,7 +158,7 @@ class Session:
     def ended(self, failed: bool) -> str:
         """How the run ended, for the manifest; only a run that made all the steps it intended is finished."""
         if self.stopped is not None or failed:
-            return self.stopped or "failed: the script ended with an error"
+            return self.refused or self.stopped or "failed: the script ended with an error"
         if self.planned is None or self.made < len(self.planned):
             return f"ended early: {self.made} of {len(self.planned) if self.planned else 'its'} planned steps were made"
         return "finished"
@@ -194,7 +200,8 @@ class Session:
             beyond = [part[0] for part in getattr(self.settings, kind).ranges or () if part[0] > last]
             if beyond:
                 raise RefusedRun(
-                    f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}"
+                    f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}; "
+                    f"train longer, or name steps up to {last}"
                 )
         if self.injection is not None:
             needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted

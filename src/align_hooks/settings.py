@@ -146,7 +146,7 @@ class Settings:
     )
     seed: int | None = _variable(_seed, None, "integer", "one seed for every generator, given to the framework before it seeds")
     deterministic: bool = _variable(_flag, False, "0, 1", "deterministic environment and framework switches, read back from what was built")
-    batches: Steps = _variable(Steps.parse, NO_STEPS, "steps", "save what the model consumed, in the guide's layout")
+    batches: Steps = _variable(Steps.parse, NO_STEPS, "steps", "save what the model consumed, in the guide's layout, and each token's loss")
     local_norms: Steps = _variable(Steps.parse, NO_STEPS, "steps", "print and record the norm of every parameter's gradient")
     local_norms_point: str = _variable(
         _one_of("reduced", "local"), "reduced", "reduced, local", "after or before the data-parallel reduction (MindFormers only)"

@@ -42,8 +42,8 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
     run.batches[step][name][1, 2] += 1
 
 
-LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "step-0 loss", "local norms", "gradients", "clipping"]
-LADDER += ["weights after an update", "later losses", "free-running steps", "model settings"]
+LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "token losses", "step-0 loss"]
+LADDER += ["local norms", "gradients", "clipping", "weights after an update", "later losses", "free-running steps", "model settings"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
@@ -59,6 +59,7 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", "valid tokens at step 1 (iteration 2)"),
     "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", "attention mask of step 1 (iteration 2)"),
     "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", f"{Q} at step 0 (iteration 1)"),
+    "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", "token losses of step 0 (iteration 1), at every"),
     "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", "loss at step 0 (iteration 1)"),
     "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", "objective_loss at step 0 (iteration 1)"),
     "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", f"{Q} at step 0 (iteration 1)"),
@@ -383,7 +384,8 @@ def test_a_kind_that_both_were_asked_for_and_is_not_there_is_never_aligned(
 def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compared) -> None:
     found = compared(scalars_only(), against=scalars_only())
     assert found.verdict is Verdict.ALIGNED
-    missing = ["self-check", "batches", "initial weights", "local norms", "gradients", "weights after an update", "free-running steps"]
+    missing = ["self-check", "batches", "initial weights", "token losses", "local norms", "gradients"]
+    missing += ["weights after an update", "free-running steps"]
     assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
 
 

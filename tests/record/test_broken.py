@@ -360,7 +360,7 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
     before = path.read_bytes()
     writer = begun(run, run_exists="continue")
     with pytest.raises(TypeError):
-        writer.weights(0, {"x": np.zeros(1, np.float32)}, {"config": object()})
+        writer.weights(0, {"x": np.zeros(1, np.float32)}, {}, {"x": object()})
     with pytest.raises(RecordError):
         writer.gradients(0, {"x": np.zeros(1, np.float16)})
     assert path.read_bytes() == before

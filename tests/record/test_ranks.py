@@ -162,7 +162,7 @@ def test_tensor_parallel_ranks_hold_one_batch(tmp_path: Path) -> None:
 def test_pipeline_stages_complete_each_other(tmp_path: Path) -> None:
     whole = batch(0)
     first = {name: whole[name] for name in ("tokens", "position_ids")}
-    last = {name: whole[name] for name in ("labels", "loss_mask")}
+    last = {name: whole[name] for name in ("labels", "loss_mask", "token_losses")}
     run = data_parallel(tmp_path / "run", [first, last], [[4], [4]], [{"dp": 0, "pp": 0}, {"dp": 0, "pp": 1}])
     assert run.batch(0).arrays().keys() == whole.keys()
 

@@ -136,7 +136,7 @@ MODEL = (
 
 LOSS = (
     planted("loss_over_fewer_tokens", "divided by one token less", "loss", "loss normalisation", "*tokens*", "*factor*"),
-    planted("mask_ignored", "the mask is not applied to the loss", "loss", "loss normalisation", "*mask*", "*tokens*", reference="masked"),
+    planted("mask_ignored", "the mask is not applied to the loss", "loss", "data", "*valid tokens*", reference="masked"),
 )
 
 GRADIENTS = (
@@ -150,7 +150,7 @@ GRADIENTS = (
 
 OPTIMIZER = (
     planted("never_clipped", "nothing is clipped", "clipping", "clipping", "*clip*"),
-    planted("clipped_by_value", "each element clipped", "clipping", "clipping", "*clip*"),
+    planted("clipped_by_value", "each element clipped", "clipping", "optimizer", "*updates*"),
     planted("norm_of_one_tensor", "the global norm leaves out the embedding", "clipping", "self-check", "*norm*"),
     planted("bias_correction_off", "no bias correction", "optimizer", "optimizer", "*bias correction*"),
     planted("decay_in_gradient", "weight decay goes into the gradient", "optimizer", "optimizer", "*weight*decay*"),
@@ -220,7 +220,7 @@ PAIR = (
         "mf_keys_as_values",
         "keys and values exchanged by the name table",
         "conversion",
-        "weights",
+        "forward",
         ("*k_proj*", "*v_proj*"),
         MINDFORMERS,
         plant="keys_as_values",

@@ -246,16 +246,29 @@ def norm_weight_plus_one() -> None:
 # ---- the MLP
 
 
+def activation(function: Callable[[Any], Any]) -> None:
+    """Compute every MLP with another activation; its configuration still says SiLU."""
+
+    def change(model: Any) -> None:
+        for one in model.decoder.layers:
+
+            def forward(x: Any, mlp: Any = one.mlp, **kwargs: Any) -> Any:
+                gate, up = mlp.linear_fc1(x)[0].chunk(2, dim=-1)
+                return mlp.linear_fc2(function(gate) * up)
+
+            one.mlp.forward = forward
+
+    built(change)
+
+
 def gelu() -> None:
     """GELU where SiLU belongs."""
-    built(lambda model: [setattr(one.mlp.config, "activation_func", functional.gelu) for one in model.decoder.layers])
+    activation(functional.gelu)
 
 
 def silu_steeper() -> None:
     """The sigmoid of 1.702 x, which is quick GELU."""
-    built(
-        lambda model: [setattr(one.mlp.config, "activation_func", lambda x: x * torch.sigmoid(1.702 * x)) for one in model.decoder.layers]
-    )
+    activation(lambda x: x * torch.sigmoid(1.702 * x))
 
 
 def gate_and_up_swapped() -> None:
@@ -353,8 +366,8 @@ def mask_ignored() -> None:
     """Every token counts, whatever the mask says."""
 
     def calc(original: Any, model: Any, output: Any, loss_function: Any, *args: Any, **kwargs: Any) -> Any:
-        mask = loss_function.args[0]
-        return original(model, output, lambda found: loss_function.func(torch.ones_like(mask), found), *args, **kwargs)
+        getattr(loss_function, "__wrapped__", loss_function).args[0].fill_(1.0)
+        return original(model, output, loss_function, *args, **kwargs)
 
     around(schedules, "forward_step_calc_loss", calc)
 

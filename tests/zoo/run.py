@@ -68,7 +68,7 @@ def judged(case: Case, references: dict[str, Path], where: Path) -> Grade:
     try:
         run = train(case, references, where)
     except AssertionError as error:
-        return Grade(case.name, case.kind, "not trained", note=str(error).strip().splitlines()[-1][:200])
+        return Grade(case.name, case.kind, "not trained", case.stage, note=str(error).strip().splitlines()[-1][:200])
     return grade(case, references[case.reference], run)
 
 

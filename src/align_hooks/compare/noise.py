@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.settings import hyper_parameters, model_settings
-from align_hooks.errors import RecordError
 
 FACTOR = 3.0
 FLOOR = 8.0
@@ -30,14 +30,13 @@ class Noise:
     eps: float
     _seen: dict[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Raise RecordError for a run that is no repeat: of another model, other data or another optimizer."""
+    @cached_property
+    def problem(self) -> str:
+        """Which run is no repeat, and why, in words: it is of another model, other data or another optimizer. Empty where all are."""
         for run in self.repeats:
-            why = unlike(self.reference, run)
-            if why:
-                raise RecordError(
-                    f"--noise {run.path}: it is no repeat of {self.reference.path}, {why}; repeat the run that is the reference"
-                )
+            if why := unlike(self.reference, run):
+                return f"--noise {run.path} is no repeat of {self.reference.path}: {why}; repeat the run that is the reference"
+        return ""
 
     def limit(self, kind: str, step: int, name: str, default: float) -> float:
         """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""

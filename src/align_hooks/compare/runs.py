@@ -52,7 +52,7 @@ def compare(
     """Compare two runs, made by ``open_run``.
 
     ``noise`` are repeats of the reference, of which limits are measured; ``allow_missing`` are patterns of canonical names that one
-    side may lack. Raises RecordError where a repeat is none.
+    side may lack.
     """
     pair = Pair(reference, candidate)
     return Ladder(pair, Noise(reference, noise, pair.limits.eps), tuple(allow_missing), progress).climb()
@@ -102,6 +102,7 @@ class Ladder:
     def _notes(self) -> list[str]:
         """What a reader should know beside the verdict."""
         notes = [self._limits_note()]
+        notes += [f"{side}: {one}" for side, run in zip(("reference", "candidate"), self.pair.both, strict=True) for one in run.problems]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
@@ -128,6 +129,10 @@ class Ladder:
                 return Stage(
                     "match", Status.NOT_COMPARABLE, f"the {side} recorded no whole step; see its log, and record it again", tuple(problems)
                 )
+            if self.noise.problem:
+                return Stage("match", Status.NOT_COMPARABLE, self.noise.problem)
+            if run.missing:
+                return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
         ours, theirs = (self.pair.pieces(run) for run in self.pair.both)
         names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
         steps, expected = len(self.pair.rows), max(len(run.steps) for run in self.pair.both)
@@ -153,18 +158,20 @@ class Ladder:
             for side, check in checks.items()
             for one in check.contradictions
         ]
-        held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)}" for check in checks.values()]
+        held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}" for side, check in checks.items()]
         copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
-        summary = (
-            f"norms of {' and '.join(held) or 'no'} steps are the frameworks' own (their rounding {inexact:.1e}), {copies} copies alike"
-        )
+        of_steps = " and ".join(held) or "of none"
+        summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies} copies alike"
         if found:
             said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
             return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))
-        checked = any(check.steps for check in checks.values())
-        none = "no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)" + (
-            f"; {copies} copies alike" if copies else ""
+        checked = bool(checks) and all(check.steps or not check.unchecked for check in checks.values())
+        checked = checked and any(check.steps for check in checks.values())
+        bare = [side for side, check in checks.items() if not check.steps]
+        none = (
+            f"of the {' and the '.join(bare) or 'runs'} no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)"
         )
+        none += f"; {copies} copies alike" if copies else ""
         return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
 
     def hyper_parameters(self) -> Stage:
@@ -191,7 +198,7 @@ class Ladder:
         counts = [
             Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
             for ours, theirs in self.pair.rows
-            if ours["valid_tokens"] != theirs["valid_tokens"]
+            if None not in (ours["valid_tokens"], theirs["valid_tokens"]) and ours["valid_tokens"] != theirs["valid_tokens"]
         ]
         steps, gaps = self.pair.steps("batches"), self.pair.gaps("batches")
         findings: list[Finding] = []

@@ -27,8 +27,7 @@ class Where(Enum):
     NOWHERE = ""
     EVERYWHERE = "at every position: what a token goes through by itself"
     AFTER_THE_FIRST = "at every position but the first, which attends to itself alone: scores of the attention"
-    FROM_A_WINDOW_ON = "from one position on: an attention that sees fewer tokens than are there"
-    BEFORE_THE_LAST = "at every position but the last, which sees all there are: tokens attend to what comes later"
+    FROM_ONE_ON = "from position {} on: what early tokens do not need, as a window of the attention or far positions"
     HERE_AND_THERE = "at some positions"
 
 
@@ -42,8 +41,7 @@ def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) 
     """Their relative distance, and where they part."""
     distance, size, other = distances(*losses)
     where, first = positions(losses, limit)
-    told = f", {where.value}" if where is not Where.NOWHERE else ""
-    told = told.replace("one position", f"position {first}") if where is Where.FROM_A_WINDOW_ON else told
+    told = f", {where.value.format(first)}" if where.value else ""
     count = losses[0].size
     mean = [f"{np.sqrt(norm**2 / count):.9g}" if np.isfinite(norm) else "nan" for norm in (size, other)]
     return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit)
@@ -53,15 +51,10 @@ def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[
     """The pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
     one, other = (array.astype(np.float64) for array in losses)
     size = np.sqrt(np.square(one).mean())
-    wrong = np.sqrt(np.square(other - one).mean(axis=0)) > limit * size
+    wrong = ~(np.sqrt(np.square(other - one).mean(axis=0)) <= limit * size)
+    first = int(np.argmax(wrong))
     if not wrong.any():
         return Where.NOWHERE, 0
-    first = int(np.argmax(wrong))
-    after = wrong[first:]
-    if first == 0 and not wrong[-1] and wrong[:-1].mean() >= MOST:
-        return Where.BEFORE_THE_LAST, first
-    if after.mean() < MOST:
+    if wrong[first:].mean() < MOST:
         return Where.HERE_AND_THERE, first
-    if first == 0:
-        return Where.EVERYWHERE, first
-    return (Where.AFTER_THE_FIRST if first == 1 else Where.FROM_A_WINDOW_ON), first
+    return {0: Where.EVERYWHERE, 1: Where.AFTER_THE_FIRST}.get(first, Where.FROM_ONE_ON), first

@@ -73,6 +73,15 @@ class Fused:
         ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
         return [(self.parts[index], (start, stop)) for index, (start, stop) in ranges if start < stop]
 
+    @property
+    def cut(self) -> frozenset[str]:
+        """Pieces of which a part only is held."""
+        return frozenset(
+            piece.name
+            for piece, held in self._held()
+            if piece.box != tuple((0, size) for size in piece.shape) or held not in (None, (0, math.prod(piece.shape)))
+        )
+
     def narrowed(self, start: int, stop: int) -> Fused:
         """The same parameter with only the elements [start, stop) held."""
         return replace(self, flat=(start, stop))

@@ -55,7 +55,9 @@ class Run:
     tables: Mapping[int, Sequence[Shard]]
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {len(self.steps)} steps)"
+        ranks = f"{self.world_size} ranks, " if self.world_size > 1 else ""
+        faults = f", {len(self.problems)} problems" if self.problems else ""
+        return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {ranks}{len(self.steps)} steps{faults})"
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -81,13 +83,20 @@ class Run:
         return sorted(set.intersection(*done)) if done else []
 
     @cached_property
+    def missing(self) -> str:
+        """How many ranks left no manifest and which is the first, in words; empty where all are there."""
+        count = self.world_size - len(self.manifests)
+        if count <= 0:
+            return ""
+        first = next(rank for rank in range(self.world_size) if rank not in self.manifests)
+        return f"{count} of {self.world_size} ranks left no manifest, first rank {first}"
+
+    @cached_property
     def problems(self) -> list[str]:
         """Why the run is not whole, one sentence each: ranks that are missing, ended early or stopped recording."""
         if self.made_by_hand:
             return []
-        world = self.world_size
-        missing = [rank for rank in range(min(world, max(self.manifests) + 2)) if rank not in self.manifests]
-        found = [f"{world - len(self.manifests)} of {world} ranks left no manifest, first rank {missing[0]}"] if missing else []
+        found = [self.missing] if self.missing else []
         if not self.facts:
             found.append("run.json is missing: what ran, and with which settings, is not known")
         gaps = [step for step, after in zip(self.steps, self.steps[1:], strict=False) if after != step + 1]
@@ -98,6 +107,9 @@ class Run:
             if ended != "finished":
                 last = f"its last whole step is {self.steps[-1]}" if self.steps else "no step is whole"
                 found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
+            said, there = (manifest.get("recorded") or {}).get("scalars", 0), len(self._rows[rank])
+            if there < said:
+                found.append(f"rank {rank} recorded {said} steps and {there} are here: its rows were cut; copy them again")
         return found
 
     def shards(self, rank: int) -> Sequence[Shard]:
@@ -159,7 +171,9 @@ class Run:
                 yield row
 
     def local_norms(self, step: int) -> dict[str, float]:
-        """Canonical name to the norm of its whole gradient at ``step``."""
+        """Canonical name to the norm of its whole gradient at ``step``; raises RecordError where a missing rank holds a part of one."""
+        if self._lost:
+            raise RecordError(f"{self.path}: the norm of {self._lost[0]} is not whole: {self.missing}; copy or record every rank")
         total: dict[str, float] = {}
         for rank in self.manifests:
             rows = self.norm_rows(rank)
@@ -168,6 +182,16 @@ class Run:
                 if shard.counted and shard.trainable:
                     total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
         return {name: math.sqrt(squared) for name, squared in total.items()}
+
+    @cached_property
+    def _lost(self) -> list[str]:
+        """Tensors of which a missing rank holds a part."""
+        held: dict[str, int] = {}
+        whole: dict[str, int] = {}
+        for shard in (shard for rank in self.manifests if self.missing for shard in self.shards(rank) if shard.counted):
+            held[shard.name] = held.get(shard.name, 0) + shard.elements
+            whole[shard.name] = math.prod(shard.shape)
+        return [name for name in held if held[name] < whole[name]]
 
     def counted_totals(self, steps: Sequence[int]) -> dict[int, float]:
         """Step to the sum of all squared sums that count."""

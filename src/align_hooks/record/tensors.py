@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,13 @@ class Tensors(Mapping[str, Array]):
         """Shape of a whole tensor, without reading it."""
         return self._parts[name][0][1].shape
 
+    def __repr__(self) -> str:
+        return f"Tensors({len(self)} names, first {next(iter(self), 'none')})"
+
     def __getitem__(self, name: str) -> Array:
+        if name not in self._parts:
+            near = difflib.get_close_matches(name, self._parts, n=1, cutoff=0.5)
+            raise KeyError(f"no tensor {name}" + (f"; did you mean {near[0]}?" if near else ""))
         parts = self._parts[name]
         rank, first = parts[0]
         if len(parts) == 1 and first.local_shape == first.shape:

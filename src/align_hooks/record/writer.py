@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.launch import Launch, is_alive
 from align_hooks.record import atomic, layout
 from align_hooks.record.continued import continued
 from align_hooks.record.files import read_json
@@ -48,6 +48,7 @@ class Writer:
     _rows: dict[Path, TextIO] = field(default_factory=dict)
     _manifest: dict[str, Any] = field(default_factory=dict)
     _earlier: dict[str, Any] = field(default_factory=dict)
+    _holds_all: bool = False
 
     def begin(self) -> None:
         """Claim this rank's manifest, honouring ``RUN_EXISTS``."""
@@ -64,6 +65,7 @@ class Writer:
             "side": self.side,
             "rank": rank,
             "launch": self.launch.facts(),
+            "pid": os.getpid(),
             "settings": self.settings.as_text(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "ended": None,
@@ -90,8 +92,14 @@ class Writer:
             ) from None
 
     def _ended_before_any_step(self, path: Path) -> bool:
-        """Whether the earlier run here is over and recorded nothing: a start that was refused must not block the next."""
-        return bool(read_json(path).get("ended")) and not layout.scalars(self.run, self.launch.rank).exists()
+        """Whether the earlier run here is over and recorded nothing: a start that was refused must not block the next.
+
+        Of a process of this host that is no more the manifest needs not say so: launchers kill the ranks beside one that failed.
+        """
+        earlier = read_json(path)
+        mine = (earlier.get("launch") or {}).get("host") == self.launch.host
+        over = earlier.get("ended") or (mine and type(earlier.get("pid")) is int and not is_alive(earlier["pid"]))
+        return bool(over) and not layout.scalars(self.run, self.launch.rank).exists()
 
     def _remove_earlier(self) -> None:
         mine = {self.launch.rank}
@@ -113,6 +121,8 @@ class Writer:
         continued run is another model or was injected from another run.
         """
         table = [shard.facts() for shard in shards]
+        whole = all(shard.local_shape == shard.shape for shard in shards if shard.counted)
+        self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
         planned = 4 * elements * sum((step in self.settings.gradients) + (step + 1 in self.settings.weights) for step in steps)
         planned += 4 * elements * (steps.start in self.settings.weights)
@@ -209,7 +219,7 @@ class Writer:
         if squared:
             atomic.write_json(place / "squared.json", squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
-        if tensors:
+        if tensors and self._holds_all:  # of a part of a model it would make a checkpoint that no model can load
             atomic.write_json(place / "config.json", config)
         if padding:
             write_tensors(self.run, step, self.launch.rank, "weights/padding.safetensors", padding)

@@ -42,8 +42,13 @@ class Replay:
     @property
     def last(self) -> int:
         """The last step that can be replayed; raises RecordError where there is none."""
-        if not self._chosen:
+        recorded = self.run.batch_steps()
+        if not recorded:
             raise RecordError(f"{self.source} holds no batch; record it with ALIGN_HOOKS_BATCHES=all")
+        named = max((part[-1] for part in self.source.steps.ranges or () if part), default=0)
+        if not self._chosen or named > recorded[-1]:
+            there = f"{recorded[0]} to {recorded[-1]}" if len(recorded) > 1 else f"step {recorded[0]}"
+            raise RecordError(f"{self.source}: batches are recorded of {there} only; name those, or record with ALIGN_HOOKS_BATCHES=all")
         return self._chosen[-1]
 
     @property
@@ -64,8 +69,10 @@ class Replay:
         """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``.
 
         ``rows`` is None where it changes from step to step. Without ``every`` only the first step is looked at: of a large job one rank
-        looks at all.
+        looks at all. Raises RefusedRun for a record that ranks are missing from, too: their rows would be left out without a word.
         """
+        if self.run.missing:
+            raise RefusedRun(f"{self.source}: {self.run.missing}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
             facts = self.run.batch_facts(step)
             problem = None

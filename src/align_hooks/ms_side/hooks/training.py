@@ -172,7 +172,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.wants("local_norms"):
             squared = self.squared = reducer.squared_sums()
             if any(one.counted for one in session.parameters) or reducer.local:
-                session.print_norms(step, squared)
+                session.print_norms(step, squared, {name for one in session.parameters for name in one.fused.cut})
             if session.record is not None:
                 session.record.local_norms(step, session.settings.local_norms_point, squared, self.taken(outputs))
             session.recorded("local_norms")

@@ -168,7 +168,8 @@ def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> No
     if missing:
         raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
     counted = {name for parameter in session.parameters if parameter.counted for name in parameter.fused.pieces}
-    session.print_norms(step, {name: value for name, value in squared.items() if name in counted})
+    parts = {name for parameter in session.parameters for name in parameter.fused.cut}
+    session.print_norms(step, {name: value for name, value in squared.items() if name in counted}, parts)
     if session.record is not None:
         taken = [one | {key: numbers[f"taken {index} {key}"] for key in TAKEN} for index, one in enumerate(session.taken)]
         session.record.local_norms(step, "reduced", squared, taken)

@@ -1,0 +1,80 @@
+"""Limits that are measured on repeats of the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.noise import FACTOR, FLOOR, Noise
+from align_hooks.compare.verdict import Status, Verdict
+from compare.conftest import HONEST, Compared
+from synthetic import Synthetic, batch
+
+Q = "model.layers.0.self_attn.q_proj.weight"
+EPS = 2.0**-23
+
+
+def moved(size: float, names: tuple[str, ...] = (Q,)) -> Synthetic:
+    """The honest run with some gradients of step 0 moved by ``size`` of their norm."""
+    run = HONEST.drifted()
+    for name in names:
+        run.gradients[0][name] = run.gradients[0][name] * np.float32(1 + size)
+        run.norms[0][name] = float(np.square(run.gradients[0][name].astype(np.float64)).sum())
+    run.weights = {0: run.weights[0]}
+    run.settings["weights"] = "0"
+    run.settings["optimizer_state"] = "none"
+    run.moments = {}
+    return run
+
+
+@pytest.fixture
+def repeat(tmp_path: Path) -> Path:
+    return moved(1e-3).write(tmp_path / "repeat")
+
+
+def test_a_tensor_is_judged_by_its_own_noise(compared: Compared, repeat: Path) -> None:
+    assert compared(moved(2e-3)).verdict is Verdict.DIVERGED
+    found = compared(moved(2e-3), noise=[open_run(repeat)])
+    gradients = next(stage for stage in found.stages if stage.name == "gradients")
+    assert gradients.status is Status.SAME
+    assert gradients.findings[0].limit == pytest.approx(3e-3, rel=1e-3)
+    assert f"limits are 3 times the noise measured on {repeat}" in found.notes[0]
+
+
+def test_beyond_its_noise_it_is_flagged_and_a_quiet_tensor_by_little(compared: Compared, repeat: Path) -> None:
+    for bent in (moved(4e-3), moved(2e-6, ("lm_head.weight",))):
+        found = compared(bent, noise=[open_run(repeat)])
+        assert found.verdict is Verdict.DIVERGED
+        assert found.first is not None
+        assert found.first.name == "local norms"
+
+
+def test_the_worst_of_several_repeats_counts_and_one_that_is_the_same_to_the_bit_leaves_the_floor(tmp_path: Path, repeat: Path) -> None:
+    reference = open_run(HONEST.write(tmp_path / "reference"))
+    noise = Noise(reference, [open_run(repeat), open_run(moved(2e-3).write(tmp_path / "other"))], EPS)
+    assert noise.limit("gradients", 0, Q, 1.0) == pytest.approx(FACTOR * 2e-3, rel=1e-3)
+    assert noise.limit("gradients", 0, "lm_head.weight", 1.0) == FLOOR * EPS
+    assert noise.limit("token_losses", 0, "token losses", 1.0) == FLOOR * EPS
+    assert noise.limit("losses", 7, "loss", 0.25) == 0.25
+    assert list(noise.measured()["gradients of step 0"]) == list(reference.gradients(0))
+
+
+@pytest.mark.parametrize(
+    ("bend", "told"),
+    [
+        (lambda run: run.batches.update({0: batch(9)}), "it consumed another batch at step 0"),
+        (lambda run: run.model.update(hidden_size=8), "hidden_size is 4 there and 8 here"),
+        (lambda run: run.optimizer["groups"][0].update(eps=1e-6), "is 1e-08 there and 1e-06 here"),
+    ],
+)
+def test_what_is_no_repeat_is_refused(tmp_path: Path, compared: Compared, bend: object, told: str) -> None:
+    run = HONEST.drifted()
+    bend(run)  # type: ignore[operator]
+    found = compared(HONEST.drifted(), noise=[open_run(run.write(tmp_path / "other"))])
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert told in found.first.summary
+    assert "is no repeat of" in found.first.summary

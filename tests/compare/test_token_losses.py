@@ -1,0 +1,46 @@
+"""Where along the sequence two runs' token losses part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from align_hooks.compare.token_losses import Where, finding, positions
+
+LOSSES = np.random.default_rng(0).uniform(4, 8, (3, 40)).astype(np.float32)
+
+
+def wrong(where: slice) -> NDArray[np.float32]:
+    other = LOSSES.copy()
+    other[:, where] *= 1 + 1e-3 * np.random.default_rng(1).standard_normal(other[:, where].shape).astype(np.float32)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("where", "told", "first"),
+    [
+        (slice(0, 0), Where.NOWHERE, 0),
+        (slice(None), Where.EVERYWHERE, 0),
+        (slice(1, None), Where.AFTER_THE_FIRST, 1),
+        (slice(16, None), Where.FROM_ONE_ON, 16),
+        (slice(5, 9), Where.HERE_AND_THERE, 5),
+    ],
+)
+def test_a_pattern_is_told(where: slice, told: Where, first: int) -> None:
+    assert positions((LOSSES, wrong(where)), 1e-5) == (told, first)
+
+
+def test_a_finding_says_what_the_pattern_means() -> None:
+    found = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
+    assert found.what.startswith("token losses of step 2 (iteration 3), from position 16 on: ")
+    assert found.excess > 10
+    assert finding((LOSSES, LOSSES), 0, 1e-5).what == "token losses of step 0 (iteration 1)"
+
+
+def test_a_loss_that_is_not_finite_is_out() -> None:
+    other = LOSSES.copy()
+    other[1, 3] = np.nan
+    found = finding((LOSSES, other), 0, 1e-5)
+    assert found.excess == float("inf")
+    assert found.candidate == "nan"

@@ -1,0 +1,102 @@
+"""A record that ranks are missing from: whatever needs them says so, and nothing is made of the rest as if it were whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status, Verdict
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.replay.batches import Replay
+from align_hooks.replay.weights import open_weights
+from align_hooks.settings import Source, Steps
+from sharded import Grid, Model, write
+from synthetic import Synthetic, begun, job
+
+TOLD = "1 of 4 ranks left no manifest, first rank 3"
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> Path:
+    path = write(tmp_path / "lacking", Grid(tp=2, dp=2, distributed=True), Model().tensors(0))
+    (path / "manifest" / "rank_3.json").unlink()
+    return path
+
+
+def test_it_is_told_by_the_run(lacking: Path) -> None:
+    run = open_run(lacking)
+    assert run.missing == TOLD
+    assert run.problems == [TOLD]
+    assert "4 ranks, 1 steps, 1 problems" in repr(run)
+
+
+def test_norms_of_what_the_missing_rank_held_are_refused(lacking: Path) -> None:
+    with pytest.raises(RecordError, match=f"is not whole: {TOLD}"):
+        open_run(lacking).local_norms(0)
+
+
+def test_norms_are_read_where_the_missing_rank_held_copies_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2), Model().tensors(0))
+    whole = open_run(path).local_norms(0)
+    (path / "manifest" / "rank_1.json").unlink()
+    assert open_run(path).local_norms(0) == whole
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_it_is_compared_with_nothing(tmp_path: Path, lacking: Path, side: str) -> None:
+    whole = write(tmp_path / "whole", Grid(), Model().tensors(0))
+    found = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert found.first is not None
+    assert found.first.summary == f"of the {side} {TOLD}; copy or record every rank"
+    assert {stage.name for stage in found.stages if stage.status is Status.DIFFERENT} == set()
+
+
+def test_its_batches_and_weights_are_not_fed_to_another_run(lacking: Path) -> None:
+    with pytest.raises(RefusedRun, match=f"{TOLD}; copy or record every rank"):
+        Replay(Source(lacking, Steps.parse("all"))).check(sequence=5, vocabulary=10, rows=4)
+    with pytest.raises(RecordError, match=f"{TOLD}; copy or record every rank"):
+        open_weights(Source(lacking, Steps.parse("0")))
+
+
+def test_rows_that_were_cut_are_told(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    rows = path / "scalars" / "rank_0.jsonl"
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
+    assert open_run(path).problems == ["rank 0 recorded 3 steps and 2 are here: its rows were cut; copy them again"]
+
+
+def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:
+    gradients = open_run(Synthetic().write(tmp_path / "run")).gradients(0)
+    with pytest.raises(KeyError, match=r"no tensor lm_head; did you mean lm_head\.weight\?"):
+        gradients["lm_head"]
+    assert repr(gradients) == "Tensors(4 names, first model.embed_tokens.weight)"
+
+
+@pytest.mark.parametrize(("alive", "free"), [(True, False), (False, True)])
+def test_a_start_that_was_killed_before_any_step_leaves_the_directory_free(tmp_path: Path, alive: bool, free: bool) -> None:
+    begun(tmp_path / "run", job(1, 2))
+    path = tmp_path / "run" / "manifest" / "rank_1.json"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest if alive else manifest | {"pid": dead.pid}))
+    if free:
+        begun(tmp_path / "run", job(1, 2))
+        return
+    with pytest.raises(RefusedRun, match="already holds a run of rank 1"):
+        begun(tmp_path / "run", job(1, 2))
+
+
+def test_only_a_rank_that_holds_all_of_a_model_makes_a_checkpoint(tmp_path: Path) -> None:
+    for name, place in (("whole", {"tp_size": 1, "pp_size": 1}), ("stage", {"tp_size": 1, "pp_size": 2})):
+        writer = begun(tmp_path / name, weights="all")
+        writer.describe(place=place, shards=[], facts={}, steps=range(1))
+        writer.weights(0, Synthetic().weights[0], {"model_type": "llama"})
+        assert (tmp_path / name / "step_0/rank_0/weights/config.json").exists() == (name == "whole")
