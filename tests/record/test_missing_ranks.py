@@ -50,7 +50,7 @@ def test_norms_are_read_where_the_missing_rank_held_copies_alone(tmp_path: Path)
 
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_it_is_compared_with_nothing(tmp_path: Path, lacking: Path, side: str) -> None:
-    whole = write(tmp_path / "whole", Grid(), Model().tensors(0))
+    whole = write(tmp_path / "whole", Grid(tp=2, dp=2, distributed=True), Model().tensors(0))
     found = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
