@@ -13,17 +13,6 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Verdict
 from zoo.cases import Case
 
-STAGES = {
-    "hyper-parameters": "configuration",
-    "batches": "data",
-    "initial weights": "weights",
-    "step-0 loss": "forward",
-    "local norms": "reduced gradients",
-    "gradients": "reduced gradients",
-    "weights after an update": "optimizer",
-    "free-running steps": "optimizer",
-    "later losses": "next loss",
-}
 NAMED = 3
 
 
@@ -71,13 +60,12 @@ class Grade:
         return asdict(self)
 
 
-def grade(case: Case, reference: Path, candidate: Path) -> Grade:
+def grade(case: Case, reference: Path, candidate: Path, noise: Sequence[Path] = ()) -> Grade:
     """Compare a pair and judge what was said."""
-    found = compare(open_run(reference), open_run(candidate))
-    stage = STAGES.get(found.first.name, found.first.name) if found.first else ""
-    named = tuple(finding.what for finding in [*(found.first.findings[:NAMED] if found.first else ()), *found.settings])
-    culprit = any(fnmatchcase(what, f"*{one}*") for what in named[:NAMED] for one in case.culprit)
-    return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named[:NAMED], culprit)
+    found = compare(open_run(reference), open_run(candidate), noise=[open_run(path) for path in noise])
+    stage, named = (found.blame.place, found.blame.suspects[:NAMED]) if found.blame else (found.first.name if found.first else "", ())
+    culprit = any(fnmatchcase(what, f"*{one}*") for what in named for one in case.culprit)
+    return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named, culprit)
 
 
 def summary(grades: Sequence[Grade]) -> str:

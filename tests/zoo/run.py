@@ -41,6 +41,17 @@ def train_references(where: Path) -> dict[str, Path]:
     return found
 
 
+def train_noise(references: dict[str, Path]) -> dict[str, Path]:
+    """Each reference once more, its weights moved by one rounding step."""
+    found = {}
+    for name, reference in references.items():
+        found[name] = reference.parents[1] / f"{name}_noise" / "run"
+        if not (found[name] / "run.json").exists():
+            fed: dict[str, object] = {"RUN": found[name], "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "PERTURB": 1}
+            frameworks.megatron(found[name].parent, change=REFERENCES[name], **fed, **frameworks.EVERYTHING).succeeded()
+    return found
+
+
 def train(case: Case, references: dict[str, Path], where: Path) -> Path:
     """The candidate of a case, trained if it is not there."""
     run, reference = where / case.name / "run", references[case.reference]
@@ -63,13 +74,13 @@ def train(case: Case, references: dict[str, Path], where: Path) -> Path:
     return run
 
 
-def judged(case: Case, references: dict[str, Path], where: Path) -> Grade:
+def judged(case: Case, references: dict[str, Path], noise: dict[str, Path], where: Path) -> Grade:
     """Train and compare one case; what cannot be trained is told as such and is no success."""
     try:
         run = train(case, references, where)
     except AssertionError as error:
         return Grade(case.name, case.kind, "not trained", case.stage, note=str(error).strip().splitlines()[-1][:200])
-    return grade(case, references[case.reference], run)
+    return grade(case, references[case.reference], run, [noise[case.reference]] if noise else [])
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -77,6 +88,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="cases of cases.py; all unless named")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
+    parser.add_argument("--defaults", action="store_true", help="judge by the default limits instead of measured ones")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where = options.where.resolve()
@@ -86,10 +98,11 @@ def main(arguments: Iterable[str] | None = None) -> int:
         subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(prefix)], check=True)
     frameworks._corpus[:] = [prefix]
     references = train_references(where)
+    noise = {} if options.defaults else train_noise(references)
     cases = [CASES[name] for name in options.names] or list(CASES.values())
     with ThreadPoolExecutor(options.workers) as pool:
         grades = []
-        for found in pool.map(lambda case: judged(case, references, where), cases):
+        for found in pool.map(lambda case: judged(case, references, noise, where), cases):
             print(found.line, flush=True)
             grades.append(found)
     (where / "grades.json").write_text(json.dumps([found.facts() for found in grades], indent=1) + "\n")

@@ -76,13 +76,13 @@ def apart(ours: Any, theirs: Any, what: str, progress: Progress) -> Iterator[tup
             yield name, *distances(ours[name], theirs[name])
 
 
-def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False) -> Stage:
-    """A stage whose findings are in or out; a reference that is not finite makes it not comparable."""
+def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> Stage:
+    """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
     bad = [finding for finding in found if finding.excess > 1]
     if any(finding.reference in ("nan", "inf", "-inf") for finding in bad):
         why = f"the reference holds NaN or infinity; record a healthy reference; {summary}"
         return Stage(name, Status.NOT_COMPARABLE, why, furthest(bad))
-    return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found))
+    return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found, most))
 
 
 def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
@@ -122,6 +122,6 @@ def steps_text(steps: Sequence[int]) -> str:
     return when(steps[0]) if len(steps) == 1 else f"{len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
-def furthest(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings that are furthest beyond their limits, the first first."""
-    return tuple(sorted(found, key=lambda finding: -finding.excess)[:WORST])
+def furthest(found: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
+    """The findings that are furthest beyond their limits, the first first; all of them where ``most`` is None."""
+    return tuple(sorted(found, key=lambda finding: -finding.excess)[:most])

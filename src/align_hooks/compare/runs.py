@@ -19,6 +19,7 @@ from align_hooks.compare import token_losses
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.batches import differences, weights_of_tokens
+from align_hooks.compare.blame import blame
 from align_hooks.compare.findings import (
     WORST,
     Progress,
@@ -93,7 +94,9 @@ class Ladder:
                 break
         verdict, first = decide(stages, self.compared)
         accepted = acceptance(self.pair.rows)
-        return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, tuple(self._settings()), tuple(self._notes()))
+        settings = tuple(self._settings())
+        blamed = blame(first, stages, settings)
+        return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, settings, tuple(self._notes()), blamed)
 
     def _settings(self) -> list[Finding]:
         models = [run.manifest.get("model") or {} for run in self.pair.both]
@@ -263,7 +266,7 @@ class Ladder:
         self.compared += 1
         stage = judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
         why = objective_alone(self.pair.both, findings) if stage.status is Status.DIFFERENT else ""
-        return replace(stage, summary=f"{stage.summary}; {why}") if why else stage
+        return replace(stage, summary=f"{stage.summary}; {why}", told=why) if why else stage
 
     def local_norms(self) -> Stage:
         """Norms of exact steps."""
@@ -282,9 +285,9 @@ class Ladder:
         if found:
             self.compared += 1
             exact = "to the bit" if kind == "weights" else f"at {steps_text(steps)}"
-            stage = judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps))
+            stage = judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps), most=None)
             why = explanation(self.pair.both, kind, steps[0], by_step[steps[0]]) if stage.status is Status.DIFFERENT else ""
-            return replace(stage, summary=f"{stage.summary}; {why}") if why else stage
+            return replace(stage, summary=f"{stage.summary}; {why}", told=why) if why else stage
         if gaps or steps:
             return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
         free = "no recorded step stands on equal weights in both runs"

@@ -17,6 +17,8 @@ from align_hooks.compare.verdict import Finding
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
+LESS_ONE = 0.05
+"""How far a factor n/(n-1) may be from itself, of its distance from 1."""
 AXES = ("dp", "tp", "pp", "cp", "ep")
 """The axes that a person places a rank by."""
 SHOWN = 3
@@ -69,6 +71,9 @@ def origin(factor: float, runs: tuple[Any, Any]) -> str:
         for what, number in numbers.items():
             if number > 1 and abs(value * number - 1) <= CLOSE:
                 return f": the {side} has {what}, by which it divides once more than the other"
+        for what, number in numbers.items():
+            if "tokens" in what and number > 1 and abs((value - 1) * (number - 1) - 1) <= LESS_ONE:
+                return f": the {side} has {what} and divides by one less"
     return ""
 
 
@@ -89,7 +94,8 @@ def own_numbers(run: Any) -> dict[str, float]:
     numbers |= {f"{dp * parts} micro-batches": dp * parts}
     if rows:
         numbers |= {f"a loss scale of {rows[0]['loss_scale']:g}": rows[0]["loss_scale"] or 1.0}
-        numbers |= {f"{rows[0]['valid_tokens']} tokens a step": rows[0]["valid_tokens"] or 1}
+        tokens = rows[0]["valid_tokens"] or 1
+        numbers |= {f"{tokens} tokens a step": tokens, f"{tokens / (dp * parts):g} tokens a micro-batch": tokens / (dp * parts)}
     return numbers
 
 

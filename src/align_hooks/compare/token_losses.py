@@ -39,11 +39,10 @@ def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None
 
 def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> Finding:
     """Their relative distance, and where they part."""
-    distance, size, other = distances(*losses)
+    distance, size, _ = distances(*losses)
     where, first = positions(losses, limit)
     told = f", {where.value.format(first)}" if where.value else ""
-    count = losses[0].size
-    mean = [f"{np.sqrt(norm**2 / count):.9g}" if np.isfinite(norm) else "nan" for norm in (size, other)]
+    mean = [f"mean {array.mean(dtype=np.float64):.9g}" if np.isfinite(array).all() else "nan" for array in losses]
     return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit)
 
 

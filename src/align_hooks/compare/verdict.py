@@ -66,12 +66,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not."""
+    """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what the
+    findings have in common, where that is known."""
 
     name: str
     status: Status
     summary: str
     findings: tuple[Finding, ...] = ()
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Where a fault sits, what to suspect first, and what it likely is; ``causes`` may be empty."""
+
+    place: str
+    suspects: tuple[str, ...]
+    causes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Criterion:
 class Comparison:
     """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
 
-    ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type.
+    ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged.
     """
 
     verdict: Verdict
@@ -97,6 +108,7 @@ class Comparison:
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    blame: Blame | None = None
 
 
 def decide(stages: list[Stage], compared: int) -> tuple[Verdict, Stage | None]:

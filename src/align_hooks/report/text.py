@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from align_hooks.compare.verdict import Comparison, Finding, Stage, Status, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Verdict
 
 COLOUR = {
     Status.SAME: "green",
@@ -41,7 +41,8 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
             console.print("  " + escape(describe(finding, comparison.eps)))
-        for line in suspects(comparison):
+    if comparison.blame is not None:
+        for line in blamed(comparison.blame):
             console.print("  " + escape(line))
     if comparison.settings:
         listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
@@ -58,12 +59,10 @@ def render(comparison: Comparison, console: Console) -> None:
         console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(last)}")
 
 
-def suspects(comparison: Comparison) -> list[str]:
-    """Where the first difference is one number for the whole model: the tensors that are furthest out behind it."""
-    if comparison.first is None or "loss" not in comparison.first.name:
-        return []
-    behind = [stage for stage in comparison.stages if stage.name in ("local norms", "gradients") and stage.status is Status.DIFFERENT]
-    return [f"worst in {stage.name}: {describe(finding, comparison.eps)}" for stage in behind for finding in stage.findings[:TENSORS]]
+def blamed(blame: Blame) -> list[str]:
+    """Where the fault sits, the first suspects, and what it likely is."""
+    lines = [f"it sits in: {blame.place}" + (f"; first suspects: {', '.join(blame.suspects[:TENSORS])}" if blame.suspects else "")]
+    return [*lines, *(f"likely: {one}" for one in blame.causes)]
 
 
 def headline(comparison: Comparison) -> str:
