@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test slow layouts lint unit matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -34,6 +34,10 @@ matrix-megatron: $(READY)  ## every released Megatron-LM, or VERSIONS="0.18.0 â€
 
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 â€¦" (10 GB of environments, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)
+
+zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (half an hour; WORKERS=1 is kinder)
+	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)
+	$(BIN)/python tests/zoo/table.py
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

@@ -37,6 +37,10 @@ class Case:
     reference: str = "plain"
     ranks: int | None = None
 
+    def is_in(self, precision: str) -> bool:
+        """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run."""
+        return precision == "float32" or (self.side == MEGATRON and self.kind != "precision" and self.name != "through_bfloat16")
+
 
 def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: Any) -> Case:
     """A fault of ``planted_megatron.py``."""

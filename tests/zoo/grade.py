@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Verdict
+from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.record.reader import Run
+from align_hooks.settings import Steps
 from zoo.cases import Case
 
 NAMED = 3
+WAYS = {
+    "measured": "everything recorded, measured limits",
+    "defaults": "everything recorded, default limits",
+    "norms": "no tensor stored: norms, losses and batches, measured limits",
+    "guide": "the guide's own acceptance standard",
+}
+"""How every pair is judged."""
+TENSORS = ("gradients", "weights", "optimizer_state")
+
+
+class WithoutTensors(Run):
+    """A run as it would be with no tensor stored."""
+
+    def gradient_steps(self) -> list[int]:
+        return []
+
+    def weight_steps(self) -> list[int]:
+        return []
+
+    def optimizer_state_steps(self) -> list[int]:
+        return []
+
+    def asked(self, kind: str) -> Steps:
+        return Steps.parse("none") if kind in TENSORS else super().asked(kind)
 
 
 @dataclass(frozen=True)
@@ -40,11 +66,14 @@ class Grade:
         return self.verdict in (Verdict.DIVERGED.text, Verdict.NOT_COMPARABLE.text)
 
     @property
+    def placed(self) -> bool:
+        """Whether the right stage was blamed."""
+        return self.detected and self.stage == self.expected
+
+    @property
     def good(self) -> bool:
         """Whether all that was to be said was said."""
-        if self.honest:
-            return self.verdict == Verdict.ALIGNED.text
-        return self.detected and self.stage == self.expected and self.culprit
+        return self.verdict == Verdict.ALIGNED.text if self.honest else self.placed and self.culprit
 
     @property
     def line(self) -> str:
@@ -60,21 +89,45 @@ class Grade:
         return asdict(self)
 
 
-def grade(case: Case, reference: Path, candidate: Path, noise: Sequence[Path] = ()) -> Grade:
-    """Compare a pair and judge what was said."""
-    found = compare(open_run(reference), open_run(candidate), noise=[open_run(path) for path in noise])
+def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:
+    """A pair judged in every way of :data:`WAYS`."""
+    runs, repeat = (open_run(reference), open_run(candidate)), open_run(noise)
+    bare = [WithoutTensors(*(getattr(run, one.name) for one in fields(Run))) for run in (*runs, repeat)]
+    defaults = compare(*runs)
+    failed = any(criterion.passed is False for criterion in defaults.acceptance)
+    standard = Verdict.DIVERGED if failed else Verdict.ALIGNED
+    return {
+        "measured": grade(case, compare(*runs, noise=[repeat])),
+        "defaults": grade(case, defaults),
+        "norms": grade(case, compare(*bare[:2], noise=bare[2:])),
+        "guide": Grade(case.name, case.kind, standard.text, case.stage),
+    }
+
+
+def grade(case: Case, found: Comparison) -> Grade:
+    """What a comparison said of a case."""
     stage, named = (found.blame.place, found.blame.suspects[:NAMED]) if found.blame else (found.first.name if found.first else "", ())
     culprit = any(fnmatchcase(what, f"*{one}*") for what in named for one in case.culprit)
     return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named, culprit)
 
 
-def summary(grades: Sequence[Grade]) -> str:
-    """Rates over all pairs."""
+def rates(grades: Sequence[Grade]) -> dict[str, int]:
+    """How many pairs: ``faults``, of these ``detected``, ``placed`` and with the right ``culprit``; ``honest`` and of these ``flagged``."""
     faults, honest = [one for one in grades if not one.honest], [one for one in grades if one.honest]
-    if not faults:
-        return f"honest pairs flagged: {sum(not one.good for one in honest)} of {len(honest)}"
+    return {
+        "faults": len(faults),
+        "detected": sum(one.detected for one in faults),
+        "placed": sum(one.placed for one in faults),
+        "culprit": sum(one.detected and one.culprit for one in faults),
+        "honest": len(honest),
+        "flagged": sum(one.detected for one in honest),
+    }
+
+
+def summary(grades: Sequence[Grade]) -> str:
+    """The rates in words."""
+    found = rates(grades)
     return (
-        f"detected {sum(one.detected for one in faults)}, right stage {sum(one.detected and one.stage == one.expected for one in faults)}, "
-        f"right culprit {sum(one.detected and one.culprit for one in faults)} of {len(faults)}; "
-        f"honest pairs flagged: {sum(not one.good for one in honest)} of {len(honest)}"
+        f"detected {found['detected']}, right stage {found['placed']}, right culprit {found['culprit']} of {found['faults']}; "
+        f"honest pairs flagged: {found['flagged']} of {found['honest']}"
     )

@@ -26,8 +26,9 @@ def norm_errors(pair: Pair, step: int, limit: Limit) -> list[Finding]:
     floor = pair.limits.eps * max(ours.values(), default=0.0)
     found = []
     for name in sorted(ours.keys() & theirs.keys()):
-        error = 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
-        scale = theirs[name] / ours[name] if ours[name] and error else None
+        rounding = max(ours[name], theirs[name]) < floor
+        error = 0.0 if rounding else relative_difference(ours[name], theirs[name])
+        scale = theirs[name] / ours[name] if ours[name] and not rounding else None
         found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit(name), scale))
     return found
 

@@ -1,0 +1,101 @@
+"""Where a fault is said to sit, and what is suspected first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from align_hooks.compare.signatures import SIGNATURES
+from compare.conftest import Compared
+from synthetic import NAMES, SHAPES, Synthetic, squared_sum
+
+Q, NORM = "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"
+LOST = 1e-3
+
+
+def bent(run: Synthetic, change: Callable[[str, np.ndarray], np.ndarray]) -> None:
+    """Change gradients of step 0 and their norms; nothing later is on record."""
+    for name, gradient in run.gradients[0].items():
+        run.gradients[0][name] = change(name, gradient).astype(np.float32)
+        run.norms[0][name] = squared_sum(run.gradients[0][name])
+    run.settings |= {"weights": "0", "optimizer_state": "none"}
+    run.weights, run.moments = {0: run.weights[0]}, {}
+
+
+def noisy(seed: int) -> Callable[[str, np.ndarray], np.ndarray]:
+    random = np.random.default_rng(seed)
+    return lambda name, one: one * (1 + LOST * random.standard_normal(one.shape))
+
+
+def tokens(run: Synthetic, first: int) -> None:
+    losses = run.batches[0]["token_losses"]
+    losses[:, first:] *= 1 + LOST * np.random.default_rng(1).standard_normal(losses[:, first:].shape).astype(np.float32)
+
+
+def forgotten(run: Synthetic) -> None:
+    for one in run.batches.values():
+        del one["token_losses"]
+
+
+def scaled_objective(run: Synthetic) -> None:
+    run.rows[0]["objective_loss"] *= 2
+
+
+CASES: dict[str, tuple[list[Callable[[Synthetic], None]], str, str, str]] = {
+    "scores": ([lambda run: tokens(run, 1)], "forward", "token losses of step 0", "scores of the attention"),
+    "window": ([lambda run: tokens(run, 3)], "forward", "token losses of step 0", "forgets what is far"),
+    "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], "forward", "model.", ""),
+    "setting": ([lambda run: tokens(run, 0), lambda run: run.model.update(rms_norm_eps=1e-6)], "forward", "rms_norm_eps", "the epsilon"),
+    "objective": ([scaled_objective], "loss normalisation", "the loss agrees, the objective is 2 times", ""),
+    "factor": ([lambda run: bent(run, lambda name, one: one * 2)], "reduced gradients", "every tensor is 2 times", ""),
+    "norms": ([lambda run: bent(run, lambda name, one: one * (1 + (name == NORM)))], "reduced gradients", NORM, "once too often"),
+    "one": ([lambda run: bent(run, lambda name, one: one * (name != Q))], "reduced gradients", Q, "one tensor's own gradient"),
+    "hidden": ([forgotten, lambda run: bent(run, noisy(3))], "forward", "model.", ""),
+    "backward": ([lambda run: bent(run, noisy(3))], "reduced gradients", "", "one tensor's own gradient"),
+    "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], "configuration", "betas", ""),
+    "decay": (
+        [lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)],
+        "configuration",
+        "weight_decay of",
+        "other parameters decay",
+    ),
+}
+
+
+@pytest.mark.parametrize(("bends", "place", "suspect", "cause"), CASES.values(), ids=CASES.keys())
+def test_a_fault_sits_where_it_was_put(
+    compared: Compared, candidate: Synthetic, bends: list[Callable[[Synthetic], None]], place: str, suspect: str, cause: str
+) -> None:
+    for bend in bends:
+        bend(candidate)
+    found = compared(candidate).blame
+    assert found is not None
+    assert found.place == place
+    assert found.suspects[0].startswith(suspect)
+    assert (cause in found.causes[0]) if cause else True
+
+
+def test_nothing_is_blamed_in_an_honest_pair(compared: Compared, candidate: Synthetic) -> None:
+    assert compared(candidate).blame is None
+
+
+def test_a_wrong_clip_coefficient_is_blamed_on_clipping(compared: Compared, candidate: Synthetic) -> None:
+    candidate.train(clip=0.5)
+    found = compared(candidate).blame
+    assert found is not None
+    assert found.place == "clipping"
+
+
+def test_a_factor_of_one_token_less_is_told(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[0]["objective_loss"] *= 20 / 19
+    found = compared(candidate).blame
+    assert found is not None
+    assert found.place == "loss normalisation"
+    assert "20 tokens a step and divides by one less" in found.suspects[0]
+
+
+def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:
+    assert all(one.cause and one.look and one.source for one in SIGNATURES)
+    assert set(SHAPES) == set(NAMES)

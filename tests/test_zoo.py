@@ -1,0 +1,48 @@
+"""The zoo's cases are whole, and the docs show its results."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from zoo import altered
+from zoo.cases import CASES, FAULTS, HONEST, MEGATRON, Case
+from zoo.table import RESULTS, read, table
+
+ZOO = Path(__file__).parent / "zoo"
+DOCS = Path(__file__).parents[1] / "docs" / "zoo.md"
+
+
+def functions(script: str) -> set[str]:
+    return {node.name for node in ast.parse((ZOO / script).read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+PLANTS = {side: functions(f"planted_{side}.py") for side in ("megatron", "mindformers")}
+
+
+def test_there_are_enough_of_them_and_names_are_unique() -> None:
+    assert len(FAULTS) >= 40
+    assert len(HONEST) >= 10
+    assert len(CASES) == len(FAULTS) + len(HONEST)
+    assert {case.side for case in FAULTS} == PLANTS.keys()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_case_is_whole(case: Case) -> None:
+    assert not case.plant or case.plant in PLANTS[case.side]
+    assert not case.batches or case.batches in altered.BATCHES
+    assert case.weights in ("", "none", *altered.WEIGHTS)
+    assert bool(case.culprit) == bool(case.stage) == (case in FAULTS)
+    assert not (case.change if case.side == MEGATRON else case.flags)
+
+
+@pytest.mark.parametrize("precision", [path.stem for path in RESULTS.glob("*.json")])
+def test_every_case_has_a_result(precision: str) -> None:
+    assert [row["measured"].name for row in read(precision)] == [case.name for case in CASES.values() if case.is_in(precision)]
+    assert all(row["measured"].expected == CASES[row["measured"].name].stage for row in read(precision))
+
+
+def test_the_docs_show_the_results() -> None:
+    assert DOCS.read_text().partition("<!-- python tests/zoo/table.py -->\n")[2].partition("<!-- end -->")[0] == table()

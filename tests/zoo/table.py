@@ -1,0 +1,61 @@
+"""The tables of the docs, from the results of ``run.py``: ``python tests/zoo/table.py``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from zoo.cases import CASES
+from zoo.grade import WAYS, Grade, rates
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def read(precision: str) -> list[dict[str, Grade]]:
+    """The grades of one precision, by way of judging."""
+    rows = json.loads((RESULTS / f"{precision}.json").read_text())
+    return [{way: Grade(**(facts | {"named": tuple(facts["named"])})) for way, facts in row.items()} for row in rows]
+
+
+def table() -> str:
+    """How well each way does, then each case."""
+    lines = [
+        "| computed in | judged by | detected | right stage | right culprit | honest pairs flagged |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    found = {path.stem: read(path.stem) for path in sorted(RESULTS.glob("*.json"), reverse=True)}
+    for precision, rows in found.items():
+        for way, what in WAYS.items():
+            rate = rates([row[way] for row in rows])
+            told = [
+                f"{rate[key]} of {rate['faults']}" if way != "guide" or key == "detected" else "–"
+                for key in ("detected", "placed", "culprit")
+            ]
+            lines.append(f"| {precision} | {what} | {' | '.join(told)} | {rate['flagged']} of {rate['honest']} |")
+    for precision, rows in found.items():
+        lines += [
+            "",
+            f"| {precision} | kind | must be blamed | blamed | named first | norms alone | the guide |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        lines += [line(row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def line(row: dict[str, Grade]) -> str:
+    """One case."""
+    one = row["measured"]
+    blamed = one.stage if one.detected else one.verdict
+    named = ", ".join(f"`{name}`" for name in one.named[:1]) if one.detected else ""
+    mark = "" if one.good else " **✗**"
+    norms, guide = (
+        ("flagged" if row[way].detected else "not seen") if not one.honest or row[way].detected else "" for way in ("norms", "guide")
+    )
+    return f"| {CASES[one.name].what} | {one.kind} | {one.expected or 'nothing'} | {blamed}{mark} | {named} | {norms} | {guide} |"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
