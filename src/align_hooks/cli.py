@@ -22,7 +22,9 @@ from align_hooks.compare.findings import Progress
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
+from align_hooks.record import atomic
 from align_hooks.record.reader import open_run
+from align_hooks.report.machine import as_json
 from align_hooks.report.text import escape, render
 from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
@@ -46,6 +48,7 @@ def compare(
     noise: Annotated[
         list[Path] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
     ] = None,
+    json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
 ) -> None:
     """Compare two recorded runs stage by stage and give a verdict.
@@ -64,6 +67,12 @@ def compare(
     except OSError as error:  # the verdict stands, whatever became of the terminal
         report(AlignHooksError(f"the report could not be printed: {error}"))
         discard_output()
+    if json is not None:
+        try:
+            about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
+            atomic.write_json(json, as_json(comparison, **about))
+        except OSError as error:
+            raise AlignHooksError(f"--json {json} cannot be written: {error.strerror or error}; name a file that you may write") from None
     raise typer.Exit(comparison.verdict.exit_code)
 
 

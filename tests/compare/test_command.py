@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -254,3 +255,28 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(reference: Pat
     done = command("compare", reference, run.write(tmp_path / "run"))
     assert done.returncode == 3
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_everything_is_written_as_json(tmp_path: Path) -> None:
+    reference = Synthetic().write(tmp_path / "reference")
+    candidate = bent("objective_loss", 2.0, 0).write(tmp_path / "candidate")
+    repeat = Synthetic().drifted().write(tmp_path / "repeat")
+    done = command("compare", reference, candidate, "--noise", repeat, "--json", tmp_path / "out" / "verdict.json")
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=pytest.fail)
+    assert (found["format"], found["verdict"], found["exit_code"], found["first"]) == (1, "diverged", 1, "step-0 loss")
+    assert found["blame"]["place"] == "loss normalisation"
+    assert [stage["name"] for stage in found["stages"]][:3] == ["match", "self-check", "hyper-parameters"]
+    loss = next(stage for stage in found["stages"] if stage["name"] == "step-0 loss")["findings"][0]
+    assert (loss["what"], loss["error"], loss["excess"]) == ("objective_loss at step 0 (iteration 1)", 1.0, 1 / loss["limit"])
+    assert 0 < found["calibration"]["gradients of step 1"]["lm_head.weight"] < 1e-3
+
+
+def test_json_that_cannot_be_written_is_told_after_the_verdict(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    done = command("compare", run, run, "--json", tmp_path / "file" / "verdict.json")
+    assert done.returncode == 2
+    assert done.stdout.startswith("aligned")
+    assert done.stderr.startswith("align_hooks: --json")
+    assert done.stderr.count("\n") == 1

@@ -32,15 +32,16 @@ def test_a_pattern_is_told(where: slice, told: Where, first: int) -> None:
 
 
 def test_a_finding_says_what_the_pattern_means() -> None:
-    found = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
+    found, where = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
+    assert where is Where.FROM_ONE_ON
     assert found.what.startswith("token losses of step 2 (iteration 3), from position 16 on: ")
     assert found.excess > 10
-    assert finding((LOSSES, LOSSES), 0, 1e-5).what == "token losses of step 0 (iteration 1)"
+    assert finding((LOSSES, LOSSES), 0, 1e-5)[0].what == "token losses of step 0 (iteration 1)"
 
 
 def test_a_loss_that_is_not_finite_is_out() -> None:
     other = LOSSES.copy()
     other[1, 3] = np.nan
-    found = finding((LOSSES, other), 0, 1e-5)
+    found, _ = finding((LOSSES, other), 0, 1e-5)
     assert found.excess == float("inf")
     assert found.candidate == "nan"

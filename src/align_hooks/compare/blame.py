@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.signatures import SIGNATURES, Signature
 from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Blame, Finding, Stage, Status
@@ -42,11 +43,12 @@ MOST = 0.5
 
 @dataclass(frozen=True)
 class Seen:
-    """The stages of a comparison by name, the settings that differ, and the first stage that differs."""
+    """The stages of a comparison by name, the first that differs, the settings that do, and where along the sequence token losses part."""
 
     first: Stage
     stages: dict[str, Stage]
     settings: Sequence[Finding]
+    where: Where
 
     def status(self, name: str) -> Status:
         """How a stage ended; a first loss has its step in its name."""
@@ -57,19 +59,13 @@ class Seen:
         """The most telling stage of tensors that was compared and differs."""
         return next((self.stages[name] for name in TENSORS if self.status(name) is Status.DIFFERENT), None)
 
-    @property
-    def where(self) -> Where:
-        """At which positions token losses part."""
-        found = self.stages["token losses"].findings if self.status("token losses") is Status.DIFFERENT else ()
-        return next((one for one in Where if one.value and found and one.value.partition("{")[0] in found[0].what), Where.NOWHERE)
 
-
-def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Finding]) -> Blame | None:
+def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Finding], where: Where = Where.NOWHERE) -> Blame | None:
     """Place, suspects and likely causes of the first stage that differs; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
     named = {("step-0 loss" if stage.name.startswith("first loss") else stage.name): stage for stage in stages}
-    seen = Seen(first, named, settings)
+    seen = Seen(first, named, settings, where)
     place = place_of(seen)
     culprits = suspects(seen, place)
     return Blame(place, culprits[:SUSPECTS], tuple(f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)))
@@ -84,8 +80,8 @@ def place_of(seen: Seen) -> str:
         return PLACES[name]
     tokens = seen.status("token losses")
     if name not in TENSORS:  # the first loss
-        alone = seen.first.told or (seen.tensors is not None and seen.tensors.told.startswith("every tensor is"))
-        return NORMALISATION if tokens is Status.SAME or alone else FORWARD
+        scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
+        return NORMALISATION if tokens is Status.SAME or scaled else FORWARD
     return FORWARD if tokens is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first) else GRADIENTS
 
 

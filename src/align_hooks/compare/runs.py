@@ -61,13 +61,15 @@ def compare(
 
 @dataclass
 class Ladder:
-    """One comparison under way. ``compared`` counts the stages of numbers that really compared some."""
+    """One comparison under way. ``compared`` counts the stages of numbers that really compared some; ``where`` is where along the
+    sequence token losses part."""
 
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
     progress: Progress
     compared: int = 0
+    where: token_losses.Where = token_losses.Where.NOWHERE
 
     def climb(self) -> Comparison:
         """All stages in order, and their verdict."""
@@ -95,8 +97,9 @@ class Ladder:
         verdict, first = decide(stages, self.compared)
         accepted = acceptance(self.pair.rows)
         settings = tuple(self._settings())
-        blamed = blame(first, stages, settings)
-        return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, settings, tuple(self._notes()), blamed)
+        blamed = blame(first, stages, settings, self.where)
+        notes, measured = tuple(self._notes()), self.noise.measured()
+        return Comparison(verdict, first, tuple(stages), self.pair.limits.eps, accepted, settings, notes, blamed, measured)
 
     def _settings(self) -> list[Finding]:
         models = [run.manifest.get("model") or {} for run in self.pair.both]
@@ -249,7 +252,7 @@ class Ladder:
             return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
         self.compared += 1
         limit = self.noise.limit("token_losses", first, "token losses", self.pair.limits.tokens)
-        found = token_losses.finding(losses, first, limit)
+        found, self.where = token_losses.finding(losses, first, limit)
         return judged(name, f"{losses[0].size} tokens at {when(first)}", [found])
 
     def first_loss(self) -> Stage:

@@ -37,13 +37,13 @@ def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None
     return None if one is None or other is None or one.shape != other.shape else (one, other)
 
 
-def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> Finding:
-    """Their relative distance, and where they part."""
+def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> tuple[Finding, Where]:
+    """Their relative distance, and where they part, if they do."""
     distance, size, _ = distances(*losses)
-    where, first = positions(losses, limit)
+    where, first = (Where.NOWHERE, 0) if ratio(distance, size) <= limit else positions(losses, limit)
     told = f", {where.value.format(first)}" if where.value else ""
     mean = [f"mean {array.mean(dtype=np.float64):.9g}" if np.isfinite(array).all() else "nan" for array in losses]
-    return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit)
+    return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit), where
 
 
 def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[Where, int]:

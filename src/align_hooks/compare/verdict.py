@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -99,6 +100,7 @@ class Comparison:
     """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
 
     ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged.
+    ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error.
     """
 
     verdict: Verdict
@@ -109,6 +111,7 @@ class Comparison:
     settings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = field(default=())
     blame: Blame | None = None
+    calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def decide(stages: list[Stage], compared: int) -> tuple[Verdict, Stage | None]:

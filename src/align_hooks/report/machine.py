@@ -1,0 +1,46 @@
+"""A comparison for programs: everything of it, as versioned strict JSON.
+
+Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from align_hooks.compare.verdict import Comparison, Finding, Stage
+
+FORMAT = 1
+
+
+def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
+    """All of a comparison: verdict and exit code, blame, every stage with its findings, settings, the acceptance standard, notes,
+    ``about`` it who compared what, and under ``calibration`` what was measured on ``--noise`` runs, kind and step to name to relative error."""
+    return {
+        "format": FORMAT,
+        **about,
+        "verdict": comparison.verdict.text,
+        "exit_code": comparison.verdict.exit_code,
+        "first": comparison.first.name if comparison.first else None,
+        "blame": asdict(comparison.blame) if comparison.blame else None,
+        "stages": [_stage(one) for one in comparison.stages],
+        "model_settings": [_finding(one) for one in comparison.settings],
+        "acceptance": [asdict(one) for one in comparison.acceptance],
+        "notes": list(comparison.notes),
+        "eps": comparison.eps,
+        "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "status": stage.status.value,
+        "summary": stage.summary,
+        "told": stage.told,
+        "findings": [_finding(one) for one in stage.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return asdict(finding) | {"excess": finding.excess}
