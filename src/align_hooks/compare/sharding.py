@@ -17,6 +17,8 @@ from align_hooks.compare.verdict import Finding
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
+ALIKE = 0.1
+"""How far the factors of two tensors may be apart, of their distance from 1."""
 LESS_ONE = 0.05
 """How far a factor n/(n-1) may be from itself, of its distance from 1."""
 AXES = ("dp", "tp", "pp", "cp", "ep")
@@ -47,9 +49,8 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
         return None
     scales = [one.scale for one in known if one.scale is not None]
     middle = sorted(scales)[len(scales) // 2]
-    limit = max(10 * max(one.limit or 0.0 for one in known), CLOSE / 10)
-    alike = all(abs(scale - middle) <= limit * abs(middle) for scale in scales)
-    straight = all(one.direction is None or one.direction <= limit for one in known)
+    alike = all(abs(scale - middle) <= ALIKE * abs(middle - 1) for scale in scales)
+    straight = all(one.direction is None or one.direction <= (one.limit or 0.0) for one in known)
     return middle if alike and straight and middle and math.isfinite(middle) else None
 
 

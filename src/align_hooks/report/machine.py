@@ -15,7 +15,7 @@ FORMAT = 1
 
 def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
     """All of a comparison: verdict and exit code, blame, every stage with its findings, settings, the acceptance standard, notes,
-    ``about`` it who compared what, and under ``calibration`` what was measured on ``--noise`` runs, kind and step to name to relative error."""
+    who compared what (``about``), and under ``calibration`` what ``--noise`` runs showed, kind and step to name to relative error."""
     return {
         "format": FORMAT,
         **about,
