@@ -6,7 +6,6 @@ rank's manifest, and a reader refuses ranks whose facts disagree: they are of tw
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -45,14 +44,3 @@ class Launch:
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this host is still there, be it another user's."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True

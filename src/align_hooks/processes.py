@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.launch import Launch, is_alive
+from align_hooks.launch import Launch
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
@@ -53,6 +53,17 @@ class Process:
 
     def _fate(self) -> str:
         return self.ended or ("never ended by itself: it was killed" if self.lost else "still running")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host is still there, be it another user's."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def tell(side: str, rank: int, *, began: bool = False, ended: str | None = None, problems: Sequence[str] = ()) -> None:

@@ -39,20 +39,25 @@ def forgotten(run: Synthetic) -> None:
         del one["token_losses"]
 
 
+def nudged(run: Synthetic) -> None:
+    run.rows[0]["loss"] *= 1 + 2e-7
+
+
 def scaled_objective(run: Synthetic) -> None:
     run.rows[0]["objective_loss"] *= 2
 
 
 CASES: dict[str, tuple[list[Callable[[Synthetic], None]], str, str, str]] = {
     "scores": ([lambda run: tokens(run, 1)], "forward", "token losses of step 0", "scores of the attention"),
-    "window": ([lambda run: tokens(run, 3)], "forward", "token losses of step 0", "forgets what is far"),
+    "window": ([lambda run: tokens(run, 2)], "forward", "token losses of step 0", "forgets what is far"),
     "tensors": ([lambda run: tokens(run, 0), lambda run: bent(run, noisy(2))], "forward", "model.", ""),
     "setting": ([lambda run: tokens(run, 0), lambda run: run.model.update(rms_norm_eps=1e-6)], "forward", "rms_norm_eps", "the epsilon"),
     "objective": ([scaled_objective], "loss normalisation", "the loss agrees, the objective is 2 times", ""),
-    "factor": ([lambda run: bent(run, lambda name, one: one * 2)], "reduced gradients", "every tensor is 2 times", ""),
+    "factor": ([lambda run: bent(run, lambda name, one: one * 2)], "reduced gradients", "every norm is 2 times", ""),
     "norms": ([lambda run: bent(run, lambda name, one: one * (1 + (name == NORM)))], "reduced gradients", NORM, "once too often"),
     "one": ([lambda run: bent(run, lambda name, one: one * (name != Q))], "reduced gradients", Q, "one tensor's own gradient"),
-    "hidden": ([forgotten, lambda run: bent(run, noisy(3))], "forward", "model.", ""),
+    "hidden": ([forgotten, nudged, lambda run: bent(run, noisy(3))], "forward", "model.", ""),
+    "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], "reduced gradients", "", ""),
     "backward": ([lambda run: bent(run, noisy(3))], "reduced gradients", "", "one tensor's own gradient"),
     "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], "configuration", "betas", ""),
     "decay": (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.compare.token_losses import Where, finding, positions
+from align_hooks.compare.token_losses import Where, compared, finding, positions
 
 LOSSES = np.random.default_rng(0).uniform(4, 8, (3, 40)).astype(np.float32)
 
@@ -45,3 +47,17 @@ def test_a_loss_that_is_not_finite_is_out() -> None:
     found, _ = finding((LOSSES, other), 0, 1e-5)
     assert found.excess == float("inf")
     assert found.candidate == "nan"
+
+
+@pytest.mark.parametrize("mask", [np.ones(LOSSES.shape), np.arange(40) < 30, None])
+def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -> None:
+    other = LOSSES.copy()
+    other[:, 30:] = np.nan
+    masks = None if mask is None else np.broadcast_to(mask, LOSSES.shape).astype(np.float32)
+    found = compared(SimpleNamespace(token_losses=LOSSES, loss_mask=masks), SimpleNamespace(token_losses=other, loss_mask=None))
+    assert found is not None
+    assert (finding(found, 0, 1e-5)[0].excess > 1) == (mask is None or bool(mask.all()))
+
+
+def test_a_column_alone_is_no_pattern() -> None:
+    assert positions((LOSSES, wrong(slice(39, None))), 1e-5) == (Where.HERE_AND_THERE, 39)

@@ -6,10 +6,12 @@ The rehearsal on a CPU is a hook of its own and stays on, for both; nothing else
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +40,15 @@ def patched(where: Path, diff: str, package: str, distribution: str) -> dict[str
     return {"PYTHONPATH": os.pathsep.join([str(where), os.environ.get("PYTHONPATH", "")])}
 
 
+def content(path: Path) -> Any:
+    """A file's bytes; of a batch's description what is said of what was fed, for a diff of a few lines sees no token losses."""
+    if path.name != "batch.json":
+        return path.read_bytes()
+    facts = json.loads(path.read_text())
+    facts["arrays"].pop("token_losses", None)
+    return facts
+
+
 def same(run: Path, by_patch: Path, output: str) -> None:
     """Every file that the patched run wrote is the recorded run's, and so are the norms that it printed."""
     assert not (by_patch / "run.json").exists() and not (by_patch / "manifest").exists()
@@ -45,7 +56,7 @@ def same(run: Path, by_patch: Path, output: str) -> None:
     assert {path.name for path in names} >= {"tokens.npy", "labels.npy", "loss_mask.npy", "batch.json", "gradients.safetensors"}
     assert {path.parts[0] for path in names if path.parts[0].startswith("step_")} == {f"step_{step}" for step in STEPS}
     for name in sorted(names):
-        assert (by_patch / name).read_bytes() == (run / name).read_bytes(), name
+        assert content(by_patch / name) == content(run / name), name
     recorded = open_run(run)
     for step in STEPS:
         lines = [line for line in output.splitlines() if f"local norm rank 0 step_{step} " in line]

@@ -44,7 +44,7 @@ def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, 
 def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, reference: Path) -> None:
     output = verdict(tmp_path, reference, "summed", ())
     assert output.startswith("diverged: local norms")
-    assert "every tensor is 2 times the reference's: the candidate has 2 data-parallel ranks, over which it sums" in output
+    assert "every norm is 2 times the reference's: the candidate has 2 data-parallel ranks, over which it sums" in output
 
 
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, reference: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -79,19 +76,25 @@ def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> No
     assert repr(gradients) == "Tensors(4 names, first model.embed_tokens.weight)"
 
 
-@pytest.mark.parametrize(("alive", "free"), [(True, False), (False, True)])
-def test_a_start_that_was_killed_before_any_step_leaves_the_directory_free(tmp_path: Path, alive: bool, free: bool) -> None:
-    begun(tmp_path / "run", job(1, 2))
-    path = tmp_path / "run" / "manifest" / "rank_1.json"
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest if alive else manifest | {"pid": dead.pid}))
-    if free:
-        begun(tmp_path / "run", job(1, 2))
+@pytest.mark.parametrize("left", ["", "scalars/rank_1.jsonl", "local_norms/rank_0.jsonl", "step_0/rank_1/batch.json"])
+def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_something(tmp_path: Path, left: str) -> None:
+    writer = begun(tmp_path / "run", job(0, 2))
+    writer.finish(hooks={}, ended="refused: no")
+    if not left:
+        begun(tmp_path / "run", job(0, 2))
         return
-    with pytest.raises(RefusedRun, match="already holds a run of rank 1"):
-        begun(tmp_path / "run", job(1, 2))
+    (tmp_path / "run" / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "run" / left).write_text("")
+    with pytest.raises(RefusedRun, match="already holds a run of rank 0"):
+        begun(tmp_path / "run", job(0, 2))
+
+
+@pytest.mark.parametrize("text", ["{", '{"ended": null}', "[]"])
+def test_a_start_that_does_not_say_that_it_ended_keeps_the_directory(tmp_path: Path, text: str) -> None:
+    begun(tmp_path / "run")
+    (tmp_path / "run/manifest/rank_0.json").write_text(text)
+    with pytest.raises(RefusedRun, match="already holds a run of rank 0"):
+        begun(tmp_path / "run")
 
 
 def test_only_a_rank_that_holds_all_of_a_model_makes_a_checkpoint(tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ class Seen:
         return self.stages[name].status if name in self.stages else Status.NOT_COMPARED
 
     @property
+    def same_loss(self) -> bool:
+        """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
+        found = self.stages["step-0 loss"].findings if "step-0 loss" in self.stages else ()
+        return bool(found) and all(finding.error == 0 for finding in found)
+
+    @property
     def tensors(self) -> Stage | None:
         """The most telling stage of tensors that was compared and differs."""
         return next((self.stages[name] for name in TENSORS if self.status(name) is Status.DIFFERENT), None)
@@ -68,7 +74,10 @@ def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Findi
     seen = Seen(first, named, settings, where)
     place = place_of(seen)
     culprits = suspects(seen, place)
-    return Blame(place, culprits[:SUSPECTS], tuple(f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)))
+    told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
+    if place == FORWARD and seen.status("initial weights") is Status.NOT_COMPARED:
+        told.insert(0, "initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
+    return Blame(place, culprits[:SUSPECTS], tuple(told))
 
 
 def place_of(seen: Seen) -> str:
@@ -82,25 +91,28 @@ def place_of(seen: Seen) -> str:
     if name not in TENSORS:  # the first loss
         scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
         return NORMALISATION if tokens is Status.SAME or scaled else FORWARD
-    return FORWARD if tokens is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first) else GRADIENTS
+    hidden = tokens is Status.NOT_COMPARED and not seen.same_loss and is_of_the_forward_pass(seen.first)
+    return FORWARD if hidden else GRADIENTS
 
 
 def is_of_the_forward_pass(stage: Stage) -> bool:
     """Whether what differs is what a forward pass moves: most tensors, the output layer's among them, and by no common factor."""
     out = [finding for finding in stage.findings if finding.excess > 1]
-    return len(out) >= MOST * len(stage.findings) and any("lm_head" in one.what for one in out) and not stage.told
+    last = "lm_head" if any("lm_head" in one.what for one in stage.findings) else "embed_tokens"  # tied
+    return len(out) >= MOST * len(stage.findings) and any(last in one.what for one in out) and not stage.told
 
 
 def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then names."""
+    shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
     if place not in (FORWARD, NORMALISATION, GRADIENTS):
-        return tuple(finding.what for finding in seen.first.findings)
+        return shown
     told = next((stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told), "")
     found = [finding.what for finding in seen.settings] if place == FORWARD else []
     found += [told] if told else []
     if place != NORMALISATION and seen.tensors is not None:
         found += [finding.what.partition(" at ")[0] for finding in seen.tensors.findings if finding.excess > 1]
-    return tuple(dict.fromkeys(found)) or tuple(finding.what for finding in seen.first.findings)
+    return tuple(dict.fromkeys(found)) or shown
 
 
 def causes(seen: Seen, place: str, culprits: Sequence[str]) -> list[Signature]:

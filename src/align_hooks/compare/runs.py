@@ -56,7 +56,7 @@ def compare(
     side may lack.
     """
     pair = Pair(reference, candidate)
-    return Ladder(pair, Noise(reference, noise, pair.limits.eps), tuple(allow_missing), progress).climb()
+    return Ladder(pair, Noise(pair, noise), tuple(allow_missing), progress).climb()
 
 
 @dataclass
@@ -121,7 +121,8 @@ class Ladder:
         if not self.noise.repeats:
             return self.pair.limits_note
         runs = ", ".join(str(run.path) for run in self.noise.repeats)
-        return f"limits are {FACTOR:g} times the noise measured on {runs}, tensor by tensor, at least {FLOOR:g} eps ({self.noise.eps:.3g})"
+        least = f"at least {FLOOR:g} eps ({self.pair.limits.eps:.3g})"
+        return f"limits are {FACTOR:g} times the noise measured on {runs}, tensor by tensor, {least}"
 
     # ---- before any number
 
@@ -137,6 +138,9 @@ class Ladder:
                 )
             if self.noise.problem:
                 return Stage("match", Status.NOT_COMPARABLE, self.noise.problem)
+            if (run.manifest.get("settings") or {}).get("perturb"):
+                moved = f"of the {side} every weight was moved by ALIGN_HOOKS_PERTURB: it is for --noise; record the run without"
+                return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
             if run.missing:
                 return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
         ours, theirs = (self.pair.pieces(run) for run in self.pair.both)

@@ -17,7 +17,7 @@ from align_hooks.compare.verdict import Finding
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
-ALIKE = 0.1
+ALIKE = 0.01
 """How far the factors of two tensors may be apart, of their distance from 1."""
 LESS_ONE = 0.05
 """How far a factor n/(n-1) may be from itself, of its distance from 1."""
@@ -31,7 +31,8 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
     """What the findings of one exact step have in common, in words; empty where nothing is known of them."""
     factor = common_factor(findings)
     if factor is not None:
-        return f"every tensor is {factor:.6g} times the reference's{origin(factor, runs)}"
+        what = "norm" if kind == "local_norms" else "tensor"
+        return f"every {what} is {factor:.6g} times the reference's{origin(factor, runs)}"
     if kind == "local_norms":  # a norm says nothing of places; the gradients that it is of do, where they were recorded too
         if not all(step in run.gradient_steps() for run in runs):
             return ""
@@ -45,7 +46,8 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
 def common_factor(findings: Sequence[Finding]) -> float | None:
     """The one number, not 1, that candidate tensors are the reference's times; None where directions differ or factors do."""
     known = [one for one in findings if one.scale is not None and one.error is not None]
-    if not known or not all(one.excess > 1 for one in known):
+    unknown = any(one.scale is None and one.excess > 1 for one in findings)
+    if len(known) < 2 or unknown or not all(one.excess > 1 for one in known):
         return None
     scales = [one.scale for one in known if one.scale is not None]
     middle = sorted(scales)[len(scales) // 2]

@@ -21,6 +21,10 @@ MOST = 0.9
 """The part of positions that must be wrong for a pattern to be told."""
 
 
+FEWEST = 3
+"""And how many at least."""
+
+
 class Where(Enum):
     """Which positions of the sequence have wrong losses; the value is what it means."""
 
@@ -32,9 +36,18 @@ class Where(Enum):
 
 
 def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """The losses of two batches, ``[rows, sequence]`` each; None where one recorded none or of other tokens."""
+    """The losses of two batches, ``[rows, sequence]`` each, 0 where a mask lets a token not count: frameworks leave anything there.
+
+    None where one recorded none or of other tokens.
+    """
     one, other = ours.token_losses, theirs.token_losses
-    return None if one is None or other is None or one.shape != other.shape else (one, other)
+    if one is None or other is None or one.shape != other.shape:
+        return None
+    counts = np.ones(one.shape, bool)
+    for mask in (ours.loss_mask, theirs.loss_mask):
+        if mask is not None and mask.shape == one.shape:
+            counts &= mask > 0
+    return np.where(counts, one, 0), np.where(counts, other, 0)
 
 
 def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> tuple[Finding, Where]:
@@ -42,18 +55,29 @@ def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) 
     distance, size, _ = distances(*losses)
     where, first = (Where.NOWHERE, 0) if ratio(distance, size) <= limit else positions(losses, limit)
     told = f", {where.value.format(first)}" if where.value else ""
-    mean = [f"mean {array.mean(dtype=np.float64):.9g}" if np.isfinite(array).all() else "nan" for array in losses]
+    counted = max(int(counts(losses).sum()), 1)
+    mean = [f"mean {array.sum(dtype=np.float64) / counted:.9g}" if np.isfinite(array).all() else "nan" for array in losses]
     return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit), where
+
+
+def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+    """Which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
+    found: NDArray[Any] = (losses[0] != 0) | (losses[1] != 0)
+    return found
 
 
 def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[Where, int]:
     """The pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
     one, other = (array.astype(np.float64) for array in losses)
-    size = np.sqrt(np.square(one).mean())
-    wrong = ~(np.sqrt(np.square(other - one).mean(axis=0)) <= limit * size)
+    there = counts(losses)
+    rows = np.maximum(there.sum(axis=0), 1)
+    size = np.sqrt(np.nansum(np.square(one)) / max(int(there.sum()), 1))
+    wrong = ~(np.sqrt(np.square(other - one).sum(axis=0) / rows) <= limit * size)
     first = int(np.argmax(wrong))
     if not wrong.any():
         return Where.NOWHERE, 0
-    if wrong[first:].mean() < MOST:
+    columns = there.any(axis=0)
+    columns[:first] = False
+    if wrong[columns].mean() < MOST or wrong.sum() < FEWEST:
         return Where.HERE_AND_THERE, first
     return {0: Where.EVERYWHERE, 1: Where.AFTER_THE_FIRST}.get(first, Where.FROM_ONE_ON), first

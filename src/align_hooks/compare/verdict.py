@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -55,10 +56,8 @@ class Finding:
 
     @property
     def excess(self) -> float:
-        """Error over limit: above 1 it is out. NaN counts as infinitely far out."""
-        if self.error is None:
-            return float("inf")
-        if self.error != self.error:
+        """Error over limit: above 1 it is out. NaN and infinity count as infinitely far out."""
+        if self.error is None or not math.isfinite(self.error):
             return float("inf")
         if not self.limit:
             return float("inf") if self.error else 0.0

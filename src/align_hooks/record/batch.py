@@ -109,6 +109,8 @@ def in_sequence(parts: Sequence[Part], what: str) -> Part:
         return parts[0]
     if all(part.slices is None and part.micro_batches for part in parts):
         return merged(parts)
+    if not all("token_losses" in part.arrays for part in parts):
+        parts = [replace(part, arrays={name: array for name, array in part.arrays.items() if name != "token_losses"}) for part in parts]
     slices = [part.slices for part in parts if part.slices is not None]
     names = {name for part in parts for name in part.arrays}
     if len(slices) != len(parts) or any(names != part.arrays.keys() for part in parts):
@@ -201,6 +203,8 @@ def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
         if name == "attention_mask":
             continue
         pieces = [part.arrays.get(name) for part in parts]
+        if name == "token_losses" and any(piece is None for piece in pieces):  # an extra, of some ranks' making only
+            continue
         if any(piece is not None for piece in pieces):
             arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
     if not causal or any("attention_mask" in part.arrays for part in parts):

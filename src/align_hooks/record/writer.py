@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch, is_alive
+from align_hooks.launch import Launch
 from align_hooks.record import atomic, layout
 from align_hooks.record.continued import continued
 from align_hooks.record.files import read_json
@@ -65,7 +65,6 @@ class Writer:
             "side": self.side,
             "rank": rank,
             "launch": self.launch.facts(),
-            "pid": os.getpid(),
             "settings": self.settings.as_text(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "ended": None,
@@ -92,14 +91,13 @@ class Writer:
             ) from None
 
     def _ended_before_any_step(self, path: Path) -> bool:
-        """Whether the earlier run here is over and recorded nothing: a start that was refused must not block the next.
-
-        Of a process of this host that is no more the manifest needs not say so: launchers kill the ranks beside one that failed.
-        """
-        earlier = read_json(path)
-        mine = (earlier.get("launch") or {}).get("host") == self.launch.host
-        over = earlier.get("ended") or (mine and type(earlier.get("pid")) is int and not is_alive(earlier["pid"]))
-        return bool(over) and not layout.scalars(self.run, self.launch.rank).exists()
+        """Whether the earlier run here says that it is over, and no rank recorded anything: a refused start must not block the next."""
+        try:
+            over = bool(read_json(path).get("ended"))
+        except RecordError:
+            return False
+        recorded = ("scalars/rank_*", "local_norms/rank_*", "step_*/rank_*")
+        return over and not any(next(self.run.glob(one), None) for one in recorded)
 
     def _remove_earlier(self) -> None:
         mine = {self.launch.rank}
