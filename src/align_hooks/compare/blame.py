@@ -33,7 +33,6 @@ PLACES = {
     "free-running steps": "next loss",
 }
 """Stages that show a fault where it sits."""
-LOSSES = ("token losses", "step-0 loss")
 TENSORS = ("gradients", "local norms")
 """Stages with one finding a tensor, the more telling first."""
 SUSPECTS, CAUSES = 5, 2

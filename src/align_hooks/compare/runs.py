@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -214,7 +215,8 @@ class Ladder:
         findings: list[Finding] = []
         for step in steps:
             self.progress(f"batch of step {step}")
-            found, alone = differences(self.pair.reference.batch(step), self.pair.candidate.batch(step), when(step))
+            ours, theirs = self._first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.both]
+            found, alone = differences(ours, theirs, when(step))
             findings += found
             gaps += [f"{what} in one run only" for what in alone]
         findings += counts
@@ -224,11 +226,15 @@ class Ladder:
         status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
         return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
 
+    @cached_property
+    def _first_batches(self) -> list[Any]:
+        """Both batches of the first common step, which three stages look at, read once."""
+        return [run.batch(self.pair.first) for run in self.pair.both]
+
     def _normalisation(self) -> str | None:
         """Why the two sides weigh the same tokens differently in what they differentiate, None where they do not."""
-        batches = [run.batch(self.pair.first) for run in self.pair.both]
         per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in self.pair.both]
-        one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(batches, per_token, strict=True))
+        one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(self._first_batches, per_token, strict=True))
         if one is None or other is None or one.shape != other.shape or np.allclose(one, other, rtol=1e-9, atol=0):
             return None
         return (
@@ -251,7 +257,7 @@ class Ladder:
         name, first = "token losses", self.pair.first
         if first is None or first not in self.pair.steps("batches"):
             return Stage(name, Status.NOT_COMPARED, self.pair.why_not("batches"))
-        losses = token_losses.compared(*(run.batch(first) for run in self.pair.both))
+        losses = token_losses.compared(*self._first_batches)
         if losses is None:
             return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
         self.compared += 1
@@ -273,7 +279,7 @@ class Ladder:
         self.compared += 1
         stage = judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
         why = objective_alone(self.pair.both, findings) if stage.status is Status.DIFFERENT else ""
-        return replace(stage, summary=f"{stage.summary}; {why}", told=why) if why else stage
+        return stage.telling(why)
 
     def local_norms(self) -> Stage:
         """Norms of exact steps."""
@@ -294,7 +300,7 @@ class Ladder:
             exact = "to the bit" if kind == "weights" else f"at {steps_text(steps)}"
             stage = judged(name, "; ".join([f"{len(found)} tensors, {exact}", *gaps[:1]]), found, incomplete=bool(gaps), most=None)
             why = explanation(self.pair.both, kind, steps[0], by_step[steps[0]]) if stage.status is Status.DIFFERENT else ""
-            return replace(stage, summary=f"{stage.summary}; {why}", told=why) if why else stage
+            return stage.telling(why)
         if gaps or steps:
             return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
         free = "no recorded step stands on equal weights in both runs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -74,6 +74,10 @@ class Stage:
     summary: str
     findings: tuple[Finding, ...] = ()
     told: str = ""
+
+    def telling(self, told: str) -> Stage:
+        """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
+        return replace(self, summary=f"{self.summary}; {told}", told=told) if told else self
 
 
 @dataclass(frozen=True, slots=True)
