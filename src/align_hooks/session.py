@@ -24,11 +24,11 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
 
-KINDS = ("batches", "local_norms", "gradients", "weights", "optimizer_state")
+KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
 """The recording switches, by the name of their field in Settings and of what the writer counts."""
 
-STATES = ("weights", "optimizer_state")
-"""Those numbered by updates made: a run of K steps has K+1 of them."""
+STATES = ("weights", "sketches", "optimizer_state")
+"""Those numbered by updates made, or that have such a half: a run of K steps has K+1 of them."""
 
 
 @dataclass

@@ -153,6 +153,9 @@ class Settings:
     )
     gradients: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record gradients: reduced, unscaled, not yet clipped")
     weights: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record weights; N is the state after N updates, 0 the initial one")
+    sketches: Steps = _variable(
+        Steps.parse, NO_STEPS, "steps", "record 16 signed sums of every gradient and weight: compare's with no tensor stored"
+    )
     optimizer_state: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record the optimizer's state, numbered like weights")
     replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
     load_weights: Source | None = _variable(
@@ -206,7 +209,7 @@ def _text(value: object) -> str | None:
 
 def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
     problems = []
-    recording = [name for name in ("batches", "gradients", "weights", "optimizer_state") if values.get(name)]
+    recording = [name for name in ("batches", "gradients", "weights", "sketches", "optimizer_state") if values.get(name)]
     if recording and PREFIX + "RUN" not in environment:
         names = ", ".join(PREFIX + name.upper() for name in recording)
         problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")

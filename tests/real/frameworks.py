@@ -17,7 +17,7 @@ import yaml
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
-EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all", "OPTIMIZER_STATE": "all"}
+EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all", "SKETCHES": "all", "OPTIMIZER_STATE": "all"}
 STEPS = 3
 TIMEOUT = 300
 

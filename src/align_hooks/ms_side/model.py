@@ -22,6 +22,7 @@ from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
 from align_hooks.names.table import Fused, gathered
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import sketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class Parameters:
             return {}
         return squared_sums((parameter, parameter.model) for parameter in self.all)
 
+    def weight_sketches(self) -> dict[str, list[float]]:
+        """Canonical name to sketch, nothing of copies; each weight crosses to the host."""
+        return sketches((parameter, parameter.model) for parameter in self.all if parameter.counted)
+
     def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
         for parameter in self.all:
@@ -106,6 +111,15 @@ def pieces(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, NDArray[Any]]:
 def squared_sums(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, float]:
     """Canonical name to squared sum, one tensor after the other."""
     return {name: squared_sum(piece) for one in tensors for name, piece in pieces([one]).items()}
+
+
+def sketches(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, list[float]]:
+    """Canonical name to sketch, one tensor after the other, taken on the host: devices that MindSpore runs on have no fp64."""
+    found: dict[str, list[float]] = {}
+    for one in tensors:
+        shards = {shard.name: shard for shard in one[0].fused.shards(dtype="", counted=True)}
+        found |= {name: sketch(piece, shards[name]).tolist() for name, piece in pieces([one]).items()}
+    return found
 
 
 def parameters_of(

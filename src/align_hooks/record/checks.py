@@ -38,7 +38,7 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     groups = facts.get("optimizer", {"groups": []}).get("groups")
     if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
         raise RecordError(f"{path}: the optimizer's groups cannot be read")
-    for kind in ("batches", "local_norms", "gradients", "weights", "optimizer_state"):
+    for kind in ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state"):
         try:
             Steps.parse(str(facts.get("settings", {}).get(kind) or "none"))
         except ValueError as error:

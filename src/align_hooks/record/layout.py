@@ -6,6 +6,8 @@
     RUN/manifest/rank_M.json              each rank: launch facts, place, parameter table, hooks, how it ended
     RUN/scalars/rank_M.jsonl              one row a step; a step is whole when its row stands here
     RUN/local_norms/rank_M.jsonl          this rank's squared sums, one row a step
+    RUN/sketches/gradients/rank_M.jsonl   this rank's signed sums of the gradients of step N, one row a step
+    RUN/sketches/weights/rank_M.jsonl     and of the weights after N updates
     RUN/causal_attention_mask.npy         once for the run, where every batch used it
     RUN/step_N/rank_M/tokens.npy …        the batch that step N consumed, as in the guide's appendix
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
@@ -27,6 +29,8 @@ FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
 """What a model consumes."""
 BATCH_ARRAYS = (*FED, "token_losses")
 """What is kept of a batch: beside what was consumed, each token's loss before the mask, ``[rows, sequence]`` fp32."""
+SKETCHED = ("gradients", "weights")
+"""What sketches are taken of; numbered as the tensors are."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
 PADDING = "#padding"
@@ -51,6 +55,11 @@ def scalars(run: Path, rank: int) -> Path:
 def local_norms(run: Path, rank: int) -> Path:
     """One row of squared sums a step."""
     return run / "local_norms" / f"rank_{rank}.jsonl"
+
+
+def sketches(run: Path, kind: str, rank: int) -> Path:
+    """One row of signed sums a step, of ``gradients`` or ``weights``."""
+    return run / "sketches" / kind / f"rank_{rank}.jsonl"
 
 
 def causal_mask(run: Path) -> Path:

@@ -24,6 +24,7 @@ from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
+from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
@@ -260,6 +261,34 @@ class Run:
     def weights(self, step: int) -> Tensors:
         """Weights after ``step`` updates."""
         return self._tensors(step, "WEIGHTS", "weights/model.safetensors", "weights/padding.safetensors")
+
+    def sketch_steps(self, kind: str) -> list[int]:
+        """Steps of which ``gradients`` or ``weights`` were sketched, or stored, of which a sketch can be made; numbered as these are."""
+        stored = set(self.gradient_steps() if kind == "gradients" else self.weight_steps())
+        made = set(self.steps) if kind == "gradients" else {*self.steps, *(step + 1 for step in self.steps)}
+        tables = [set(rows) for rows in self._sketch_rows[kind].values()]
+        return sorted(stored | (set.intersection(*tables) & made if tables else set()))
+
+    def sketches(self, kind: str, step: int) -> Sketches:
+        """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""
+        if self._lost:
+            raise RecordError(f"{self.path}: the sketch of {self._lost[0]} is not whole: {self.missing}; copy or record every rank")
+        rows = {layout.sketches(self.path, kind, rank): table.get(step) for rank, table in self._sketch_rows[kind].items()}
+        found = {path: row for path, row in rows.items() if row is not None}
+        if not found or len(found) < len(rows):
+            return of_tensors(getattr(self, kind)(step))
+        shards = {
+            layout.sketches(self.path, kind, rank): [
+                one for one in self.shards(rank) if one.counted and (one.trainable or kind == "weights")
+            ]
+            for rank in self.manifests
+        }
+        return added_up(found, shards, step)
+
+    @cached_property
+    def _sketch_rows(self) -> dict[str, dict[int, dict[int, dict[str, Any]]]]:
+        """Kind to rank to step to row."""
+        return {kind: {rank: read_rows(layout.sketches(self.path, kind, rank)) for rank in self.manifests} for kind in layout.SKETCHED}
 
     def optimizer_state_steps(self) -> list[int]:
         """Numbers N for which the optimizer's state after N updates is recorded."""

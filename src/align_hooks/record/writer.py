@@ -96,7 +96,7 @@ class Writer:
             over = bool(read_json(path).get("ended"))
         except RecordError:
             return False
-        recorded = ("scalars/rank_*", "local_norms/rank_*", "step_*/rank_*")
+        recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*", "step_*/rank_*")
         return over and not any(next(self.run.glob(one), None) for one in recorded)
 
     def _remove_earlier(self) -> None:
@@ -106,7 +106,9 @@ class Writer:
             layout.run_file(self.run).unlink(missing_ok=True)
             layout.causal_mask(self.run).unlink(missing_ok=True)
         for rank in mine:
-            for path in (layout.manifest(self.run, rank), layout.scalars(self.run, rank), layout.local_norms(self.run, rank)):
+            rows = [layout.scalars(self.run, rank), layout.local_norms(self.run, rank)]
+            rows += [layout.sketches(self.run, kind, rank) for kind in layout.SKETCHED]
+            for path in (layout.manifest(self.run, rank), *rows):
                 path.unlink(missing_ok=True)
             for path in self.run.glob(f"step_*/rank_{rank}"):
                 shutil.rmtree(path)
@@ -177,6 +179,13 @@ class Writer:
         row = {"step": step, "point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]}
         self._append(layout.local_norms(self.run, self.launch.rank), row)
         self.written["local_norms"] += 1
+
+    def sketches(self, kind: str, step: int, sums: Mapping[str, Sequence[float]]) -> None:
+        """Append one step's sketches of ``gradients`` or ``weights``, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
+        self._append(
+            layout.sketches(self.run, kind, self.launch.rank), {"step": step, "sums": {name: list(one) for name, one in sums.items()}}
+        )
+        self.written["sketches"] += 1
 
     def _append(self, path: Path, row: Mapping[str, Any]) -> None:
         if path not in self._rows:

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from align_hooks.norms import CHUNK
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import PROJECTIONS, blocks, signs_of
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
@@ -27,4 +29,20 @@ def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64, device=flat.device)
     for part in (flat[:whole].view(-1, CHUNK), flat[whole:].view(1, -1)):
         total += torch.linalg.vector_norm(part, dim=1, dtype=torch.float32).double().square().sum()
+    return total
+
+
+def sketch(tensor: torch.Tensor, shard: Shard) -> torch.Tensor:
+    """The sketch of :mod:`align_hooks.record.sketch`, fp64 ``[1 + PROJECTIONS]`` on the tensor's device, with no transfer from it.
+
+    A product in fp64, whose precision no switch of torch lowers.
+    """
+    flat = tensor.detach().reshape(-1)
+    rows, columns = (torch.from_numpy(signs).to(flat.device) for signs in signs_of(shard))
+    total = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=flat.device)
+    for elements, of_rows, of_columns in blocks(shard):
+        row, column = rows[of_rows].double(), columns[of_columns].double()
+        block = flat[elements].double().reshape(len(row), len(column))
+        total[0] += block.square().sum()
+        total[1:] += ((block @ column) * row).sum(dim=0)
     return total

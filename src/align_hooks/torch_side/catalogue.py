@@ -28,7 +28,7 @@ def _stepping(settings: Settings) -> bool:
 
 
 def _gradients(settings: Settings) -> bool:
-    return bool(settings.local_norms or settings.gradients or settings.inject_gradients)
+    return bool(settings.local_norms or settings.gradients or settings.sketches or settings.inject_gradients)
 
 
 HOOKS: tuple[Hook, ...] = (

@@ -20,7 +20,7 @@ from align_hooks.names.layouts import Dims
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.names.table import Fused, gathered
 from align_hooks.record.shard import Shard
-from align_hooks.torch_side.arrays import squared_sum, to_numpy
+from align_hooks.torch_side.arrays import sketch, squared_sum, to_numpy
 from align_hooks.torch_side.place import ALONE, cut, is_counted
 
 Array = NDArray[Any]
@@ -104,6 +104,11 @@ class Parameters:
         sums = squared_sums((parameter.fused, main) for parameter, main in self.held)
         return dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
 
+    def weight_sketches(self) -> dict[str, list[float]]:
+        """Canonical name to sketch of the main parameters, nothing of copies; one transfer."""
+        found = sketches((parameter.fused, main) for parameter, main in self.held if parameter.counted)
+        return dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True)) if found else {}
+
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Every parameter's gradient, on the device; raises RefusedRun where one has none."""
         found = [(parameter, parameter.gradient()) for parameter, _ in self.held if parameter.model.requires_grad]
@@ -137,6 +142,19 @@ def squared_sums(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, tor
         for name, piece in fused.split(tensor.detach()):
             sums[name] = sums[name] + squared_sum(piece) if name in sums else squared_sum(piece)
     return sums
+
+
+def sketches(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Canonical name to sketch, on the device, for tensors that are held."""
+    found: dict[str, torch.Tensor] = {}
+    for fused, tensor in tensors:
+        runs: dict[str, list[torch.Tensor]] = {}
+        for name, run in fused.split(tensor.detach()):
+            runs.setdefault(name, []).append(run)
+        for shard in fused.shards(dtype="", counted=True):
+            held = runs[shard.name]
+            found[shard.name] = sketch(held[0] if len(held) == 1 else torch.cat(held), shard)
+    return found
 
 
 def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] = ALONE, optimizers: Iterable[Any] = ()) -> Parameters:

@@ -30,6 +30,7 @@ class TorchSession(Session):
     losses: list[tuple[Any, Any]] = field(default_factory=list)
     objectives: list[Any] = field(default_factory=list)
     norms: dict[str, Any] = field(default_factory=dict)
+    sketches: dict[str, Any] = field(default_factory=dict)
     taken: list[dict[str, Any]] = field(default_factory=list)
     update: dict[str, Any] = field(default_factory=dict)
 
@@ -43,5 +44,6 @@ class TorchSession(Session):
         """Drop everything that the last step gathered."""
         self.forget_attempt()
         self.norms.clear()
+        self.sketches.clear()
         self.taken.clear()
         self.update.clear()

@@ -23,7 +23,7 @@ from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unred
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.replay.weights import vocabulary_of
-from align_hooks.settings import PREFIX
+from align_hooks.settings import PREFIX, Settings
 
 
 def wrap(session: MsSession) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def before(session: MsSession, wrapped: Any, args: Any, kwargs: Any) -> CaptureS
     if session.sizes is None:
         return None
     call = inspect.signature(wrapped).bind(*args, **kwargs)
-    seen = {"norms": bool(settings.local_norms), "gradients": bool(settings.gradients), "inject": session.injection is not None}
+    seen = {"norms": bool(settings.local_norms), "gradients": keeps_gradients(settings), "inject": session.injection is not None}
     return CaptureShards(call.arguments["optimizer"], **seen) if any(seen.values()) else None
 
 
@@ -72,13 +72,18 @@ def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None
     unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
     seen = {
         "norms": bool(settings.local_norms) or unclipped,
-        "gradients": bool(settings.gradients),
+        "gradients": keeps_gradients(settings),
         "inject": session.injection is not None,
     }
     if any(seen.values()):
         announce(session, capture_bytes(session.parameters, **seen), seen["inject"])
         parameters, point = session.parameters, settings.local_norms_point
         install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **seen))
+
+
+def keeps_gradients(settings: Settings) -> bool:
+    """Whether gradients must be kept until a step ends: to be written, or to be sketched, which is done on the host."""
+    return bool(settings.gradients or settings.sketches)
 
 
 def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradients | CaptureShards]) -> None:
@@ -116,9 +121,9 @@ def announce(session: MsSession, needed: int, injects: bool) -> None:
         raise RefusedRun(
             f"{what} gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
             + (
-                f"unset {PREFIX}GRADIENTS and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
+                f"unset {PREFIX}GRADIENTS and {PREFIX}SKETCHES and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
                 if session.sizes is None
-                else f"unset {PREFIX}GRADIENTS and {PREFIX}LOCAL_NORMS"
+                else f"unset {PREFIX}GRADIENTS, {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS"
             )
         )
 

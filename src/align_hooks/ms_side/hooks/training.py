@@ -21,7 +21,7 @@ from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.compiled import hold
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, refuse_unknown
-from align_hooks.ms_side.model import pieces
+from align_hooks.ms_side.model import pieces, sketches
 from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
@@ -176,9 +176,14 @@ class Recorder(Callback):  # type: ignore[misc]
             if session.record is not None:
                 session.record.local_norms(step, session.settings.local_norms_point, squared, self.taken(outputs))
             session.recorded("local_norms")
-        if session.wants("gradients") and session.record is not None:
-            pairs = zip(session.parameters, reducer.buffers, strict=True)
-            session.record.gradients(step, pieces((one, buffer) for one, buffer in pairs if one.counted))
+        if session.record is None or not (session.wants("sketches") or session.wants("gradients")):
+            return
+        counted = [(one, buffer) for one, buffer in zip(session.parameters, reducer.buffers, strict=True) if one.counted]
+        if session.wants("sketches"):
+            session.record.sketches("gradients", step, sketches(counted))
+            session.recorded("sketches")
+        if session.wants("gradients"):
+            session.record.gradients(step, pieces(counted))
             session.recorded("gradients")
 
     def state(self, updates: int) -> None:
@@ -186,6 +191,10 @@ class Recorder(Callback):  # type: ignore[misc]
         session = self.session
         if session.record is None or session.parameters is None:
             return
+        if session.wants("sketches", updates):
+            with session.surviving("sketches of the weights"):
+                session.record.sketches("weights", updates, session.parameters.weight_sketches())
+                session.recorded("sketches")
         if session.wants("weights", updates):
             with session.surviving("weights"):
                 parameters = session.parameters

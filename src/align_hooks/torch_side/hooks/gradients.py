@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from align_hooks.replay.gradients import Injection
-from align_hooks.torch_side.model import pieces, squared_sums
+from align_hooks.torch_side.model import pieces, sketches, squared_sums
 from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
 
@@ -45,15 +45,17 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
 
 def read(session: TorchSession) -> None:
-    """Take the norms, left on the device until the step ends, and write the gradients."""
-    norms, gradients = session.wants("local_norms"), session.wants("gradients")
-    if session.parameters is None or session.step is None or not (norms or gradients):
+    """Take norms and sketches, left on the device until the step ends, and write the gradients."""
+    norms, sketched, gradients = (session.wants(kind) for kind in ("local_norms", "sketches", "gradients"))
+    if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
     found = session.parameters.gradients()
     if norms:
         session.norms |= squared_sums((parameter.fused, gradient) for parameter, gradient in found)
+    counted = [(parameter.fused, gradient) for parameter, gradient in found if parameter.counted]
+    if sketched:
+        session.sketches |= sketches(counted)
     if gradients and session.record is not None:
-        counted = ((parameter.fused, gradient) for parameter, gradient in found if parameter.counted)
         session.record.gradients(session.step, pieces(counted))
         session.recorded("gradients")
 

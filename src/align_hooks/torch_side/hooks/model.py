@@ -150,6 +150,10 @@ def record_state(session: TorchSession, updates: int) -> None:
     """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
     if session.record is None or session.parameters is None:
         return
+    if session.wants("sketches", updates):
+        with session.surviving("sketches of the weights"):
+            session.record.sketches("weights", updates, session.parameters.weight_sketches())
+            session.recorded("sketches")
     if session.wants("weights", updates):
         with session.surviving("weights"):
             session.record.weights(updates, session.parameters.weights(), session.model_config, session.parameters.weight_squares())

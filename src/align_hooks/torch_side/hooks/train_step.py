@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -132,6 +133,8 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         numbers = to_host(session)
     with session.surviving("local norms"):
         local_norms(session, step, numbers)
+    with session.surviving("sketches"):
+        sketches(session, step, numbers)
     with session.surviving("the batch"):
         batch(session, step)
     record_state(session, step + 1)
@@ -141,19 +144,20 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
 
 
 def to_host(session: TorchSession) -> dict[str, Any]:
-    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums."""
+    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums, sketches (a list each)."""
     named: dict[str, Any] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
     named |= {f"taken {index} {key}": one[key] for index, one in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     named |= {f"norm {name}": value for name, value in session.norms.items()}
+    named |= {f"sketch {name}": value for name, value in session.sketches.items()}
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
-    on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(()) for key, value in named.items()}
-    values = torch.stack(list(on_device.values())).tolist() if on_device else []
-    return dict(zip(on_device, values, strict=True)) | {
-        f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)
-    }
+    on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}
+    values = iter(torch.cat(list(on_device.values())).tolist() if on_device else [])
+    taken = {key: list(itertools.islice(values, len(tensor))) for key, tensor in on_device.items()}
+    numbers = {key: found if key.startswith("sketch ") else found[0] for key, found in taken.items()}
+    return numbers | {f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)}
 
 
 def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> None:
@@ -174,6 +178,15 @@ def local_norms(session: TorchSession, step: int, numbers: dict[str, Any]) -> No
         taken = [one | {key: numbers[f"taken {index} {key}"] for key in TAKEN} for index, one in enumerate(session.taken)]
         session.record.local_norms(step, "reduced", squared, taken)
     session.recorded("local_norms")
+
+
+def sketches(session: TorchSession, step: int, numbers: dict[str, Any]) -> None:
+    """Write the sketches that the gradients hook left on the device."""
+    if not session.wants("sketches", step) or session.record is None:
+        return
+    found = {key.removeprefix("sketch "): value for key, value in numbers.items() if key.startswith("sketch ")}
+    session.record.sketches("gradients", step, found)
+    session.recorded("sketches")
 
 
 def batch(session: TorchSession, step: int) -> None:
