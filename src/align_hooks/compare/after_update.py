@@ -16,6 +16,7 @@ from align_hooks.compare.adam import Array
 from align_hooks.compare.evidence import OnRecord, gather, weights_eps
 from align_hooks.compare.findings import Progress, furthest, judged, moment_errors, tensor_errors
 from align_hooks.compare.formula import FITS, Settings
+from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import UPDATE
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
@@ -38,8 +39,9 @@ class Checked:
     findings: tuple[Finding, ...] = ()
 
 
-def weights_after_update(pair: Pair, progress: Progress) -> Stage:
+def weights_after_update(ladder: Ladder) -> Stage:
     """Both questions; a term that is found wrong comes first among the findings."""
+    pair, progress = ladder.pair, ladder.progress
     equal = after_equal_gradients(pair, progress)
     sides = [check(side, pair, progress) for side in ("reference", "candidate")]
     gaps = pair.gaps("optimizer_state")

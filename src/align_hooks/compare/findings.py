@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare import distances
+from align_hooks.compare.distances import Distance
+from align_hooks.compare.limits import SAME_SKETCH, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
-from align_hooks.compare.verdict import Finding, Stage, Status
+from align_hooks.compare.verdict import Finding, Stage, Status, when
 
 WORST = 10
 Progress = Callable[[str], None]
@@ -21,60 +23,31 @@ Limit = Callable[[str], float]
 
 
 def norm_errors(pair: Pair, step: int, limit: Limit) -> list[Finding]:
-    """Relative differences of norms. One below eps times the step's largest is made by rounding on either side."""
-    ours, theirs = (run.local_norms(step) for run in pair.both)
-    floor = pair.limits.eps * max(ours.values(), default=0.0)
-    found = []
-    for name in sorted(ours.keys() & theirs.keys()):
-        rounding = max(ours[name], theirs[name]) < floor
-        error = 0.0 if rounding else relative_difference(ours[name], theirs[name])
-        scale = theirs[name] / ours[name] if ours[name] and not rounding else None
-        found.append(Finding(f"{name} at {when(step)}", f"{ours[name]:.9g}", f"{theirs[name]:.9g}", error, limit(name), scale))
-    return found
+    """Relative differences of norms."""
+    found = distances.local_norms(*pair.both, step, pair.limits.eps)
+    return [as_finding(one, step, limit, f"{one.reference:.9g}", f"{one.candidate:.9g}") for one in found]
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Progress) -> list[Finding]:
-    """Relative Frobenius errors. A gradient below eps times the step's largest is made by rounding on either side."""
-    ours, theirs = (getattr(run, kind)(step) for run in pair.both)
-    found = list(apart(ours, theirs, f"{kind} of step {step}", progress))
-    floor = pair.limits.eps * max((size for _, _, size, _ in found), default=0.0) if kind == "gradients" else 0.0
-    return [
-        Finding(
-            f"{name} at {when(step)}",
-            unless_finite(size),
-            unless_finite(other),
-            0.0 if max(size, other) < floor else ratio(distance, size),
-            limit(name),
-            *scale_and_direction(distance, size, other),
-        )
-        for name, distance, size, other in found
-    ]
+    """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
+    found = distances.MEASURED[kind](*pair.both, step, pair.limits.eps, progress)
+    limits = limit if step in pair.steps(kind) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
+    return [as_finding(one, step, limits, unless_finite(one.reference), unless_finite(one.candidate)) for one in found]
 
 
-def scale_and_direction(distance: float, size: float, other: float) -> tuple[float | None, float | None]:
-    """Of a candidate of norm ``other`` at ``distance`` from a reference of norm ``size``: the best factor, and the relative rest."""
-    if not (size and other and math.isfinite(distance)):
-        return None, None
-    scale = (size**2 + other**2 - distance**2) / (2 * size**2)
-    return scale, math.sqrt(max(other**2 - (scale * size) ** 2, 0.0)) / other
+def as_finding(one: Distance, step: int, limit: Limit, ours: str, theirs: str) -> Finding:
+    """A distance with its limit, as it is shown."""
+    return Finding(f"{one.name} at {when(step)}", ours, theirs, one.error, limit(one.name), one.scale, one.direction)
 
 
 def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors of Adam's moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.both)
     return [
-        Finding(f"{moment} of {name} at {when(step)}", unless_finite(size), unless_finite(other), ratio(distance, size), limit)
+        Finding(f"{moment} of {one.name} at {when(step)}", unless_finite(one.reference), unless_finite(one.candidate), one.error, limit)
         for moment in ours
-        for name, distance, size, other in apart(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
+        for one in distances.of_tensors(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
     ]
-
-
-def apart(ours: Any, theirs: Any, what: str, progress: Progress) -> Iterator[tuple[str, float, float, float]]:
-    """Name, distance and both norms of every tensor that both have in one shape; one at a time."""
-    for name in ours:
-        if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(f"{what}: {name}")
-            yield name, *distances(ours[name], theirs[name])
 
 
 def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> Stage:
@@ -88,13 +61,9 @@ def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: boo
 
 def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
-    found = []
-    for key in ("loss", "objective_loss"):
-        if ours[key] is not None and theirs[key] is not None:
-            error = relative_difference(ours[key], theirs[key])
-            scale = theirs[key] / ours[key] if ours[key] else None
-            found.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, limit(key), scale))
-    return sorted(found, key=lambda finding: -finding.excess)
+    found = distances.of_losses(ours, theirs)
+    findings = [as_finding(one, ours["step"], limit, f"{one.reference:.9g}", f"{one.candidate:.9g}") for one in found]
+    return sorted(findings, key=lambda finding: -finding.excess)
 
 
 def labelled(kind: str, found: Iterable[Finding]) -> list[Finding]:
@@ -111,11 +80,6 @@ def rates_equal(one: Any, other: Any) -> bool:
     """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared."""
     ours, theirs = (np.unique(rate).tolist() for rate in (one, other))
     return equal(ours, theirs)
-
-
-def when(step: int) -> str:
-    """A step as people meet it: our number, and the iteration that both frameworks print."""
-    return f"step {step} (iteration {step + 1})"
 
 
 def steps_text(steps: Sequence[int]) -> str:

@@ -42,6 +42,10 @@ CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
 UPDATE = 1e-6
 """Weights after an injected update: 1.5e-8 to 4e-8 on honest fp32 pairs, which is the rounding of the weights themselves."""
+SKETCHED = 2.0
+"""Times a tensor's limit, where its error is estimated from sketches (:mod:`align_hooks.record.sketch`: 0.4 to 1.9 times the true one)."""
+SAME_SKETCH = 1e-12
+"""Sketches of equal tensors, which were added up in another order."""
 SETTING = 1e-6
 """Hyper-parameters are equal within this: one side keeps them as fp32, the other as fp64."""
 

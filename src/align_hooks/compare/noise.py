@@ -12,14 +12,13 @@ little, are never judged more strictly than by default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from align_hooks.compare import token_losses
 from align_hooks.compare.batches import differences
-from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import hyper_parameters, model_settings
 
@@ -30,7 +29,6 @@ MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
 MOVED = 4.0
 """Of eps; how far a repeat's initial weights may be from the reference's, relative."""
-LOSSES = ("loss", "objective_loss")
 
 
 @dataclass
@@ -74,9 +72,9 @@ class Noise:
         """The worst error of each name over all repeats; one that is not finite measures nothing."""
         worst: dict[str, float] = {}
         for run in self.repeats:
-            for name, error in ERRORS[kind](self.pair.reference, run, step, self.pair.limits.eps):
-                if math.isfinite(error):
-                    worst[name] = max(worst.get(name, 0.0), error)
+            for one in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps):
+                if math.isfinite(one.error):
+                    worst[one.name] = max(worst.get(one.name, 0.0), one.error)
         return worst
 
 
@@ -99,57 +97,8 @@ def unlike(reference: Any, run: Any, eps: float) -> str:
         if other:
             return f"it consumed another batch, {other[0].what}"
     first = reference.steps[0] if reference.steps else None
-    if first is not None and first in reference.weight_steps() and first in run.weight_steps():
-        far = [name for name, error in _tensors("weights")(reference, run, first, eps) if not error <= MOVED * eps]
+    if first is not None:
+        far = [one.name for one in weights(reference, run, first, eps) if not one.error <= MOVED * eps]
         if far:
             return f"it starts from other weights, {far[0]}"
     return ""
-
-
-Errors = Iterator[tuple[str, float]]
-
-
-def _losses(reference: Any, run: Any, step: int, eps: float) -> Errors:
-    ours, theirs = ({row["step"]: row for row in one.scalars()}.get(step, {}) for one in (reference, run))
-    for key in LOSSES:
-        if None not in (ours.get(key), theirs.get(key)):
-            yield key, relative_difference(ours[key], theirs[key])
-
-
-def _token_losses(reference: Any, run: Any, step: int, eps: float) -> Errors:
-    if all(step in one.batch_steps() for one in (reference, run)):
-        losses = token_losses.compared(reference.batch(step), run.batch(step))
-        if losses is not None:
-            yield "token losses", ratio(*distances(*losses)[:2])
-
-
-def _norms(reference: Any, run: Any, step: int, eps: float) -> Errors:
-    if all(step in one.local_norm_steps() for one in (reference, run)):
-        ours, theirs = (one.local_norms(step) for one in (reference, run))
-        floor = eps * max(ours.values(), default=0.0)
-        for name in ours.keys() & theirs.keys():
-            yield name, 0.0 if max(ours[name], theirs[name]) < floor else relative_difference(ours[name], theirs[name])
-
-
-def _tensors(kind: str) -> Callable[[Any, Any, int, float], Errors]:
-    def errors(reference: Any, run: Any, step: int, eps: float) -> Errors:
-        steps = "gradient_steps" if kind == "gradients" else "weight_steps"
-        if not all(step in getattr(one, steps)() for one in (reference, run)):
-            return
-        ours, theirs = (getattr(one, kind)(step) for one in (reference, run))
-        shared = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
-        found = [(name, *distances(ours[name], theirs[name])) for name in shared]
-        floor = eps * max((size for _, _, size, _ in found), default=0.0) if kind == "gradients" else 0.0
-        for name, distance, size, other in found:
-            yield name, 0.0 if max(size, other) < floor else ratio(distance, size)
-
-    return errors
-
-
-ERRORS: dict[str, Callable[[Any, Any, int, float], Errors]] = {
-    "losses": _losses,
-    "token_losses": _token_losses,
-    "local_norms": _norms,
-    "gradients": _tensors("gradients"),
-    "weights": _tensors("weights"),
-}

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from align_hooks.compare.limits import Limits, limits_for
+from align_hooks.compare.distances import weights
+from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
 
-KINDS = {
-    "batches": "batch_steps",
-    "local_norms": "local_norm_steps",
-    "gradients": "gradient_steps",
-    "weights": "weight_steps",
-    "optimizer_state": "optimizer_state_steps",
+KINDS: dict[str, Callable[[Any], list[int]]] = {
+    "batches": lambda run: run.batch_steps(),
+    "local_norms": lambda run: run.local_norm_steps(),
+    "gradients": lambda run: run.gradient_steps(),
+    "weights": lambda run: run.weight_steps(),
+    "optimizer_state": lambda run: run.optimizer_state_steps(),
 }
-"""What a run may be asked to record, and the method of Run that says for which steps it has it."""
+"""What a run may be asked to record, and for which steps it has it."""
+SKETCHED = ("gradients", "weights")
+"""Kinds of which a run may hold sketches."""
+GRADIENTS, STATES = ("local_norms", "gradients"), ("weights", "optimizer_state")
+"""Kinds that an overflow spoils, and those that are numbered by updates made."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class Pair:
     def both(self) -> tuple[Any, Any]:
         """Reference and candidate."""
         return self.reference, self.candidate
+
+    @property
+    def sides(self) -> tuple[tuple[str, Any], tuple[str, Any]]:
+        """The same, each with what it is called."""
+        return ("reference", self.reference), ("candidate", self.candidate)
 
     @cached_property
     def rows(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -63,8 +73,16 @@ class Pair:
 
     def steps(self, kind: str) -> list[int]:
         """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
-        ours, theirs = (set(getattr(run, KINDS[kind])()) for run in self.both)
-        return sorted(ours & theirs & self._possible(kind) - (self.skipped if kind in ("local_norms", "gradients") else set()))
+        ours, theirs = (set(KINDS[kind](run)) for run in self.both)
+        return sorted(ours & theirs & self._possible(kind) - (self.skipped if kind in GRADIENTS else set()))
+
+    def sketched(self, kind: str) -> list[int]:
+        """Steps of which both runs have sketches of ``gradients`` or ``weights``, and not both the tensors; none of another kind."""
+        if kind not in SKETCHED:
+            return []
+        ours, theirs = (set(run.sketch_steps(kind)) for run in self.both)
+        found = ours & theirs & self._possible(kind) - (self.skipped if kind in GRADIENTS else set())
+        return sorted(found - set(self.steps(kind)))
 
     @cached_property
     def skipped(self) -> set[int]:
@@ -73,17 +91,20 @@ class Pair:
 
     def gaps(self, kind: str) -> list[str]:
         """What both runs were asked for, could have and at least one lacks, in words."""
-        asked = [run.asked(kind) for run in self.both]
-        wanted = {step for step in self._possible(kind) if all(step in one for one in asked)}
-        lost = {
-            side: sorted(wanted - set(getattr(run, KINDS[kind])())) for side, run in zip(("reference", "candidate"), self.both, strict=True)
-        }
-        return [f"the {side} lacks {len(steps)} of {len(wanted)} steps, first {steps[0]}" for side, steps in lost.items() if steps]
+        found = self._lacking(kind, KINDS[kind], kind)
+        return found + (self._lacking("sketches", lambda run: run.sketch_steps(kind), kind) if kind in SKETCHED else [])
+
+    def _lacking(self, asked: str, there: Callable[[Any], list[int]], kind: str) -> list[str]:
+        settings = [run.asked(asked) for run in self.both]
+        wanted = {step for step in self._possible(kind) if all(step in one for one in settings)}
+        lost = {side: sorted(wanted - set(there(run))) for side, run in self.sides}
+        what = "sketches of " if asked == "sketches" else ""
+        return [f"the {side} lacks {what}{len(steps)} of {len(wanted)} steps, first {steps[0]}" for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> str:
         """Why there is nothing of ``kind`` to compare."""
         asked = [bool(run.asked(kind)) for run in self.both]
-        if all(asked) and self.skipped and kind in ("local_norms", "gradients"):
+        if all(asked) and self.skipped and kind in GRADIENTS:
             return "the steps that both recorded were skipped for an overflow"
         if all(asked):
             return "the two runs recorded different steps"
@@ -91,7 +112,7 @@ class Pair:
 
     def _possible(self, kind: str) -> set[int]:
         steps = {ours["step"] for ours, _ in self.rows}
-        return steps | {step + 1 for step in steps} if kind in ("weights", "optimizer_state") else steps
+        return steps | {step + 1 for step in steps} if kind in STATES else steps
 
     # ---- where both stand on the same weights
 
@@ -118,7 +139,7 @@ class Pair:
             if step not in steps:
                 break
             found.append(step + 1)
-        return [step for step in found if step in self.steps("weights")]
+        return [step for step in found if step in {*self.steps("weights"), *self.sketched("weights")}]
 
     @cached_property
     def _still(self) -> set[int]:
@@ -134,6 +155,7 @@ class Pair:
         starts = [run.steps[0] for run in self.both if run.steps]
         same = len(starts) == 2 and starts[0] == starts[1]
         equal = {step for step in self.steps("weights") if self._weights_equal(step)}
+        equal |= {step for step in self.sketched("weights") if self._sketches_equal(step)}
         exact: set[int] = set()
         for ours, theirs in self.rows:
             same = same or ours["step"] in equal
@@ -147,6 +169,10 @@ class Pair:
         return set(one) == set(other) and all(
             one.shape(name) == other.shape(name) and np.array_equal(one[name], other[name]) for name in one
         )
+
+    def _sketches_equal(self, step: int) -> bool:
+        found = list(weights(*self.both, step, self.limits.eps))
+        return bool(found) and all(one.error <= SAME_SKETCH for one in found)
 
 
 def _steps_handed(run: Any, source: Any) -> list[int]:

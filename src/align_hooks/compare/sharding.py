@@ -33,10 +33,9 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
     if factor is not None:
         what = "norm" if kind == "local_norms" else "tensor"
         return f"every {what} is {factor:.6g} times the reference's{origin(factor, runs)}"
-    if kind == "local_norms":  # a norm says nothing of places; the gradients that it is of do, where they were recorded too
-        if not all(step in run.gradient_steps() for run in runs):
-            return ""
-        kind = "gradients"
+    kind = "gradients" if kind == "local_norms" else kind  # a norm says nothing of places; what it is of does, where that was stored
+    if not all(step in (run.gradient_steps() if kind == "gradients" else run.weight_steps()) for run in runs):
+        return ""
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
     tensors = tuple(getattr(run, kind)(step) for run in runs)
     told = (place_of_error(runs, tensors, one) for one in bad[:SHOWN])

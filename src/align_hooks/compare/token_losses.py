@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.findings import when
 from align_hooks.compare.measures import distances, ratio
-from align_hooks.compare.verdict import Finding
+from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
 """The part of positions that must be wrong for a pattern to be told."""

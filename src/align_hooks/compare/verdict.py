@@ -38,6 +38,11 @@ class Verdict(Enum):
         return self.value[1]
 
 
+def when(step: int) -> str:
+    """A step as people meet it: our number, and the iteration that both frameworks print."""
+    return f"step {step} (iteration {step + 1})"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing compared that is worth showing: what, both values, and the error against its own limit.

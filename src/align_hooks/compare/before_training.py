@@ -1,0 +1,124 @@
+"""The stages before any number: what can be laid side by side at all, what each record says of itself, settings, and the data."""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from align_hooks.compare import settings
+from align_hooks.compare.batches import differences, weights_of_tokens
+from align_hooks.compare.findings import WORST, rates_equal
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.settings import by_parameter, show
+from align_hooks.compare.verdict import Finding, Stage, Status, when
+
+
+def match(ladder: Ladder) -> Stage:
+    """How much of the two runs can be laid side by side."""
+    problems = [Finding(problem, side) for side, run in ladder.pair.sides for problem in run.problems]
+    for side, run in ladder.pair.sides:
+        if not run.steps:
+            return Stage(
+                "match", Status.NOT_COMPARABLE, f"the {side} recorded no whole step; see its log, and record it again", tuple(problems)
+            )
+        if ladder.noise.problem:
+            return Stage("match", Status.NOT_COMPARABLE, ladder.noise.problem)
+        if (run.manifest.get("settings") or {}).get("perturb"):
+            moved = f"of the {side} every weight was moved by ALIGN_HOOKS_PERTURB: it is for --noise; record the run without"
+            return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
+        if run.missing:
+            return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
+    ours, theirs = (ladder.pair.pieces(run) for run in ladder.pair.both)
+    names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
+    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.both)
+    elements, total = (sum(map(math.prod, shapes)) for shapes in ([ours[name] for name in shared], (theirs | ours).values()))
+    summary = f"steps {steps} of {expected}, names {len(names)} of {len(ours.keys() | theirs.keys())}, elements {elements} of {total}"
+    padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
+    if padding:
+        return Stage("match", Status.NOT_COMPARABLE, f"vocabulary padding differs ({', '.join(padding)}); {summary}", tuple(problems))
+    apart = [Finding(f"shape of {name}", show(list(ours[name])), show(list(theirs[name]))) for name in sorted(names - shared)]
+    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in ladder.allow_missing)]
+    apart += [Finding(f"{name} is missing", *(("there", "-") if name in ours else ("-", "there"))) for name in missing]
+    if apart:
+        return Stage("match", Status.NOT_COMPARABLE, f"the models differ in parameters; {summary}", tuple(apart + problems))
+    if not steps:
+        return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(problems))
+    return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+
+
+def self_check(ladder: Ladder) -> Stage:
+    """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
+    checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
+    found = [
+        Finding(f"the {side}'s {one.what} at {when(one.step)}", one.one, one.other)
+        for side, check in checks.items()
+        for one in check.contradictions
+    ]
+    held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}" for side, check in checks.items()]
+    copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
+    of_steps = " and ".join(held) or "of none"
+    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies} copies alike"
+    if found:
+        said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
+        return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))
+    checked = bool(checks) and all(check.steps or not check.unchecked for check in checks.values())
+    checked = checked and any(check.steps for check in checks.values())
+    bare = [side for side, check in checks.items() if not check.steps]
+    none = f"of the {' and the '.join(bare) or 'runs'} no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)"
+    none += f"; {copies} copies alike" if copies else ""
+    return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
+
+
+def hyper_parameters(ladder: Ladder) -> Stage:
+    """What the optimizers were built with, and the learning rate of every step."""
+    name = "hyper-parameters"
+    one, other = (run.manifest.get("optimizer") for run in ladder.pair.both)
+    if not one or not other:
+        return Stage(name, Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+    findings = settings.hyper_parameters(one, other)
+    rates = [(ours, theirs) for ours, theirs in ladder.pair.rows if not rates_equal(ours["learning_rate"], theirs["learning_rate"])]
+    if rates:
+        ours, theirs = rates[0]
+        more = f" (and at {len(rates) - 1} later steps)" if len(rates) > 1 else ""
+        findings.append(Finding(f"learning rate at {when(ours['step'])}{more}", show(ours["learning_rate"]), show(theirs["learning_rate"])))
+    shared = by_parameter(one).keys() & by_parameter(other).keys()
+    summary = f"of {len(shared)} parameters, learning rate of {len(ladder.pair.rows)} steps"
+    status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
+    return Stage(name, status, summary, tuple(findings))
+
+
+def batches(ladder: Ladder) -> Stage:
+    """What the models consumed, element by element, and the number of tokens that count."""
+    counts = [
+        Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
+        for ours, theirs in ladder.pair.rows
+        if None not in (ours["valid_tokens"], theirs["valid_tokens"]) and ours["valid_tokens"] != theirs["valid_tokens"]
+    ]
+    steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
+    findings: list[Finding] = []
+    for step in steps:
+        ladder.progress(f"batch of step {step}")
+        ours, theirs = ladder.first_batches if step == ladder.pair.first else [run.batch(step) for run in ladder.pair.both]
+        found, alone = differences(ours, theirs, when(step))
+        findings += found
+        gaps += [f"{what} in one run only" for what in alone]
+    findings += counts
+    if not findings and ladder.pair.first in steps and (why := _normalisation(ladder)):
+        return Stage("batches", Status.NOT_COMPARABLE, why)
+    summary = f"{len(steps)} steps, every element" if steps else f"{ladder.pair.why_not('batches')}; numbers of valid tokens compared"
+    status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
+    return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
+
+
+def _normalisation(ladder: Ladder) -> str | None:
+    """Why the two sides weigh the same tokens differently in what they differentiate, None where they do not."""
+    per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in ladder.pair.both]
+    one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(ladder.first_batches, per_token, strict=True))
+    if one is None or other is None or one.shape != other.shape or np.allclose(one, other, rtol=1e-9, atol=0):
+        return None
+    return (
+        "loss normalisation differs: tokens of micro-batches with unequal masks weigh differently on the two sides; "
+        "train both with the same micro-batches, or with a per-token loss on both"
+    )

@@ -1,0 +1,144 @@
+"""How far one run is from another, quantity by quantity: what findings are judged by, and what noise is measured in.
+
+Both ask the same of different pairs, a reference and a candidate or a reference and its repeat, so that a limit that was measured is
+one of the very number that it limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.compare import token_losses as tokens
+from align_hooks.compare.measures import distances, ratio, relative_difference
+
+Sketches = Mapping[str, NDArray[np.float64]]
+"""As ``Run.sketches`` returns them."""
+LOSSES = ("loss", "objective_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """One quantity of two runs: its value or, of a tensor, its norm on each side, and their relative distance ``error``.
+
+    Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative error that
+    is left then; of two numbers there is only a scale; None where it is of no meaning.
+    """
+
+    name: str
+    reference: float
+    candidate: float
+    error: float
+    scale: float | None = None
+    direction: float | None = None
+
+
+Distances = Iterator[Distance]
+
+
+def losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
+    """Loss and objective of a step."""
+    ours, theirs = ({row["step"]: row for row in one.scalars()}.get(step, {}) for one in (reference, run))
+    yield from of_losses(ours, theirs)
+
+
+def of_losses(ours: Any, theirs: Any) -> Distances:
+    """The same of two rows of scalars."""
+    for key in LOSSES:
+        one, other = ours.get(key), theirs.get(key)
+        if None not in (one, other):
+            yield Distance(key, one, other, relative_difference(one, other), other / one if one else None)
+
+
+def token_losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
+    """Each token's loss of a step, all of them together."""
+    if all(step in one.batch_steps() for one in (reference, run)):
+        found = tokens.compared(reference.batch(step), run.batch(step))
+        if found is not None:
+            distance, size, other = distances(*found)
+            yield Distance("token losses", size, other, ratio(distance, size))
+
+
+def local_norms(reference: Any, run: Any, step: int, eps: float) -> Distances:
+    """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
+    if not all(step in one.local_norm_steps() for one in (reference, run)):
+        return
+    ours, theirs = (one.local_norms(step) for one in (reference, run))
+    floor = eps * max(ours.values(), default=0.0)
+    for name in sorted(ours.keys() & theirs.keys()):
+        rounding = max(ours[name], theirs[name]) < floor
+        error = 0.0 if rounding else relative_difference(ours[name], theirs[name])
+        scale = theirs[name] / ours[name] if ours[name] and not rounding else None
+        yield Distance(name, ours[name], theirs[name], error, scale)
+
+
+def gradients(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+    """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
+    found = list(_of_tensors("gradients", reference, run, step, progress))
+    floor = eps * max((one.reference for one in found), default=0.0)
+    for one in found:
+        small = max(one.reference, one.candidate) < floor
+        yield Distance(one.name, one.reference, one.candidate, 0.0 if small else one.error, one.scale, one.direction)
+
+
+def weights(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+    """Weights after ``step`` updates."""
+    yield from _of_tensors("weights", reference, run, step, progress)
+
+
+def _of_tensors(kind: str, reference: Any, run: Any, step: int, progress: Callable[[str], None]) -> Distances:
+    """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
+    steps = "gradient_steps" if kind == "gradients" else "weight_steps"
+    if all(step in getattr(one, steps)() for one in (reference, run)):
+        ours, theirs = (getattr(one, kind)(step) for one in (reference, run))
+        yield from of_tensors(ours, theirs, f"{kind} of step {step}", progress)
+    elif all(step in one.sketch_steps(kind) for one in (reference, run)):
+        progress(f"sketches of {kind} of step {step}")
+        yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
+
+
+def of_tensors(ours: Any, theirs: Any, what: str, progress: Callable[[str], None]) -> Distances:
+    """Two sets of tensors."""
+    for name in ours:
+        if name in theirs and ours.shape(name) == theirs.shape(name):
+            progress(f"{what}: {name}")
+            distance, size, other = distances(ours[name], theirs[name])
+            yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
+
+
+def scale_and_direction(distance: float, size: float, other: float) -> tuple[float | None, float | None]:
+    """Of a candidate of norm ``other`` at ``distance`` from a reference of norm ``size``: the best factor, and the relative rest."""
+    if not (size and other and math.isfinite(distance)):
+        return None, None
+    scale = (size**2 + other**2 - distance**2) / (2 * size**2)
+    return scale, math.sqrt(max(other**2 - (scale * size) ** 2, 0.0)) / other
+
+
+def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
+    """Two sets of tensors by their sketches: norms and a common factor are exact, what is left once that is taken out is estimated."""
+    for name in ours:
+        if name not in theirs:
+            continue
+        (size, other), one, there = (math.sqrt(each[name][0]) for each in (ours, theirs)), ours[name][1:], theirs[name][1:]
+        if not (size and other and np.isfinite(one).all() and np.isfinite(there).all()):
+            yield Distance(name, size, other, ratio(abs(other - size), size))
+            continue
+        known = float(one @ one)
+        scale = float(one @ there) / known if known else 1.0
+        rest = float(np.sqrt(np.mean(np.square(there - scale * one))))
+        yield Distance(name, size, other, math.hypot((scale - 1) * size, rest) / size, scale, rest / other)
+
+
+MEASURED: dict[str, Callable[..., Distances]] = {
+    "losses": losses,
+    "token_losses": token_losses,
+    "local_norms": local_norms,
+    "gradients": gradients,
+    "weights": weights,
+}
+"""Every kind of quantity that limits are measured of."""

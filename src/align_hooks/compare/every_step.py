@@ -1,0 +1,104 @@
+"""The stages of every step, and of what came later: free-running steps only drift, so their limits are wide or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from align_hooks.compare.findings import WORST, furthest, judged, labelled, losses
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.limits import CLIPPING
+from align_hooks.compare.measures import relative_difference
+from align_hooks.compare.verdict import Finding, Stage, Status, when
+
+
+def clipping(ladder: Ladder) -> Stage:
+    """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
+    findings, skipped = [], []
+    for ours, theirs in ladder.pair.rows:
+        for key in ("grad_norm", "clip_coefficient") if ours["step"] not in ladder.pair.skipped else ():
+            if ours[key] is not None and theirs[key] is not None:
+                error = relative_difference(ours[key], theirs[key])
+                findings.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
+        if ours["skipped"] != theirs["skipped"]:
+            skipped.append(Finding(f"skipped at {when(ours['step'])}", str(ours["skipped"]), str(theirs["skipped"])))
+    summary = f"global norm, coefficient and skipped updates of {len(ladder.pair.rows)} steps"
+    if skipped:
+        return Stage("clipping", Status.DIFFERENT, f"an overflow skipped an update on one side only; {summary}", tuple(skipped[:WORST]))
+    if not findings:
+        return Stage("clipping", Status.NOT_COMPARED, "a run has no gradient norm")
+    exact = [finding for finding in findings[:2] if ladder.pair.first is not None]
+    stage = judged("clipping", summary, exact)
+    return stage if stage.status is not Status.SAME else _drifting(ladder, "clipping", summary, [], findings)
+
+
+def later_losses(ladder: Ladder) -> Stage:
+    """Losses after the first."""
+    exact: list[Finding] = []
+    free: list[Finding] = []
+    for ours, theirs in ladder.pair.rows[1:]:
+        still = ladder.pair.is_exact(ours["step"])
+        limit = ladder.pair.limits.loss if still else ladder.pair.limits.free_loss(ours["step"])
+        (exact if still else free).extend(losses(ours, theirs, ladder.noise.limits("losses", ours["step"], limit))[:1])
+    if not exact and not free:
+        status = Status.INCOMPLETE if len(ladder.pair.rows) > 1 else Status.NOT_COMPARED
+        return Stage("later losses", status, "the runs have no later loss in common")
+    out = next((finding.what for finding in [*exact, *free] if finding.excess > 1), None)
+    summary = f"{len(exact) + len(free)} steps" + (f"; first beyond its limit: {out}" if out else "")
+    lost = len(ladder.pair.rows) - 1 - len(exact) - len(free)
+    stage = _drifting(ladder, "later losses", summary, exact, free)
+    return (
+        replace(stage, status=Status.INCOMPLETE, summary=f"{summary}; {lost} without a loss")
+        if lost and stage.status is Status.SAME
+        else stage
+    )
+
+
+def later_tensors(ladder: Ladder) -> Stage:
+    """Norms, gradients and weights of free-running steps, beside what an honest pair gives; weights at a rate of 0."""
+    exact: list[Finding] = []
+    free: list[Finding] = []
+    parts, gaps = [], []
+    limit = ladder.pair.limits.free
+    kinds: tuple[tuple[str, Callable[[int, float], list[Finding]]], ...] = (
+        ("local_norms", ladder.norms),
+        ("gradients", lambda step, limit: ladder.tensors("gradients", step, limit)),
+        ("weights", lambda step, limit: ladder.tensors("weights", step, limit)),
+    )
+    for kind, errors in kinds:
+        known = sorted({*ladder.pair.steps(kind), *ladder.pair.sketched(kind)})
+        steps = [step for step in known if step != ladder.pair.first and not (kind != "weights" and ladder.pair.is_exact(step))]
+        if kind == "weights":
+            steps = [step for step in steps if step not in ladder.pair.handed]
+        for step in steps:
+            still = kind == "weights" and ladder.pair.is_still(step)
+            (exact if still else free).extend(labelled(kind, errors(step, 0.0 if still else limit)))
+        parts += [f"{kind.replace('_', ' ')} of {len(steps)} steps"] if steps else []
+        gaps += ladder.pair.gaps(kind)
+    if not exact and not free:
+        return Stage("free-running steps", Status.NOT_COMPARED, "no tensors or norms of later steps in both runs")
+    stage = _drifting(ladder, "free-running steps", ", ".join(parts), exact, free)
+    return (
+        replace(stage, status=Status.INCOMPLETE, summary=f"{stage.summary}; {gaps[0]}") if gaps and stage.status is Status.SAME else stage
+    )
+
+
+def model_settings(ladder: Ladder) -> Stage:
+    """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long."""
+    found = ladder.settings
+    if not all(run.manifest.get("model") for run in ladder.pair.both):
+        return Stage("model settings", Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+    status = Status.INCONCLUSIVE if found else Status.SAME
+    return Stage("model settings", status, "as the built models hold them", tuple(found))
+
+
+def _drifting(ladder: Ladder, name: str, summary: str, exact: Sequence[Finding], free: Sequence[Finding]) -> Stage:
+    """Exact findings are in or out; free ones drift, and between limit and ``clear`` only measured noise could tell."""
+    found = [*exact, *free]
+    bad = max((finding.excess for finding in exact), default=0.0) > 1
+    worst = max((finding.excess for finding in free), default=0.0)
+    if worst <= 1 and not bad:
+        return Stage(name, Status.SAME, summary, furthest(found))
+    if bad or worst > ladder.pair.limits.clear:
+        return judged(name, summary, found)
+    return Stage(name, Status.INCONCLUSIVE, summary, furthest(found))

@@ -1,0 +1,64 @@
+"""One comparison under way: the pair, its limits, and what its stages share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from align_hooks.compare.findings import Progress, norm_errors, tensor_errors
+from align_hooks.compare.noise import FACTOR, FLOOR, Noise
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.settings import model_settings
+from align_hooks.compare.token_losses import Where
+from align_hooks.compare.verdict import Finding
+
+
+@dataclass
+class Ladder:
+    """What every stage is handed. ``where`` is where along the sequence token losses part, once that stage has looked."""
+
+    pair: Pair
+    noise: Noise
+    allow_missing: tuple[str, ...]
+    progress: Progress
+    where: Where = Where.NOWHERE
+
+    @cached_property
+    def first_batches(self) -> list[Any]:
+        """Both batches of the first common step, which three stages look at, read once."""
+        return [run.batch(self.pair.first) for run in self.pair.both]
+
+    @cached_property
+    def settings(self) -> list[Finding]:
+        """Settings of the model that differ."""
+        models = [run.manifest.get("model") or {} for run in self.pair.both]
+        return model_settings(*models) if all(models) else []
+
+    def norms(self, step: int, default: float) -> list[Finding]:
+        """Norms of a step, by measured limits, or by ``default``."""
+        return norm_errors(self.pair, step, self.noise.limits("local_norms", step, default))
+
+    def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
+        """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
+        limit = self.noise.limits(kind, step, default) if default else lambda name: default
+        return tensor_errors(self.pair, kind, step, limit, self.progress)
+
+    def notes(self) -> list[str]:
+        """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
+        notes = [self._limits_note()]
+        notes += [f"{side}: {one}" for side, run in self.pair.sides for one in run.problems]
+        ours, theirs = self.pair.compute_types
+        if ours and theirs and ours != theirs:
+            notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
+        steps = [len(run.steps) for run in self.pair.both]
+        if steps[0] != steps[1]:
+            notes.append(f"the reference made {steps[0]} steps, the candidate {steps[1]}: only common ones were compared")
+        return notes
+
+    def _limits_note(self) -> str:
+        if not self.noise.repeats:
+            return self.pair.limits_note
+        runs = ", ".join(str(run.path) for run in self.noise.repeats)
+        least = f"at least {FLOOR:g} eps ({self.pair.limits.eps:.3g})"
+        return f"limits are {FACTOR:g} times the noise measured on {runs}, tensor by tensor, {least}"
