@@ -19,6 +19,7 @@ NAMED = 3
 WAYS = {
     "measured": "everything recorded, measured limits",
     "defaults": "everything recorded, default limits",
+    "sketches": "no tensor stored: norms, sketches, losses and batches, measured limits",
     "norms": "no tensor stored: norms, losses and batches, measured limits",
     "guide": "the guide's own acceptance standard",
 }
@@ -26,7 +27,7 @@ WAYS = {
 TENSORS = ("gradients", "weights", "optimizer_state")
 
 
-class WithoutTensors(Run):
+class Sketched(Run):
     """A run as it would be with no tensor stored."""
 
     def gradient_steps(self) -> list[int]:
@@ -40,6 +41,16 @@ class WithoutTensors(Run):
 
     def asked(self, kind: str) -> Steps:
         return Steps.parse("none") if kind in TENSORS else super().asked(kind)
+
+
+class WithNorms(Sketched):
+    """The same with no sketches either."""
+
+    def sketch_steps(self, kind: str) -> list[int]:
+        return []
+
+    def asked(self, kind: str) -> Steps:
+        return Steps.parse("none") if kind == "sketches" else super().asked(kind)
 
 
 @dataclass(frozen=True)
@@ -92,13 +103,14 @@ class Grade:
 def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:
     """A pair judged in every way of :data:`WAYS`."""
     runs, repeat = (open_run(reference), open_run(candidate)), open_run(noise)
-    bare = [WithoutTensors(*(getattr(run, one.name) for one in fields(Run))) for run in (*runs, repeat)]
+    sketched, bare = ([way(*(getattr(run, one.name) for one in fields(Run))) for run in (*runs, repeat)] for way in (Sketched, WithNorms))
     defaults = compare(*runs)
     failed = any(criterion.passed is False for criterion in defaults.acceptance)
     standard = Verdict.DIVERGED if failed else Verdict.ALIGNED
     return {
         "measured": grade(case, compare(*runs, noise=[repeat])),
         "defaults": grade(case, defaults),
+        "sketches": grade(case, compare(*sketched[:2], noise=sketched[2:])),
         "norms": grade(case, compare(*bare[:2], noise=bare[2:])),
         "guide": Grade(case.name, case.kind, standard.text, case.stage),
     }

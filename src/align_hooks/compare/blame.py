@@ -90,8 +90,10 @@ def place_of(seen: Seen) -> str:
     if name not in TENSORS:  # the first loss
         scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
         return NORMALISATION if tokens is Status.SAME or scaled else FORWARD
-    hidden = tokens is Status.NOT_COMPARED and not seen.same_loss and is_of_the_forward_pass(seen.first)
-    return FORWARD if hidden else GRADIENTS
+    if seen.same_loss:
+        return GRADIENTS
+    hidden = tokens is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
+    return FORWARD if hidden or is_of_the_scores(seen.first) else GRADIENTS
 
 
 def is_of_the_forward_pass(stage: Stage) -> bool:
@@ -99,6 +101,14 @@ def is_of_the_forward_pass(stage: Stage) -> bool:
     out = [finding for finding in stage.findings if finding.excess > 1]
     last = "lm_head" if any("lm_head" in one.what for one in stage.findings) else "embed_tokens"  # tied
     return len(out) >= MOST * len(stage.findings) and any(last in one.what for one in out) and not stage.told
+
+
+def is_of_the_scores(stage: Stage) -> bool:
+    """Whether what differs most are queries and keys of one layer, the only weights that scores are made of: these faults losses see last,
+    where attention is nearly uniform not at all."""
+    out = [finding.what.partition(" at ")[0] for finding in stage.findings if finding.excess > 1][:2]
+    found = {tuple(name.rpartition(".self_attn.")[::2]) for name in out}
+    return len({layer for layer, _ in found}) == 1 and {name for _, name in found} == {"q_proj.weight", "k_proj.weight"}
 
 
 def suspects(seen: Seen, place: str) -> tuple[str, ...]:

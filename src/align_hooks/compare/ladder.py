@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from align_hooks.compare.findings import Progress, norm_errors, tensor_errors
-from align_hooks.compare.noise import FACTOR, FLOOR, Noise
+from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Where
@@ -60,5 +60,6 @@ class Ladder:
         if not self.noise.repeats:
             return self.pair.limits_note
         runs = ", ".join(str(run.path) for run in self.noise.repeats)
-        least = f"at least {FLOOR:g} eps ({self.pair.limits.eps:.3g})"
-        return f"limits are {FACTOR:g} times the noise measured on {runs}, tensor by tensor, {least}"
+        factors = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
+        times = " and ".join(f"{one:g}" for one in factors)
+        return f"limits are {times} times the noise measured on {runs}, tensor by tensor (eps {self.pair.limits.eps:.3g})"

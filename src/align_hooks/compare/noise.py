@@ -2,7 +2,12 @@
 
 Such a run is the reference once more on another machine or layout, or with every weight moved by one eps
 (``ALIGN_HOOKS_PERTURB``). What these do to a tensor an honest candidate may do too: its limit is :data:`FACTOR` times the worst of
-them, tensor by tensor and step by step, and no less than :data:`FLOOR` eps, for one draw may happen to be small.
+them, tensor by tensor and step by step, and no less than a part of the default (:data:`LEAST`), for one draw may happen to be small; a
+norm is one number too, and is given at least what half of all norms are.
+
+In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all the
+rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
+same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
 
 A repeat that is none must not make faults honest: it is refused where its record shows that it is another run, and no limit is more
 than :data:`MOST` times its default. A repeat that is the same to the bit measured nothing, and free-running steps, where one draw says
@@ -15,20 +20,35 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from align_hooks.compare.batches import differences
 from align_hooks.compare.distances import MEASURED, weights
+from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import hyper_parameters, model_settings
 
-FACTOR = 3.0
-FLOOR = 8.0
-"""Of eps; the smallest limit that is ever measured."""
+FACTOR, MOVED_IN_HALF = 3.0, 1.0
+"""Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
+LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125}
+"""Of a default limit; the smallest that is ever measured. A loss is one number, which one draw may leave where it was: never less than
+the default."""
 MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
+HALF = ("bfloat16", "float16")
+MANY = ("token_losses", "gradients", "weights")
+"""Kinds whose error is one of many numbers together, so that one draw shows how large it is."""
 MOVED = 4.0
 """Of eps; how far a repeat's initial weights may be from the reference's, relative."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one kind at one step: name to the repeats' worst relative error, and to what a candidate is allowed."""
+
+    errors: Mapping[str, float]
+    allowed: Mapping[str, float]
 
 
 @dataclass
@@ -37,7 +57,7 @@ class Noise:
 
     pair: Pair
     repeats: Sequence[Any]
-    _seen: dict[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
+    _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
 
     @cached_property
     def problem(self) -> str:
@@ -54,11 +74,12 @@ class Noise:
         """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
         if (kind, step) not in self._seen:
             self._seen[kind, step] = self._errors(kind, step)
-        errors = self._seen[kind, step]
-        if name not in errors or not any(errors.values()):
+        allowed = self._seen[kind, step].allowed
+        if name not in allowed or not any(allowed.values()):
             return default
-        floor = FLOOR * self.pair.limits.eps if self.pair.is_exact(step) else default
-        return min(max(FACTOR * errors[name], floor), MOST * default)
+        floor = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
+        among = median(allowed.values()) if kind == "local_norms" else 0.0
+        return min(max(allowed[name], among, floor), MOST * default)
 
     def limits(self, kind: str, step: int, default: float) -> Callable[[str], float]:
         """The same as a function of the name."""
@@ -66,16 +87,23 @@ class Noise:
 
     def measured(self) -> dict[str, dict[str, float]]:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
-        return {f"{kind} of step {step}": dict(errors) for (kind, step), errors in sorted(self._seen.items()) if errors}
+        return {f"{kind} of step {step}": dict(seen.errors) for (kind, step), seen in sorted(self._seen.items()) if seen.errors}
 
-    def _errors(self, kind: str, step: int) -> dict[str, float]:
-        """The worst error of each name over all repeats; one that is not finite measures nothing."""
-        worst: dict[str, float] = {}
+    def factor(self, repeat: Any, kind: str) -> float:
+        """How many times the error of a repeat an honest candidate may have."""
+        moved = (repeat.manifest.get("settings") or {}).get("perturb")
+        return MOVED_IN_HALF if moved and self.pair.compute_types[0] in HALF and kind in MANY else FACTOR
+
+    def _errors(self, kind: str, step: int) -> Measured:
+        """Of each name the worst over all repeats; an error that is not finite measures nothing."""
+        errors: dict[str, float] = {}
+        allowed: dict[str, float] = {}
         for run in self.repeats:
             for one in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps):
                 if math.isfinite(one.error):
-                    worst[one.name] = max(worst.get(one.name, 0.0), one.error)
-        return worst
+                    errors[one.name] = max(errors.get(one.name, 0.0), one.error)
+                    allowed[one.name] = max(allowed.get(one.name, 0.0), self.factor(run, kind) * one.error)
+        return Measured(errors, allowed)
 
 
 def unlike(reference: Any, run: Any, eps: float) -> str:
@@ -92,6 +120,10 @@ def unlike(reference: Any, run: Any, eps: float) -> str:
     found = model_settings(*models) + (hyper_parameters(*optimizers) if all(optimizers) else [])
     if found:
         return f"{found[0].what} is {found[0].reference} there and {found[0].candidate} here"
+    rows = {row["step"]: row["learning_rate"] for row in run.scalars()}
+    for row in reference.scalars():
+        if row["step"] in rows and not rates_equal(row["learning_rate"], rows[row["step"]]):
+            return f"its learning rate at step {row['step']} is {rows[row['step']]} and not {row['learning_rate']}"
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
         other, _ = differences(reference.batch(step), run.batch(step), f"step {step}")
         if other:

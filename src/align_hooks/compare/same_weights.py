@@ -29,8 +29,9 @@ def token_losses(ladder: Ladder) -> Stage:
     if found is None:
         return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
     limit = ladder.noise.limit("token_losses", first, "token losses", ladder.pair.limits.tokens)
-    finding, ladder.where = tokens.finding(found, first, limit)
-    return judged(name, f"{found[0].size} tokens at {when(first)}", [finding])
+    together, ladder.where = tokens.finding(found, first, limit)
+    mean = tokens.mean(found, first, ladder.noise.limit("losses", first, "loss", ladder.pair.limits.loss))
+    return judged(name, f"{found[0].size} tokens at {when(first)}, and their mean", [together, mean])
 
 
 def first_loss(ladder: Ladder) -> Stage:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.measures import distances, ratio
+from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
@@ -57,6 +57,13 @@ def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) 
     counted = max(int(counts(losses).sum()), 1)
     mean = [f"mean {array.sum(dtype=np.float64) / counted:.9g}" if np.isfinite(array).all() else "nan" for array in losses]
     return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit), where
+
+
+def mean(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> Finding:
+    """Their means over the tokens that count, which is what a loss is before anything is reduced: one that a whole batch moves alike is
+    seen here first, and a loss that differs where this agrees was normalised otherwise."""
+    ours, theirs = (float(array.sum(dtype=np.float64)) / max(int(counts(losses).sum()), 1) for array in losses)
+    return Finding(f"mean of the token losses of {when(step)}", f"{ours:.9g}", f"{theirs:.9g}", relative_difference(ours, theirs), limit)
 
 
 def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
