@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from align_hooks.compare.adam import Array
-from align_hooks.compare.evidence import OnRecord, gather, weights_eps
+from align_hooks.compare.evidence import OnRecord, gather
 from align_hooks.compare.findings import Progress, furthest, judged, moment_errors, tensor_errors
 from align_hooks.compare.formula import FITS, Settings
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.limits import UPDATE
+from align_hooks.compare.limits import UPDATE, weights_eps
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import listed, show

@@ -19,7 +19,7 @@ from align_hooks.compare.signatures import SIGNATURES, Signature
 from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Blame, Finding, Stage, Status
 
-FORWARD, NORMALISATION, GRADIENTS = "forward", "loss normalisation", "reduced gradients"
+FORWARD, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "loss normalisation", "reduced gradients", "optimizer"
 PLACES = {
     "match": "match",
     "self-check": "self-check",
@@ -28,7 +28,8 @@ PLACES = {
     "initial weights": "weights",
     "token losses": FORWARD,
     "clipping": "clipping",
-    "weights after an update": "optimizer",
+    "weights after an update": OPTIMIZER,
+    "first updates": OPTIMIZER,
     "later losses": "next loss",
     "free-running steps": "next loss",
 }
@@ -84,6 +85,8 @@ def place_of(seen: Seen) -> str:
     name = seen.first.name
     if name == "weights after an update" and seen.first.findings and seen.first.findings[0].what.startswith("clip coefficient"):
         return "clipping"
+    if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
+        return GRADIENTS  # which nobody saw, and of which updates are made
     if name in PLACES:
         return PLACES[name]
     tokens = seen.status("token losses")
@@ -114,8 +117,8 @@ def is_of_the_scores(stage: Stage) -> bool:
 def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then names."""
     shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
-    if place not in (FORWARD, NORMALISATION, GRADIENTS):
-        return shown
+    if place not in (FORWARD, NORMALISATION, GRADIENTS) or seen.first.name == "first updates":
+        return (seen.first.told, *shown) if seen.first.told else shown
     told = next((stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told), "")
     found = [finding.what for finding in seen.settings] if place == FORWARD else []
     found += [told] if told else []

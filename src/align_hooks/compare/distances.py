@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare import token_losses as tokens
+from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
 
 Sketches = Mapping[str, NDArray[np.float64]]
@@ -111,6 +112,57 @@ def of_tensors(ours: Any, theirs: Any, what: str, progress: Callable[[str], None
             yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
 
 
+def updates(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+    """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
+    both, rounding = (reference, run), max(map(weights_eps, (reference, run)))
+    if all({step, step + 1} <= set(one.weight_steps()) for one in both):
+        ours, theirs = (Change(one.weights(step), one.weights(step + 1)) for one in both)
+        found, sizes = of_tensors(ours, theirs, f"update of step {step}", progress), ours.sizes
+    elif all({step, step + 1} <= set(one.sketch_steps("weights")) for one in both):
+        progress(f"sketches of the update of step {step}")
+        before = [one.sketches("weights", step) for one in both]
+        after = [one.sketches("weights", step + 1) for one in both]
+        found = of_sketches(*(change_of_sketches(*one) for one in zip(before, after, strict=True)))
+        sizes = {name: math.sqrt(one[0]) for name, one in before[0].items()}
+    else:
+        return
+    for one in found:
+        rounded = one.error * one.reference <= rounding * sizes[one.name]
+        yield Distance(one.name, one.reference, one.candidate, 0.0 if rounded else one.error, one.scale, one.direction)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What stands between two sets of tensors, each made when asked for; ``sizes`` are the norms of what it was before, once asked for."""
+
+    before: Any
+    after: Any
+    sizes: dict[str, float] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.before if name in self.after)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.before and name in self.after
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a whole tensor."""
+        found: tuple[int, ...] = self.before.shape(name)
+        return found
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        before = self.before[name]
+        self.sizes[name] = float(np.linalg.norm(before))
+        changed: NDArray[Any] = self.after[name] - before
+        return changed
+
+
+def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
+    """The sketches of what changed; its squared sum, which does not add up, is estimated as the mean square of the signed ones."""
+    changed = {name: after[name][1:] - before[name][1:] for name in before if name in after}
+    return {name: np.concatenate([[np.mean(np.square(sums))], sums]) for name, sums in changed.items()}
+
+
 def scale_and_direction(distance: float, size: float, other: float) -> tuple[float | None, float | None]:
     """Of a candidate of norm ``other`` at ``distance`` from a reference of norm ``size``: the best factor, and the relative rest."""
     if not (size and other and math.isfinite(distance)):
@@ -140,5 +192,6 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "local_norms": local_norms,
     "gradients": gradients,
     "weights": weights,
+    "updates": updates,
 }
 """Every kind of quantity that limits are measured of."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.formula import Evidence, Settings, Update
-from align_hooks.compare.limits import limits_for
+from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.settings import by_parameter
 
 CHECKED = 4
@@ -236,9 +236,3 @@ def _rates(rate: Any, optimizer: Mapping[str, Any], names: Sequence[str]) -> NDA
         by_name = {name: one for one, group in zip(rate, held, strict=True) for name in group["parameters"]}
         return np.array([by_name[name] for name in names], np.float64)
     return None if rate is None else np.full(len(names), rate, np.float64)
-
-
-def weights_eps(run: Any) -> float:
-    """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
-    own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.manifest.get("side") == "ms" else set()
-    return limits_for(*own)[1].eps

@@ -9,6 +9,7 @@ measurements of the pair at hand, and a verdict that leans on them says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Limits:
 
     ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
 
-    A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell.
+    A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell. ``update`` is of what an
+    update changes: Adam makes the whole rate of a gradient that is near zero on either side of it (fp32 6e-5, bf16 0.25 on honest pairs).
     """
 
     eps: float
@@ -26,7 +28,9 @@ class Limits:
     norm: float
     gradient: float
     free: float
+    update: float
     clear: float = 100.0
+    clear_update: float = 10.0
 
     def free_loss(self, step: int) -> float:
         """Limit of a free-running step's loss: rounding accumulates with the number of updates (8.4e-7 seen over 20)."""
@@ -34,9 +38,29 @@ class Limits:
 
 
 DEFAULTS = {
-    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4),
-    "float16": Limits(eps=2.0**-10, loss=1e-4, tokens=4e-3, norm=2 * 2.0**-10, gradient=8 * 2.0**-10, free=32 * 2.0**-10, clear=10.0),
-    "bfloat16": Limits(eps=2.0**-7, loss=2.5e-4, tokens=1.6e-2, norm=2 * 2.0**-7, gradient=8 * 2.0**-7, free=32 * 2.0**-7, clear=4.0),
+    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3),
+    "float16": Limits(
+        eps=2.0**-10,
+        loss=1e-4,
+        tokens=4e-3,
+        norm=2 * 2.0**-10,
+        gradient=8 * 2.0**-10,
+        free=32 * 2.0**-10,
+        update=0.1,
+        clear=10.0,
+        clear_update=4.0,
+    ),
+    "bfloat16": Limits(
+        eps=2.0**-7,
+        loss=2.5e-4,
+        tokens=1.6e-2,
+        norm=2 * 2.0**-7,
+        gradient=8 * 2.0**-7,
+        free=32 * 2.0**-7,
+        update=0.4,
+        clear=4.0,
+        clear_update=1.25,
+    ),
 }
 CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
@@ -55,3 +79,9 @@ def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
     known = [name for name in compute_types if name in DEFAULTS] or ["float32"]
     coarsest = max(known, key=lambda name: DEFAULTS[name].eps)
     return coarsest, DEFAULTS[coarsest]
+
+
+def weights_eps(run: Any) -> float:
+    """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
+    own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.manifest.get("side") == "ms" else set()
+    return limits_for(*own)[1].eps

@@ -16,6 +16,7 @@ from align_hooks.compare.before_training import batches, hyper_parameters, match
 from align_hooks.compare.blame import blame
 from align_hooks.compare.every_step import clipping, later_losses, later_tensors, model_settings
 from align_hooks.compare.findings import Progress
+from align_hooks.compare.first_updates import first_updates
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
@@ -24,7 +25,18 @@ from align_hooks.compare.verdict import Comparison, Stage, Status, decide
 
 BEFORE: tuple[Callable[[Ladder], Stage], ...] = (match, self_check, hyper_parameters, batches)
 """Stages that need no number of either model."""
-NUMBERS = (initial_weights, token_losses, first_loss, local_norms, gradients, clipping, weights_after_update, later_losses, later_tensors)
+NUMBERS = (
+    initial_weights,
+    token_losses,
+    first_loss,
+    local_norms,
+    gradients,
+    clipping,
+    weights_after_update,
+    first_updates,
+    later_losses,
+    later_tensors,
+)
 """Those that compare numbers."""
 NEITHER = ("clipping", "free-running steps")
 """Stages of numbers that alone make no pair aligned: what they compare follows from the others, or drifts."""
