@@ -17,6 +17,7 @@ from align_hooks.names.layouts import Blocks
 from align_hooks.names.table import Fused, Piece
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import sketch
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
@@ -201,16 +202,18 @@ class Synthetic:
             facts=facts,
             steps=range(self.rows[0]["step"], self.rows[0]["step"] + len(self.rows)) if self.rows else range(0),
         )
-        first = self.rows[0]["step"] if self.rows else 0
-        if first in self.weights:
+        first, asked = self.rows[0]["step"] if self.rows else 0, writer.settings
+        if first in self.weights and first in asked.weights:
             writer.weights(first, self.weights[first], self.model)
-        if first in self.moments:
+        if first in self.weights and first in asked.sketches:
+            writer.sketches("weights", first, sketched(self.weights[first]))
+        if first in self.moments and first in asked.optimizer_state:
             writer.optimizer_state(first, self.moments[first], first)
         for one in self.rows:
             step = one["step"]
             if step in self.batches:
                 writer.batch(step, self.batches[step], self.micro_batches or [len(self.batches[step]["loss_mask"])])
-            if step in self.gradients:
+            if step in self.gradients and step in asked.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:
                 squares = math.fsum(self.norms[step].values())
@@ -222,14 +225,22 @@ class Synthetic:
                     "ranks": 1,
                 }
                 writer.local_norms(step, "reduced", self.norms[step], [taken])
-            if step + 1 in self.weights:
+            if step + 1 in self.weights and step + 1 in asked.weights:
                 writer.weights(step + 1, self.weights[step + 1], self.model)
-            if step + 1 in self.moments:
+            for kind, known, number in (("gradients", self.gradients, step), ("weights", self.weights, step + 1)):
+                if number in known and number in asked.sketches:
+                    writer.sketches(kind, number, sketched(known[number]))
+            if step + 1 in self.moments and step + 1 in asked.optimizer_state:
                 writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
             writer.scalars(one)
         if self.ended:
             writer.finish(hooks={}, ended=self.ended)
         return path
+
+
+def sketched(tensors: Mapping[str, Array]) -> dict[str, list[float]]:
+    """Sketches of whole tensors."""
+    return {name: sketch(tensor, Shard(name, tensor.shape, name, "float32")).tolist() for name, tensor in tensors.items()}
 
 
 def grown(shapes: dict[str, tuple[int, ...]]) -> Synthetic:
@@ -260,3 +271,7 @@ def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type
 def norm(tensor: Array) -> float:
     """The norm of a tensor, in fp64."""
     return math.sqrt(float(np.square(tensor, dtype=np.float64).sum()))
+
+
+HONEST_SKETCHED = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})
+"""The usual run, its tensors sketched."""

@@ -43,7 +43,8 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
 
 
 LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "token losses", "step-0 loss"]
-LADDER += ["local norms", "gradients", "clipping", "weights after an update", "later losses", "free-running steps", "model settings"]
+LADDER += ["local norms", "gradients", "clipping", "weights after an update", "first updates"]
+LADDER += ["later losses", "curve", "free-running steps", "model settings"]
 
 FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
     "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
@@ -385,7 +386,7 @@ def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compa
     found = compared(scalars_only(), against=scalars_only())
     assert found.verdict is Verdict.ALIGNED
     missing = ["self-check", "batches", "initial weights", "token losses", "local norms", "gradients"]
-    missing += ["weights after an update", "free-running steps"]
+    missing += ["weights after an update", "first updates", "free-running steps"]
     assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
 
 

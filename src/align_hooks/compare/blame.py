@@ -31,6 +31,7 @@ PLACES = {
     "weights after an update": OPTIMIZER,
     "first updates": OPTIMIZER,
     "later losses": "next loss",
+    "curve": "curve",
     "free-running steps": "next loss",
 }
 """Stages that show a fault where it sits."""
@@ -75,6 +76,8 @@ def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Findi
     place = place_of(seen)
     culprits = suspects(seen, place)
     told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
+    if place == "weights" and first.told:
+        told.insert(0, first.told)
     if place == FORWARD and seen.status("initial weights") is Status.NOT_COMPARED:
         told.insert(0, "initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
     return Blame(place, culprits[:SUSPECTS], tuple(told))
@@ -87,6 +90,8 @@ def place_of(seen: Seen) -> str:
         return "clipping"
     if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
         return GRADIENTS  # which nobody saw, and of which updates are made
+    if name == "later losses" and not seen.first.told:
+        return "curve"
     if name in PLACES:
         return PLACES[name]
     tokens = seen.status("token losses")
@@ -118,7 +123,7 @@ def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then names."""
     shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
     if place not in (FORWARD, NORMALISATION, GRADIENTS) or seen.first.name == "first updates":
-        return (seen.first.told, *shown) if seen.first.told else shown
+        return (seen.first.told, *shown) if seen.first.name == "first updates" and seen.first.told else shown
     told = next((stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told), "")
     found = [finding.what for finding in seen.settings] if place == FORWARD else []
     found += [told] if told else []

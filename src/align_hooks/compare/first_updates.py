@@ -20,8 +20,16 @@ UPDATES = 2
 
 
 def first_updates(ladder: Ladder) -> Stage:
-    """Both runs' changes of the weights, tensor by tensor; beyond the limit and not clearly so, noise alone could tell."""
+    """Both runs' changes of the weights, tensor by tensor; beyond the limit and not clearly so, noise alone could tell.
+
+    Default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it.
+    """
     pair = ladder.pair
+    kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for run in pair.both}
+    if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
+        return Stage(
+            NAME, Status.NOT_COMPARED, f"what {' and '.join(sorted(kinds))} make of rounding has no default limit: measure it by --noise"
+        )
     known = {*pair.steps("weights"), *pair.sketched("weights")}
     begun = next((step for step, row in enumerate(pair.rows) if not pair.is_still(row[0]["step"] + 1)), len(pair.rows))
     rows = pair.rows[begun : begun + UPDATES]

@@ -14,10 +14,11 @@ from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.before_training import batches, hyper_parameters, match, self_check
 from align_hooks.compare.blame import blame
-from align_hooks.compare.every_step import clipping, later_losses, later_tensors, model_settings
+from align_hooks.compare.every_step import clipping, curve, later_losses, later_tensors, model_settings
 from align_hooks.compare.findings import Progress
 from align_hooks.compare.first_updates import first_updates
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.next_step import about, next_step
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.same_weights import first_loss, gradients, initial_weights, local_norms, token_losses
@@ -35,10 +36,11 @@ NUMBERS = (
     weights_after_update,
     first_updates,
     later_losses,
+    curve,
     later_tensors,
 )
 """Those that compare numbers."""
-NEITHER = ("clipping", "free-running steps")
+NEITHER = ("clipping", "curve", "free-running steps")
 """Stages of numbers that alone make no pair aligned: what they compare follows from the others, or drifts."""
 
 
@@ -62,6 +64,7 @@ def compare(
         stages += climbed(ladder, (*NUMBERS, model_settings))
     compared = [stage for stage in stages[len(BEFORE) : -1] if stage.status is not Status.NOT_COMPARED and stage.name not in NEITHER]
     verdict, first = decide(stages, len(compared))
+    blamed = blame(first, stages, ladder.settings, ladder.where)
     return Comparison(
         verdict=verdict,
         first=first,
@@ -70,7 +73,8 @@ def compare(
         acceptance=acceptance(pair.rows),
         settings=tuple(ladder.settings),
         notes=tuple(ladder.notes()),
-        blame=blame(first, stages, ladder.settings, ladder.where),
+        blame=blamed,
+        next=next_step(verdict, blamed.place if blamed else "", *about(ladder, stages, blamed)),
         calibration=ladder.noise.measured(),
     )
 

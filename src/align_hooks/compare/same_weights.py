@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from align_hooks.compare import conversion
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.findings import judged, losses, steps_text
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.sharding import explanation, objective_alone
+from align_hooks.compare.sharding import SHOWN, explanation, objective_alone
 from align_hooks.compare.verdict import Stage, Status, when
 
 
 def initial_weights(ladder: Ladder) -> Stage:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
     stage = _exact_stage(ladder, "initial weights", "weights", lambda step: step == ladder.pair.first, 0.0)
+    stage = stage if stage.told or stage.status is not Status.DIFFERENT else stage.telling(_converted(ladder, stage))
     if stage.status is Status.DIFFERENT and not (ladder.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
         return replace(stage, summary=f"{stage.summary}; the candidate loaded none: set ALIGN_HOOKS_LOAD_WEIGHTS")
     return stage
+
+
+def _converted(ladder: Ladder, stage: Stage) -> str:
+    """What became of the weights that differ most, in words, where it is a known mistake of a conversion."""
+    step = ladder.pair.first or 0
+    wrong = [finding.what.partition(" at ")[0] for finding in stage.findings if finding.excess > 1][:SHOWN]
+    if step in ladder.pair.steps("weights"):
+        ours, theirs = (run.weights(step) for run in ladder.pair.both)
+        sizes = {name: math.sqrt(one[0]) for name, one in ladder.pair.reference.sketches("weights", step).items()}
+        found = [conversion.told(ours, theirs, name, sizes) for name in wrong]
+    else:
+        sums = [run.sketches("weights", step) for run in ladder.pair.both]
+        found = [conversion.told_of_sketches(*sums, name) for name in wrong]
+    return "; ".join(one for one in found if one)
 
 
 def token_losses(ladder: Ladder) -> Stage:
@@ -31,7 +48,8 @@ def token_losses(ladder: Ladder) -> Stage:
     limit = ladder.noise.limit("token_losses", first, "token losses", ladder.pair.limits.tokens)
     together, ladder.where = tokens.finding(found, first, limit)
     mean = tokens.mean(found, first, ladder.noise.limit("losses", first, "loss", ladder.pair.limits.loss))
-    return judged(name, f"{found[0].size} tokens at {when(first)}, and their mean", [together, mean])
+    stage = judged(name, f"{found[0].size} tokens at {when(first)}, and their mean", [together, mean])
+    return replace(stage, findings=(together, mean) if together.excess > 1 else (mean, together))  # all of them show where
 
 
 def first_loss(ladder: Ladder) -> Stage:

@@ -107,7 +107,8 @@ class Criterion:
 class Comparison:
     """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
 
-    ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged.
+    ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged;
+    ``next`` is what to run now.
     ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error.
     """
 
@@ -119,6 +120,7 @@ class Comparison:
     settings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = field(default=())
     blame: Blame | None = None
+    next: str = ""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 

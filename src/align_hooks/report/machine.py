@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
-    """All of a comparison: verdict and exit code, blame, every stage with its findings, settings, the acceptance standard, notes,
+    """All of a comparison: verdict and exit code, blame, what to run next, every stage with its findings, settings, acceptance, notes,
     who compared what (``about``), and under ``calibration`` what ``--noise`` runs showed, kind and step to name to relative error."""
     return {
         "format": FORMAT,
@@ -23,6 +23,7 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         "exit_code": comparison.verdict.exit_code,
         "first": comparison.first.name if comparison.first else None,
         "blame": asdict(comparison.blame) if comparison.blame else None,
+        "next": comparison.next,
         "stages": [_stage(one) for one in comparison.stages],
         "model_settings": [_finding(one) for one in comparison.settings],
         "acceptance": [asdict(one) for one in comparison.acceptance],

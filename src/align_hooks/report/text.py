@@ -44,6 +44,8 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.blame is not None:
         for line in blamed(comparison.blame):
             console.print("  " + escape(line))
+    if comparison.next:
+        console.print(f"  next: {escape(comparison.next)}")
     if comparison.settings:
         listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
         console.print(f"  model settings that differ: {escape(listed)}")

@@ -1,0 +1,110 @@
+"""What became of a weight on its way from one framework to the other: the mistakes that conversions make, each tried on the arrays.
+
+A conversion that is wrong is wrong exactly: the same numbers stand at other places, under other signs, under another name, or were
+rounded on the way. So nothing is estimated here; what is told holds for every element, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+SAME_NORM = 1e-6
+"""Relative; tensors whose norms are further apart are not the same numbers."""
+SAME_SUM = 1e-11
+"""Relative; sums of the same numbers, added up in another order."""
+AXES = ("rows", "columns")
+
+
+def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, sizes: Mapping[str, float]) -> str:
+    """What the candidate's tensor ``name`` is of the reference's, in words; empty where it is none of what is known.
+
+    ``sizes`` are the norms of all of the reference's tensors, so that only those are read that the candidate's may be.
+    """
+    one, other = ours[name], theirs[name]
+    found = next(_known(one, other), "")
+    if not found:
+        size = float(np.linalg.norm(other.astype(np.float64)))
+        alike = (it for it in sizes if it != name and abs(sizes[it] - size) <= SAME_NORM * size)
+        found = next((f"it is the reference's {it}" for it in alike if np.array_equal(ours[it], other)), "")
+    return f"{name}: {found}" if found else ""
+
+
+def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str) -> str:
+    """The same of sketches: another tensor, a turned sign, or the same numbers by their norm."""
+    one, other = ours[name], theirs[name]
+    if _same(one, np.concatenate([other[:1], -other[1:]])):
+        return f"{name}: its sign is turned"
+    found = next((it for it in ours if it != name and _same(ours[it], other)), "")
+    if found:
+        return f"{name}: it is the reference's {found}"
+    same = abs(other[0] - one[0]) <= SAME_SUM * one[0]
+    return f"{name}: the same numbers by its norm, at other places or under other signs" if same else ""
+
+
+def _same(one: Array, other: Array) -> bool:
+    return bool(np.abs(one[1:] - other[1:]).max() <= SAME_SUM * np.sqrt(one[0]) and abs(one[0] - other[0]) <= SAME_SUM * one[0])
+
+
+def _known(one: Array, other: Array) -> Iterator[str]:
+    """Every known mistake that makes ``other`` of ``one``."""
+    if np.array_equal(-one, other):
+        yield "its sign is turned"
+    if one.ndim == 2 and one.shape[0] == one.shape[1] and np.array_equal(one.T, other):
+        yield "it is transposed"
+    if other.size and (other == other.flat[0]).all():
+        yield f"every element is {other.flat[0]:g}: it was not loaded"
+    for kind, kept in (("bfloat16", 16), ("float16", 0)):
+        if np.array_equal(other, _rounded(one, kept)):
+            yield f"it was rounded to {kind}"
+    for axis in range(one.ndim if one.size else 0):
+        order = _order(np.moveaxis(one, axis, 0), np.moveaxis(other, axis, 0))
+        if order is not None:
+            yield f"its {AXES[axis]} stand in another order, {_in_words(order)}"
+
+
+def _rounded(array: Array, kept: int) -> Array:
+    """fp32 by way of a type of half its size: bfloat16, which keeps the upper ``kept`` bits, or with 0 float16."""
+    if not kept:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float16).astype(np.float32)
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    nearest = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded: Array = (nearest & np.uint32(0xFFFF0000)).view(np.float32)
+    return rounded
+
+
+def _order(one: Array, other: Array) -> NDArray[np.int64] | None:
+    """Which row of ``one`` each row of ``other`` is; None where they are not the same rows."""
+    keys = [_keys(array) for array in (one, other)]
+    ours, theirs = (np.argsort(key, kind="stable") for key in keys)
+    order = np.empty(len(one), np.int64)
+    order[theirs] = ours
+    return order if np.array_equal(one[order], other) else None
+
+
+def _keys(rows: Array) -> Array:
+    """A number a row, which tells rows apart: its elements under weights of their own."""
+    flat = rows.reshape(len(rows), -1).astype(np.float64)
+    key: Array = flat @ np.random.default_rng(0).standard_normal(flat.shape[1])
+    return key
+
+
+def _in_words(order: NDArray[np.int64]) -> str:
+    """An order, by the rule that makes it where it is a known one."""
+    size = len(order)
+    shift = int(order[0])
+    if np.array_equal(order, (np.arange(size) + shift) % size):
+        return f"{min(shift, size - shift)} off"
+    for block in (one for one in range(4, size + 1, 2) if size % one == 0):
+        halves = np.arange(size).reshape(-1, 2, block // 2).swapaxes(1, 2).reshape(-1)
+        if np.array_equal(order, halves):
+            return f"the halves of every {block} interleaved, as rotary embeddings of neighbours want them"
+        if np.array_equal(order, np.argsort(halves)):
+            return f"every {block} cut from neighbours into halves, as rotary embeddings of halves want them"
+    moved = int(np.argmax(order != np.arange(size)))
+    return f"{int((order != np.arange(size)).sum())} of {size}, first {moved}, which was {int(order[moved])}"

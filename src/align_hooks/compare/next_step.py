@@ -1,0 +1,105 @@
+"""The one command to run after a verdict: a table of facts, of which the first row that fits is told.
+
+What is a command is written so that it can be pasted before the one that started the run; the runs' own commands are not on record.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.verdict import Blame, Stage, Status, Verdict
+
+NOISE = (
+    "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
+    "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference} <the reference's command>, "
+    "then align-hooks compare {reference} {candidate} --noise {noise}"
+)
+FED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference} <the candidate's command>"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do where ``verdict`` fell at ``place`` (any where empty) and every fact in ``given`` holds, or with ``not `` does not."""
+
+    verdict: Verdict
+    what: str
+    place: str = ""
+    given: tuple[str, ...] = ()
+
+
+ADVICE = (
+    Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "configuration"),
+    Advice(Verdict.DIVERGED, "record the candidate on the reference's batches: " + FED, "data", ("not replayed",)),
+    Advice(Verdict.DIVERGED, "record the candidate from the reference's weights: " + FED, "weights", ("not loaded",)),
+    Advice(Verdict.DIVERGED, "mend the conversion of {suspect}, or let ALIGN_HOOKS_LOAD_WEIGHTS={reference} convert", "weights"),
+    Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "forward", ("settings",)),
+    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "forward", ("not measured",)),
+    Advice(
+        Verdict.DIVERGED,
+        "ask a third opinion which side is right: transformers' from_pretrained('{weights}') on the tokens beside it; then read {suspect}",
+        "forward",
+        ("stored",),
+    ),
+    Advice(Verdict.DIVERGED, "store the first step: ALIGN_HOOKS_GRADIENTS=0 ALIGN_HOOKS_WEIGHTS=0 on both sides", "forward"),
+    Advice(Verdict.DIVERGED, "train both with one micro-batch a rank, or with a per-token loss on both", "loss normalisation"),
+    Advice(Verdict.DIVERGED, "record the candidate on one rank: " + FED, "reduced gradients", ("sharded",)),
+    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "reduced gradients", ("not measured",)),
+    *(
+        Advice(
+            Verdict.DIVERGED,
+            "let the candidate make its first updates from the reference's gradients: ALIGN_HOOKS_INJECT_GRADIENTS={reference}@0-2 "
+            "ALIGN_HOOKS_GRADIENTS=0-2 ALIGN_HOOKS_WEIGHTS=0-3 ALIGN_HOOKS_OPTIMIZER_STATE=0-3 " + FED,
+            place,
+            ("not injected",),
+        )
+        for place in ("clipping", "optimizer", "next loss", "curve")
+    ),
+    Advice(Verdict.DIVERGED, "hold the record against the framework's own norm: read the self-check's lines above", "self-check"),
+    Advice(Verdict.DIVERGED, "mend {suspect} and record the candidate again: " + FED),
+    Advice(Verdict.INCONCLUSIVE, "set {setting} alike on both sides and record the candidate again", "", ("settings",)),
+    Advice(Verdict.INCONCLUSIVE, "rehearse in fp32, where bugs and rounding are a factor of a hundred apart", "", ("measured", "half")),
+    Advice(Verdict.INCONCLUSIVE, "measure the noise: " + NOISE, "", ("not measured",)),
+    Advice(Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each"),
+    Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED),
+    Advice(Verdict.ALIGNED, "record more than losses: ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all on both sides", "", ("bare",)),
+    Advice(Verdict.ALIGNED, "the same in the precision that you train in", "", ("not half",)),
+    Advice(Verdict.ALIGNED, "the same on the layout, and for the number of steps, that you train with"),
+)
+
+
+def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tuple[dict[str, bool], dict[str, str]]:
+    """What is known of a comparison that advice depends on, and the words to fill in."""
+    reference, candidate = ladder.pair.both
+    settings = candidate.manifest.get("settings") or {}
+    suspects = blamed.suspects[:1] if blamed else ()
+    compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
+    facts = {
+        "measured": bool(ladder.noise.repeats),
+        "settings": bool(ladder.settings),
+        "replayed": bool(settings.get("replay_batches")),
+        "loaded": bool(settings.get("load_weights")),
+        "injected": bool(settings.get("inject_gradients")),
+        "half": "bfloat16" in ladder.pair.compute_types or "float16" in ladder.pair.compute_types,
+        "sharded": candidate.world_size > 1,
+        "stored": ladder.pair.first in ladder.pair.steps("weights"),
+        "bare": not compared & {"local norms", "gradients"},
+    }
+    first = ladder.pair.first or 0
+    paths = {"reference": reference.path, "candidate": candidate.path, "noise": f"{reference.path}_noise"}
+    words = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    words |= {"weights": f"{reference.path}/step_{first}/rank_0/weights"}
+    words |= {"suspect": suspects[0].partition(" at ")[0] if suspects else "what differs"}
+    words |= {"setting": ladder.settings[0].what if ladder.settings else ""}
+    return facts, words
+
+
+def next_step(verdict: Verdict, place: str, facts: Mapping[str, bool], words: Mapping[str, str]) -> str:
+    """The first row of :data:`ADVICE` that fits, with ``words`` (paths, suspects) filled in."""
+    for one in ADVICE:
+        fits = all(facts[fact.removeprefix("not ")] is not fact.startswith("not ") for fact in one.given)
+        if one.verdict is verdict and one.place in ("", place) and fits:
+            return one.what.format(**words)
+    raise LookupError(f"no advice for {verdict}")

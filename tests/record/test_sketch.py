@@ -1,0 +1,170 @@
+"""Sketches: their definition, that shards add up, and what they see of a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from align_hooks import open_run
+from align_hooks.errors import RecordError
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import BLOCK, COLUMNS, PROJECTIONS, ROWS, blocks, signs, signs_of, sketch
+from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, begun
+
+Array = NDArray[np.float32]
+FIRST_ROWS = [[-1, 1, 1, 1, 1, -1], [-1, 1, 1, -1, 1, 1], [-1, -1, 1, 1, 1, 1]]
+FIRST_COLUMNS = [[1, -1, 1, -1, -1, -1], [1, 1, 1, 1, 1, 1], [1, -1, -1, -1, -1, -1]]
+RANDOM = np.random.default_rng(5)
+
+
+def whole(shape: tuple[int, ...]) -> Shard:
+    return Shard("x", shape, "x", "float32")
+
+
+def relative(difference: Array) -> float:
+    """The estimated norm of a difference over its own."""
+    found = sketch(difference, whole(difference.shape))
+    return float(np.sqrt(np.mean(np.square(found[1:])) / found[0]))
+
+
+def test_a_sketch_is_the_sum_over_all_elements_under_the_signs_of_their_places() -> None:
+    tensor = RANDOM.standard_normal((7, 5)).astype(np.float32)
+    rows, columns = signs_of(whole(tensor.shape))
+    sums = [sum(float(tensor[i, j]) * rows[i, k] * columns[j, k] for i in range(7) for j in range(5)) for k in range(PROJECTIONS)]
+    found = sketch(tensor, whole(tensor.shape))
+    np.testing.assert_allclose(found, [np.square(tensor.astype(np.float64)).sum(), *sums], rtol=1e-12)
+
+
+def test_signs_are_those_of_every_version() -> None:
+    """A record made today is compared with one made years from now: splitmix64 of the numbers that the module states."""
+    assert signs(ROWS, np.arange(3))[:, :6].tolist() == FIRST_ROWS
+    assert signs(COLUMNS, np.arange(3))[:, :6].tolist() == FIRST_COLUMNS
+
+
+def test_signs_are_balanced_and_independent() -> None:
+    found = signs(ROWS, np.arange(1 << 16)).astype(np.float64)
+    assert np.abs(found.mean(axis=0)).max() < 0.02
+    assert np.abs(found.T @ found / len(found) - np.eye(PROJECTIONS)).max() < 0.02
+    assert np.abs((found * signs(COLUMNS, np.arange(1 << 16))).mean(axis=0)).max() < 0.02
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (13,), (1, 7), (4, 3, 5), ()])
+def test_shards_of_any_layout_add_up(shape: tuple[int, ...]) -> None:
+    tensor = RANDOM.standard_normal(shape).astype(np.float32)
+    expected = sketch(tensor, whole(shape))
+    for pieces in (1, 2, 3):
+        bounds = np.linspace(0, tensor.size, pieces + 1).astype(int).tolist()
+        parts = [sketch(tensor.reshape(-1)[a:b], Shard("x", shape, "x", "f", (), (a, b))) for a, b in pairwise(bounds)]
+        np.testing.assert_allclose(sum(parts), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_boxes_and_ranges_of_boxes_add_up(axis: int) -> None:
+    tensor, total = RANDOM.standard_normal((12, 10)).astype(np.float32), np.zeros(1 + PROJECTIONS)
+    for first, last in ((0, 4), (4, tensor.shape[axis])):
+        box = tuple((first, last) if one == axis else (0, size) for one, size in enumerate(tensor.shape))
+        part = tensor[tuple(slice(*bounds) for bounds in box)]
+        for a, b in ((0, 3), (3, 17), (17, part.size)):
+            total += sketch(part.reshape(-1)[a:b], Shard("x", tensor.shape, "x", "f", box, (a, b)))
+    np.testing.assert_allclose(total, sketch(tensor, whole(tensor.shape)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, BLOCK // 2), (5, 2 * BLOCK), (BLOCK + 3, 1), (0, 4)])
+def test_blocks_hold_every_element_once_and_no_more_than_fits(shape: tuple[int, int]) -> None:
+    at = 0
+    for elements, rows, columns in blocks(whole(shape)):
+        size = (rows.stop - rows.start) * (columns.stop - columns.start)
+        assert (elements.start, elements.stop) == (at, at + size)
+        assert size <= max(BLOCK, shape[1])
+        at += size
+    assert at == shape[0] * shape[1]
+
+
+DIFFERENCES: dict[str, tuple[Callable[[], Array], float, float]] = {
+    "full": (lambda: RANDOM.standard_normal((96, 64)), 0.5, 1.7),
+    "a vector": (lambda: RANDOM.standard_normal(64), 0.4, 1.7),
+    "an outer product": (lambda: np.outer(RANDOM.standard_normal(96), RANDOM.standard_normal(64)), 0.15, 3.0),
+    "one element": (lambda: np.eye(1, 96 * 64, int(RANDOM.integers(96 * 64))).reshape(96, 64), 0.99, 1.01),
+}
+
+
+@pytest.mark.parametrize(("make", "least", "most"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_the_size_of_a_difference_is_found(make: Callable[[], Array], least: float, most: float) -> None:
+    found = [relative(make().astype(np.float32)) for _ in range(200)]
+    assert least < min(found)
+    assert max(found) < most
+    assert 0.8 < np.median(found) < 1.2
+    assert np.mean([0.4 < one < 1.9 for one in found]) > 0.95
+
+
+SAME_NORM: dict[str, Callable[[Array], Array]] = {
+    "transposed": lambda tensor: tensor.T,
+    "rows exchanged": lambda tensor: tensor[np.r_[1, 0, 2 : len(tensor)]],
+    "halves interleaved": lambda tensor: tensor.reshape(2, -1, tensor.shape[1]).swapaxes(0, 1).reshape(tensor.shape),
+    "negated": lambda tensor: -tensor,
+    "two rows negated": lambda tensor: np.concatenate([-tensor[:2], tensor[2:]]),
+}
+
+
+@pytest.mark.parametrize("change", SAME_NORM.values(), ids=SAME_NORM)
+def test_what_norms_are_blind_to_is_seen(change: Callable[[Array], Array]) -> None:
+    tensor = RANDOM.standard_normal((64, 64)).astype(np.float32)
+    ours, theirs = (sketch(np.ascontiguousarray(one), whole((64, 64))) for one in (tensor, change(tensor)))
+    assert theirs[0] == pytest.approx(ours[0], rel=1e-12)
+    assert np.sqrt(np.mean(np.square(theirs - ours)[1:]) / ours[0]) > 0.1
+
+
+# ---- on record
+
+
+def test_sketches_come_back_and_are_those_of_the_tensors(tmp_path: Path) -> None:
+    run = open_run(HONEST_SKETCHED.write(tmp_path / "run"))
+    assert (run.sketch_steps("gradients"), run.sketch_steps("weights")) == ([0, 1, 2], [0, 1, 2, 3])
+    for step in run.sketch_steps("weights"):
+        for name, found in run.sketches("weights", step).items():
+            np.testing.assert_allclose(found, sketch(HONEST_SKETCHED.weights[step][name], whole(SHAPES[name])), rtol=1e-12)
+
+
+def test_where_only_tensors_were_stored_sketches_are_made_of_them(tmp_path: Path) -> None:
+    stored = open_run(Synthetic().write(tmp_path / "stored"))
+    assert not (tmp_path / "stored" / "sketches").exists()
+    assert stored.sketch_steps("gradients") == [0, 1, 2]
+    sketched = open_run(HONEST_SKETCHED.write(tmp_path / "sketched"))
+    for name, found in stored.sketches("gradients", 1).items():
+        np.testing.assert_allclose(found, sketched.sketches("gradients", 1)[name], rtol=1e-12)
+
+
+WRONG = {
+    "too few": ("[1.0]", "are not 17 sums"),
+    "words": ('["one"' + ", 1.0" * 16 + "]", "are not 17 sums"),
+    "a negative square": ("[-1.0" + ", 1.0" * 16 + "]", "no squared sum"),
+    "true": ("[true" + ", 1.0" * 16 + "]", "are not 17 sums"),
+}
+
+
+@pytest.mark.parametrize(("sums", "told"), WRONG.values(), ids=WRONG)
+def test_sums_that_are_none_are_refused(tmp_path: Path, sums: str, told: str) -> None:
+    run = HONEST_SKETCHED.write(tmp_path / "run")
+    path = run / "sketches" / "gradients" / "rank_0.jsonl"
+    rows = ", ".join(f'"{name}": {sums}' for name in SHAPES)
+    path.write_text(f'{{"step": 0, "sums": {{{rows}}}}}\n')
+    with pytest.raises(RecordError, match=told):
+        open_run(run).sketches("gradients", 0)
+
+
+def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
+    run = HONEST_SKETCHED.write(tmp_path / "run")
+    (run / "sketches" / "weights" / "rank_0.jsonl").write_text('{"step": 0, "sums": {}}\n')
+    with pytest.raises(RecordError, match=r"lacks model\.embed_tokens\.weight at step 0"):
+        open_run(run).sketches("weights", 0)
+
+
+def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
+    run = HONEST_SKETCHED.write(tmp_path / "run")
+    begun(run, run_exists="replace").finish(hooks={}, ended="finished")
+    assert not list((run / "sketches").rglob("*.jsonl"))
