@@ -210,7 +210,9 @@ def test_a_report_ends_with_what_it_began_with(wide_pair: Callable[..., Comparis
 
 def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[..., Comparison]) -> None:
     head = " ".join(printed(wide_pair(only_scalars)).split())
-    left = "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, free-running steps"
+    left = (
+        "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, curve, free-running steps"
+    )
     assert f"(not compared: {left})" in head
 
 

@@ -92,7 +92,8 @@ def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate:
     found = compared(candidate)
     assert found.verdict is Verdict.ALIGNED
     assert [one.name for one in found.stages] == LADDER
-    assert {one.status for one in found.stages} == {Status.SAME}
+    assert {one.status for one in found.stages if one.name != "curve"} == {Status.SAME}
+    assert stage(found, "curve").summary == "3 steps have a loss on both sides, a curve needs 10"
 
 
 def test_a_ladder_says_how_much_was_laid_side_by_side(compared: Compared, candidate: Synthetic) -> None:
@@ -108,7 +109,7 @@ def test_a_fault_is_named_first_in_its_own_stage(compared: Compared, candidate: 
     assert found.first.name == name
     assert found.first.findings[0].what.startswith(what)
     before = found.stages[: LADDER.index(name)]
-    assert {one.status for one in before} == {Status.SAME}
+    assert {one.status for one in before if one.name != "curve"} == {Status.SAME}
 
 
 @pytest.mark.parametrize("fault", IN_ORDER)
@@ -386,7 +387,7 @@ def test_stages_that_nobody_asked_for_are_listed_as_not_compared(compared: Compa
     found = compared(scalars_only(), against=scalars_only())
     assert found.verdict is Verdict.ALIGNED
     missing = ["self-check", "batches", "initial weights", "token losses", "local norms", "gradients"]
-    missing += ["weights after an update", "first updates", "free-running steps"]
+    missing += ["weights after an update", "first updates", "curve", "free-running steps"]
     assert [one.name for one in found.stages if one.status is Status.NOT_COMPARED] == missing
 
 
@@ -538,3 +539,63 @@ def test_losses_of_one_side_only_are_never_aligned(compared: Compared, candidate
     for one in candidate.rows:
         one |= {"loss": None, "objective_loss": None}
     assert compared(candidate).verdict is Verdict.NOT_COMPARABLE
+
+
+def curve(*shifts: float) -> Synthetic:
+    """Losses alone, those after the first moved by ``shifts``, relative."""
+    return scalars_only([9.0, *(9.0 * (1 + shift) for shift in shifts)])
+
+
+def test_a_bias_that_no_single_step_shows_is_seen_in_the_curve(compared: Compared) -> None:
+    plain = curve(*[0.0] * 19)
+    to_and_fro = compared(curve(*[1.8e-6, -1.8e-6] * 9, 0.0), against=plain)
+    assert stage(to_and_fro, "curve").status is Status.SAME
+    assert stage(to_and_fro, "curve").summary == "20 steps, the candidate's loss is the higher one in 9"
+    aside = compared(curve(*[1.8e-6] * 19), against=plain)
+    assert stage(aside, "later losses").status is Status.SAME
+    assert aside.first is not None
+    assert (aside.verdict, aside.first.name) == (Verdict.INCONCLUSIVE, "curve")
+
+
+def test_a_loss_that_parts_late_is_blamed_on_the_curve(compared: Compared) -> None:
+    plain = curve(*[0.0] * 19)
+    places = [compared(curve(*shifts), against=plain).blame for shifts in ([0.0] * 10 + [0.1] * 9, [0.1] * 19)]
+    assert [blame and blame.place for blame in places] == ["curve", "next loss"]
+
+
+def test_limits_follow_the_depth(compared: Compared, candidate: Synthetic) -> None:
+    """Twice the default of two layers: within the limit of 32."""
+    candidate.gradients[0][Q] = candidate.gradients[0][Q] * np.float32(1 + 1.9e-5)
+    candidate.norms.clear()
+    for layers, status in ((2, Status.DIFFERENT), (32, Status.SAME)):
+        sides = [deepcopy(run) for run in (candidate, HONEST)]
+        for run in sides:
+            run.model = run.model | {"num_hidden_layers": layers}
+            run.settings["local_norms"] = "none"
+        assert stage(compared(sides[0], against=sides[1]), "gradients").status is status
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_update_is_judged_by_what_it_changed(compared: Compared, candidate: Synthetic, at: int) -> None:
+    """A tensor that an update left alone, with no tensor stored: a thousandth of the weight, all of the update."""
+    other, one = deepcopy(candidate), deepcopy(HONEST)
+    for run in (other, one):
+        run.settings = {"batches": "all", "local_norms": "all", "sketches": "all"}
+    other.weights[at][Q] = other.weights[at - 1][Q].copy()
+    found = compared(other, against=one)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "first updates")
+    assert found.blame is not None
+    assert (found.blame.place, found.blame.suspects[0]) == ("optimizer", f"{Q} at step {at - 1} (iteration {at})")
+
+
+def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: Synthetic) -> None:
+    one, other = deepcopy(HONEST), candidate
+    for run in (one, other):
+        run.settings = {"batches": "all", "local_norms": "0", "sketches": "0-1"}
+    for name, weight in one.weights[0].items():
+        other.weights[1][name] = weight + 2 * (one.weights[1][name] - weight)
+    found = compared(other, against=one)
+    assert found.blame is not None
+    assert found.blame.place == "optimizer"
+    assert found.blame.suspects[0].startswith("every update is 2")

@@ -31,6 +31,15 @@ PRECISIONS: dict[str, dict[str, str | None]] = {"float32": {}, "bfloat16": {"--b
 """Arguments of Megatron for what both sides compute in."""
 
 
+def corpus_in(where: Path) -> None:
+    """Make the corpus that every run trains on, where it is not there."""
+    where.mkdir(parents=True, exist_ok=True)
+    prefix = where / "corpus"
+    if not prefix.with_suffix(".bin").exists():
+        subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(prefix)], check=True)
+    frameworks._corpus[:] = [prefix]
+
+
 def train_references(where: Path, precision: dict[str, str | None]) -> dict[str, Path]:
     """One Megatron run for each of :data:`REFERENCES`; all start from the weights of the first."""
     found: dict[str, Path] = {}
@@ -88,11 +97,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
-    where.mkdir(parents=True, exist_ok=True)
-    prefix = where / "corpus"
-    if not prefix.with_suffix(".bin").exists():
-        subprocess.run([sys.executable, str(frameworks.LAUNCH / "corpus.py"), str(prefix)], check=True)
-    frameworks._corpus[:] = [prefix]
+    corpus_in(where)
     references = train_references(where, precision)
     noise = train_noise(references, precision)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]

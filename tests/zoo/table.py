@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from zoo.cases import CASES
 from zoo.grade import WAYS, Grade, rates
 
+PRECISIONS = ("float32", "bfloat16")
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -26,7 +28,7 @@ def table() -> str:
         "| computed in | judged by | detected | right stage | right culprit | honest pairs flagged |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    found = {path.stem: read(path.stem) for path in sorted(RESULTS.glob("*.json"), reverse=True)}
+    found = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
     for precision, rows in found.items():
         for way, what in WAYS.items():
             rate = rates([row[way] for row in rows])
@@ -45,6 +47,18 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def depth() -> str:
+    """How rounding grows with depth."""
+    lines = [
+        "| computed in | layers | token losses | norms | gradients | updates | weights moved by one eps: gradients |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in json.loads((RESULTS / "depth.json").read_text()):
+        numbers = [f"{row['honest'][kind]:.2g}" for kind in ("token_losses", "local_norms", "gradients", "updates")]
+        lines.append(f"| {row['precision']} | {row['layers']} | {' | '.join(numbers)} | {row['moved']['gradients']:.2g} |")
+    return "\n".join(lines) + "\n"
+
+
 def line(row: dict[str, Grade]) -> str:
     """One case."""
     one = row["measured"]
@@ -58,4 +72,4 @@ def line(row: dict[str, Grade]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(depth() if "depth" in sys.argv[1:] else table(), end="")

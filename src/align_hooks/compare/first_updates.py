@@ -35,16 +35,17 @@ def first_updates(ladder: Ladder) -> Stage:
     rows = pair.rows[begun : begun + UPDATES]
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed and pair.is_exact(rows[0][0]["step"])]
-    by_step = {step: _errors(ladder, step) for step in steps}
-    found = [finding for one in by_step.values() for finding in one]
-    if not found:
+    errors = [_errors(ladder, step) for step in steps]
+    if not any(errors):
         return Stage(NAME, Status.NOT_COMPARED, "weights before and after one of the first updates were not recorded by both")
-    stage = judged(NAME, f"change of {len(by_step[steps[0]])} tensors in {len(steps)} updates", found, most=None)
+    parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
+    found = parted or [finding for one in errors for finding in one]
+    stage = judged(NAME, f"change of {len(errors[0])} tensors in {len(steps)} updates", found, most=None)
     if stage.status is not Status.DIFFERENT:
         return stage
     if not ladder.noise.repeats and stage.findings[0].excess <= pair.limits.clear_update:
         return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
-    factor = common_factor(by_step[steps[0]])
+    factor = common_factor(found)
     return stage.telling("" if factor is None else f"every update is {factor:.6g} times the reference's")
 
 

@@ -8,7 +8,7 @@ measurements of the pair at hand, and a verdict that leans on them says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -32,11 +32,19 @@ class Limits:
     clear: float = 100.0
     clear_update: float = 10.0
 
+    def deep(self, layers: int) -> Limits:
+        """Those of a model of so many layers: rounding grows with the fourth root of their number (``docs/zoo.md``, from 2 to 32)."""
+        times = max(1.0, layers / MEASURED_ON) ** 0.25
+        wider = {name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")}
+        return replace(self, **wider)
+
     def free_loss(self, step: int) -> float:
         """Limit of a free-running step's loss: rounding accumulates with the number of updates (8.4e-7 seen over 20)."""
         return 2 * self.loss * max(1.0, step / 20)
 
 
+MEASURED_ON = 2
+"""Layers of the models that the defaults were measured on."""
 DEFAULTS = {
     "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3),
     "float16": Limits(

@@ -56,14 +56,21 @@ class Pair:
 
     @cached_property
     def limits(self) -> Limits:
-        """Default limits of the coarser of the two compute types."""
-        return limits_for(*self.compute_types)[1]
+        """Default limits of the coarser of the two compute types, for a model as deep as this."""
+        return limits_for(*self.compute_types)[1].deep(self.layers)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the deeper model; 0 where no run says."""
+        found = [(run.manifest.get("model") or {}).get("num_hidden_layers") for run in self.both]
+        return max((one for one in found if type(one) is int), default=0)
 
     @property
     def limits_note(self) -> str:
         """Where the limits come from."""
         name, limits = limits_for(*self.compute_types)
-        return f"limits are the defaults for {name} (eps {limits.eps:.3g}); they were not measured on this pair"
+        deep = f" and {self.layers} layers" if self.layers else ""
+        return f"limits are the defaults for {name}{deep} (eps {limits.eps:.3g}); they were not measured on this pair"
 
     def pieces(self, run: Any) -> dict[str, tuple[int, ...]]:
         """Canonical name to shape of everything in a run's parameter tables."""

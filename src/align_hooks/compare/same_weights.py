@@ -32,8 +32,8 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
         sizes = {name: math.sqrt(one[0]) for name, one in ladder.pair.reference.sketches("weights", step).items()}
         found = [conversion.told(ours, theirs, name, sizes) for name in wrong]
     else:
-        sums = [run.sketches("weights", step) for run in ladder.pair.both]
-        found = [conversion.told_of_sketches(*sums, name) for name in wrong]
+        sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
+        found = [conversion.told_of_sketches(sums, others, name) for name in wrong]
     return "; ".join(one for one in found if one)
 
 

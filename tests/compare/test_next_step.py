@@ -1,0 +1,55 @@
+"""The one command to run after a verdict."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from align_hooks.compare.blame import GRADIENTS, PLACES
+from align_hooks.compare.next_step import ADVICE, next_step
+from align_hooks.compare.verdict import Verdict
+from align_hooks.settings import PREFIX, Settings
+from compare.conftest import HONEST, Compared
+from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
+
+FACTS = ("measured", "settings", "replayed", "loaded", "injected", "half", "sharded", "stored", "bare")
+WORDS = {name: name.upper() for name in ("reference", "candidate", "noise", "weights", "suspect", "setting")}
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
+    for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}:
+        for values in itertools.product((False, True), repeat=len(FACTS)):
+            assert next_step(verdict, place, dict(zip(FACTS, values, strict=True)), WORDS)
+
+
+def test_every_row_can_be_reached_and_names_variables_that_exist() -> None:
+    told = {
+        next_step(verdict, place, dict(zip(FACTS, values, strict=True)), WORDS)
+        for verdict in Verdict
+        for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}
+        for values in itertools.product((False, True), repeat=len(FACTS))
+    }
+    assert {one.what.format(**WORDS) for one in ADVICE} == told
+    known = {PREFIX + name.upper() for name in Settings.__dataclass_fields__}
+    named = {word.partition("=")[0].strip(",") for text in told for word in text.split() if word.startswith(PREFIX)}
+    assert named <= known
+
+
+def first_gradient_doubled() -> Synthetic:
+    run = HONEST.drifted()
+    run.gradients[0] = {name: 2 * one for name, one in run.gradients[0].items()}
+    return run
+
+
+def test_the_paths_of_the_pair_are_filled_in(compared: Compared) -> None:
+    found = compared(first_gradient_doubled())
+    assert "ALIGN_HOOKS_PERTURB=1" in found.next
+    assert "--noise" in found.next
+    assert "{" not in found.next
+
+
+def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:
+    assert "ALIGN_HOOKS_SKETCHES=all" in compared(scalars_only(), against=scalars_only()).next
+    assert "precision" in compared(HONEST_SKETCHED.drifted(), against=HONEST_SKETCHED).next

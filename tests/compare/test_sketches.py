@@ -1,0 +1,136 @@
+"""Runs of which no tensor is stored, compared by their sketches."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.distances import of_sketches, weights
+from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import sketch
+from compare.conftest import HONEST, Compared
+from synthetic import HONEST_SKETCHED, STEPS, Synthetic, sketched
+
+Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
+
+
+def stage(comparison: Comparison, name: str) -> Stage:
+    return next(one for one in comparison.stages if one.name == name)
+
+
+@pytest.fixture
+def candidate() -> Synthetic:
+    return HONEST_SKETCHED.drifted()
+
+
+def test_an_honest_pair_is_aligned_and_every_tensor_was_looked_at(compared: Compared, candidate: Synthetic) -> None:
+    found = compared(candidate, against=HONEST_SKETCHED)
+    assert found.verdict is Verdict.ALIGNED
+    for name in ("initial weights", "gradients", "first updates", "free-running steps"):
+        assert stage(found, name).status is Status.SAME
+    assert stage(found, "gradients").summary.startswith("4 tensors, by their sketches")
+
+
+def test_stored_tensors_of_one_side_meet_sketches_of_the_other(compared: Compared, candidate: Synthetic) -> None:
+    assert compared(candidate, against=HONEST).verdict is Verdict.ALIGNED
+    candidate.gradients[0][Q] = -candidate.gradients[0][Q]
+    found = compared(candidate, against=HONEST)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "gradients")
+    assert found.first.findings[0].scale == pytest.approx(-1)
+    assert found.first.findings[0].error == pytest.approx(2)
+
+
+def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthetic) -> None:
+    candidate.gradients[0][Q] = candidate.gradients[0][Q][::-1].copy()
+    found = compared(candidate, against=HONEST_SKETCHED)
+    assert stage(found, "local norms").status is Status.SAME
+    assert found.first is not None
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 0 (iteration 1)")
+    assert found.blame is not None
+    assert found.blame.suspects[0] == Q
+
+
+WEIGHTS = {
+    "negated": (lambda run: run.weights[0].update({Q: -run.weights[0][Q]}), f"{Q}: its sign is turned"),
+    "exchanged": (
+        lambda run: run.weights[0].update({HEAD: run.weights[0][EMBEDDING], EMBEDDING: run.weights[0][HEAD]}),
+        f"{HEAD}: it is the reference's {EMBEDDING}",
+    ),
+    "turned about": (lambda run: run.weights[0].update({Q: run.weights[0][Q][::-1].copy()}), f"{Q}: the same numbers by its norm"),
+}
+
+
+@pytest.mark.parametrize(("bend", "told"), WEIGHTS.values(), ids=WEIGHTS)
+def test_what_a_conversion_did_is_told(compared: Compared, candidate: Synthetic, bend: object, told: str) -> None:
+    bend(candidate)  # type: ignore[operator]
+    found = compared(candidate, against=HONEST_SKETCHED)
+    assert found.first is not None
+    assert found.first.name == "initial weights"
+    assert told in found.first.told
+
+
+def test_weights_that_moved_by_one_rounding_are_not_the_same(compared: Compared, candidate: Synthetic) -> None:
+    candidate.weights[0][Q][0, 0] = np.nextafter(candidate.weights[0][Q][0, 0], np.float32(9))
+    found = compared(candidate, against=HONEST_SKETCHED)
+    assert found.first is not None
+    assert found.first.name == "initial weights"
+
+
+def test_a_sketch_that_both_were_asked_for_and_one_lacks_is_never_aligned(compared: Compared, candidate: Synthetic) -> None:
+    del candidate.gradients[1]
+    assert compared(candidate, against=HONEST_SKETCHED).verdict is not Verdict.ALIGNED
+
+
+def test_noise_is_measured_by_sketches_too(compared: Compared, candidate: Synthetic, tmp_path: Path) -> None:
+    repeat = deepcopy(HONEST_SKETCHED)
+    for run, size in ((repeat, 1e-3), (candidate, 2e-3)):
+        run.gradients[0][Q] = run.gradients[0][Q] * np.float32(1 + size)
+        run.norms.clear()
+        run.settings |= {"local_norms": "none", "sketches": "0"}
+    assert compared(candidate, against=HONEST_SKETCHED).verdict is Verdict.DIVERGED
+    found = compared(candidate, against=HONEST_SKETCHED, noise=[open_run(repeat.write(tmp_path / "repeat"))])
+    assert stage(found, "gradients").findings[0].limit == pytest.approx(2 * 1e-3)  # twice the largest that is ever measured
+    assert found.calibration["gradients of step 0"][Q] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_zero_tensor_and_one_that_is_not_finite_have_distances_too() -> None:
+    ours = sketched({"zero": np.zeros((3, 2), np.float32), "lost": np.ones((3, 2), np.float32), "nan": np.ones(3, np.float32)})
+    theirs = sketched({"zero": np.zeros((3, 2), np.float32), "lost": np.zeros((3, 2), np.float32), "nan": np.full(3, np.nan, np.float32)})
+    found = {
+        one.name: one.error for one in of_sketches(*({name: np.array(sums) for name, sums in side.items()} for side in (ours, theirs)))
+    }
+    assert (found["zero"], found["lost"]) == (0.0, 1.0)
+    assert np.isnan(found["nan"])
+
+
+def test_equal_weights_make_a_later_step_exact(compared: Compared, candidate: Synthetic) -> None:
+    other = deepcopy(HONEST_SKETCHED)
+    other.gradients[2][Q] = other.gradients[2][Q] * np.float32(1.0001)
+    other.norms.clear()
+    other.settings |= {"local_norms": "none"}
+    found = compared(other, against=HONEST_SKETCHED)
+    assert stage(found, "gradients").status is Status.DIFFERENT
+    assert stage(found, "gradients").findings[0].what == f"{Q} at step {STEPS - 1} (iteration {STEPS})"
+
+
+def test_distances_of_sketches_are_near_those_of_tensors(tmp_path: Path) -> None:
+    """Within the range that the definition promises, on tensors of a size that has one."""
+    random = np.random.default_rng(3)
+    one = random.standard_normal((128, 96)).astype(np.float32)
+    for size in (1e-6, 1e-3, 0.3):
+        other = (one + size * random.standard_normal(one.shape)).astype(np.float32)
+        sides = [{"x": sketch(each, Shard("x", one.shape, "x", "float32"))} for each in (one, other)]
+        error = next(of_sketches(*sides)).error
+        true = float(np.linalg.norm(other - one) / np.linalg.norm(one))
+        assert 0.4 < error / true < 1.9
+
+
+def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
+    run = open_run(Synthetic(settings={"batches": "all"}).write(tmp_path / "run"))
+    assert list(weights(run, run, 0, 1e-7)) == []
