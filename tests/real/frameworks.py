@@ -8,12 +8,15 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from align_hooks import Run
+from align_hooks.record.sketch_rows import of_tensors
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -136,3 +139,12 @@ _corpus: list[Path] = []
 def corpus() -> Path:
     """Prefix of a Megatron data set from a real text, made once a session by the ``real_corpus`` fixture."""
     return _corpus[0]
+
+
+def sketch_errors(run: Run) -> Iterator[float]:
+    """How far each recorded sketch is from that of the recorded tensor, relative."""
+    for kind in ("gradients", "weights"):
+        for step in run.steps:
+            recorded, made = run.sketches(kind, step), of_tensors(getattr(run, kind)(step))
+            assert recorded.keys() == made.keys()
+            yield from (float(abs(recorded[name] - made[name]).max() / (made[name][0] ** 0.5 or 1.0)) for name in made)

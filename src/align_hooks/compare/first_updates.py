@@ -37,7 +37,13 @@ def first_updates(ladder: Ladder) -> Stage:
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed and pair.is_exact(rows[0][0]["step"])]
     errors = [_errors(ladder, step) for step in steps]
     if not any(errors):
-        return Stage(NAME, Status.NOT_COMPARED, "weights before and after one of the first updates were not recorded by both")
+        handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
+        why = (
+            "they were made from gradients that were handed over"
+            if handed
+            else "both sides' weights before and after one are not on record"
+        )
+        return Stage(NAME, Status.NOT_COMPARED, why)
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
     found = parted or [finding for one in errors for finding in one]
     stage = judged(NAME, f"change of {len(errors[0])} tensors in {len(steps)} updates", found, most=None)
