@@ -35,9 +35,12 @@ matrix-megatron: $(READY)  ## every released Megatron-LM, or VERSIONS="0.18.0 â€
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 â€¦" (10 GB of environments, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)
 
-zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (half an hour; WORKERS=1 is kinder)
+zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (an hour; WORKERS=1 is kinder)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)
+	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS) --precision bfloat16
+	$(BIN)/python -W ignore tests/zoo/depth.py
 	$(BIN)/python tests/zoo/table.py
+	$(BIN)/python tests/zoo/table.py depth
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from zoo import altered
 from zoo.cases import CASES, FAULTS, HONEST, MEGATRON, Case
-from zoo.table import RESULTS, read, table
+from zoo.grade import rates
+from zoo.table import PRECISIONS, depth, read, table
 
 ZOO = Path(__file__).parent / "zoo"
-DOCS = Path(__file__).parents[1] / "docs" / "zoo.md"
+README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs" / "zoo.md"
 
 
 def functions(script: str) -> set[str]:
@@ -38,11 +40,21 @@ def test_a_case_is_whole(case: Case) -> None:
     assert not (case.change if case.side == MEGATRON else case.flags)
 
 
-@pytest.mark.parametrize("precision", [path.stem for path in RESULTS.glob("*.json")])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_case_has_a_result(precision: str) -> None:
     assert [row["measured"].name for row in read(precision)] == [case.name for case in CASES.values() if case.is_in(precision)]
     assert all(row["measured"].expected == CASES[row["measured"].name].stage for row in read(precision))
 
 
-def test_the_docs_show_the_results() -> None:
-    assert DOCS.read_text().partition("<!-- python tests/zoo/table.py -->\n")[2].partition("<!-- end -->")[0] == table()
+@pytest.mark.parametrize(("command", "made"), [("table.py", table), ("table.py depth", depth)])
+def test_the_docs_show_the_results(command: str, made: Callable[[], str]) -> None:
+    assert DOCS.read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
+
+
+def test_what_the_readme_says_is_what_was_found() -> None:
+    found = rates([row["measured"] for row in read("float32")])
+    guide = rates([row["guide"] for row in read("float32")])
+    said = f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged"
+    assert said in " ".join(README.read_text().split())
+    assert f"The guide's acceptance standard sees {guide['detected']}." in README.read_text()
+    assert found["flagged"] == 0

@@ -112,7 +112,7 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
         "defaults": grade(case, defaults),
         "sketches": grade(case, compare(*sketched[:2], noise=sketched[2:])),
         "norms": grade(case, compare(*bare[:2], noise=bare[2:])),
-        "guide": Grade(case.name, case.kind, standard.text, case.stage),
+        "guide": Grade(case.name, case.kind, standard.text, case.stage),  # which names no stage
     }
 
 

@@ -40,8 +40,8 @@ def table() -> str:
     for precision, rows in found.items():
         lines += [
             "",
-            f"| {precision} | kind | must be blamed | blamed | named first | norms alone | the guide |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
+            f"| {precision} | kind | must be blamed | blamed | named first | sketches | norms alone | the guide |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
         lines += [line(row) for row in rows]
     return "\n".join(lines) + "\n"
@@ -65,10 +65,17 @@ def line(row: dict[str, Grade]) -> str:
     blamed = one.stage if one.detected else one.verdict
     named = ", ".join(f"`{name}`" for name in one.named[:1]) if one.detected else ""
     mark = "" if one.good else " **✗**"
-    norms, guide = (
-        ("flagged" if row[way].detected else "not seen") if not one.honest or row[way].detected else "" for way in ("norms", "guide")
-    )
-    return f"| {CASES[one.name].what} | {one.kind} | {one.expected or 'nothing'} | {blamed}{mark} | {named} | {norms} | {guide} |"
+    others = " | ".join(how_far(row[way]) for way in ("sketches", "norms", "guide"))
+    return f"| {CASES[one.name].what} | {one.kind} | {one.expected or 'nothing'} | {blamed}{mark} | {named} | {others} |"
+
+
+def how_far(one: Grade) -> str:
+    """How much of a case was seen, in a word."""
+    if one.honest:
+        return "flagged" if one.detected else ""
+    if not one.detected:
+        return "not seen"
+    return "named" if one.good else "placed" if one.placed and one.stage else "flagged"
 
 
 if __name__ == "__main__":
