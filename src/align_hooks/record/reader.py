@@ -7,7 +7,7 @@ Whatever is not whole, not ours or contradicts itself is a RecordError that name
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +22,13 @@ from align_hooks.record.checks import check_row
 from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
+from align_hooks.record.scalar_rows import merged_row, number
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
-
-SUMMED = ("loss", "objective_loss")
-A_RANKS_OWN = ("squared", "micro_batches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,53 +121,15 @@ class Run:
         ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks, or the same as
         ``loss`` in a run that differentiates per token.
         """
+        return [dict(row) for row in self._merged]
+
+    @cached_property
+    def _merged(self) -> list[dict[str, Any]]:
         if self.made_by_hand:
             return []
-        rows = []
-        for step in self.steps:
-            ranks = self.rank_rows(step)
-            row = dict(ranks[min(ranks)])
-            holders = list(self._loss_holders(ranks))
-            if len(holders) < self._loss_places:
-                holders, row = [], row | dict.fromkeys((*SUMMED, "valid_tokens"))
-            if len(holders) > 1:
-                tokens = sum(one["valid_tokens"] for one in holders)
-                row["valid_tokens"] = tokens
-                row["loss"] = sum(one["loss"] * one["valid_tokens"] for one in holders) / tokens if tokens else math.nan
-                objectives = [one["objective_loss"] for one in holders]
-                row["objective_loss"] = sum(objectives) / len(holders)
-                if (self.facts.get("training") or {}).get("per_token_loss"):
-                    weights = [one["valid_tokens"] for one in holders]
-                    weighed = sum(one * count for one, count in zip(objectives, weights, strict=True))
-                    row["objective_loss"] = weighed / tokens if tokens else math.nan
-            elif holders:
-                row |= {key: holders[0].get(key) for key in (*SUMMED, "valid_tokens")}
-            parts = [one["squared"] for one in ranks.values() if one.get("squared") is not None]
-            if row["grad_norm"] is None and len(parts) == len(ranks):
-                row["grad_norm"] = math.sqrt(sum(parts))
-            rows.append({key: value for key, value in row.items() if key not in A_RANKS_OWN})
-        return rows
-
-    @property
-    def _loss_places(self) -> int:
-        """How many data- and context-parallel places must have a loss for the job's to be known; 0 where no manifest is missing."""
-        if len(self.manifests) == self.world_size:
-            return 0
-        place = next(iter(self.manifests.values())).get("place") or {}
-        return int(place.get("dp_size", self.world_size)) * int(place.get("cp_size", 1))
-
-    def _loss_holders(self, rows: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one.
-
-        Where each of them holds the loss of the whole batch, one row in all.
-        """
-        seen = set()
-        for rank, row in sorted(rows.items()):
-            place = self.manifests[rank].get("place") or {}
-            where = (None, None) if row.get("whole") else (place.get("dp", rank), place.get("cp", 0))
-            if row.get("loss") is not None and where not in seen:
-                seen.add(where)
-                yield row
+        places = {rank: manifest.get("place") or {} for rank, manifest in self.manifests.items()}
+        per_token = bool((self.facts.get("training") or {}).get("per_token_loss"))
+        return [merged_row(self.rank_rows(step), places, self.world_size, per_token=per_token) for step in self.steps]
 
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``; raises RecordError where a missing rank holds a part of one."""
@@ -392,7 +352,7 @@ class Run:
             for step, row in table.items():
                 check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
         return {
-            rank: {step: {key: _number(value) for key, value in row.items()} for step, row in table.items()}
+            rank: {step: {key: number(value) for key, value in row.items()} for step, row in table.items()}
             for rank, table in self._rows.items()
         }
 
@@ -416,10 +376,3 @@ def open_run(path: str | Path) -> Run:
         return Run(run, {}, {}, {})
     manifests, tables, groups = read_manifests(run, ranks)
     return Run(run, read_facts(run, groups), manifests, tables)
-
-
-def _number(value: Any) -> Any:
-    """Undo the strings that stand for NaN and the infinities in strict JSON."""
-    if isinstance(value, list):
-        return [_number(item) for item in value]
-    return float(value) if value in ("nan", "inf", "-inf") else value
