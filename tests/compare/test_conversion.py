@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.compare.conversion import told
+from align_hooks.compare.conversion import told, told_of_sketches
 
 Array = NDArray[np.float32]
 Q, K, NORM = "q_proj", "k_proj", "norm"
@@ -53,3 +53,27 @@ def test_a_mistake_is_told(name: str, change: Callable[[Array], Array], expected
 def test_what_is_none_of_them_is_not_explained(change: Callable[[Array], Array]) -> None:
     sizes = {name: float(np.linalg.norm(one)) for name, one in OURS.items()}
     assert told(OURS, OURS | {Q: change(OURS[Q])}, Q, sizes) == ""
+
+
+def test_rows_that_are_alike_do_not_hide_a_known_order() -> None:
+    one = OURS[Q].copy()
+    one[[1, 9]] = 0
+    assert "the halves of every 8 interleaved" in told({Q: one}, {Q: np.ascontiguousarray(interleaved(one))}, Q, {Q: 1.0})
+
+
+def test_a_tensor_of_more_axes_is_told_of_too() -> None:
+    one = RANDOM.standard_normal((2, 3, 5)).astype(np.float32)
+    assert "its places along axis 2 stand in another order, 1 off" in told({Q: one}, {Q: np.roll(one, 1, axis=2)}, Q, {Q: 1.0})
+
+
+def sums(**tensors: Array) -> dict[str, Array]:
+    return {name: np.concatenate([[np.square(one).sum()], [one.sum()] * 16]) for name, one in tensors.items()}
+
+
+def test_a_sketch_is_of_another_tensor_only_where_that_is_the_only_one_of_its_shape() -> None:
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    shapes = {"a": (4,), "b": (4,), "c": (4,), "d": (2, 2)}
+    ours = sums(a=2 * ones, b=ones, c=ones, d=ones)
+    assert told_of_sketches(ours, sums(a=ones), "a", shapes) == ""  # b or c
+    assert told_of_sketches(ours, sums(a=zeros), "a", shapes) == ""
+    assert told_of_sketches(sums(a=2 * ones, b=ones, d=ones), sums(a=ones), "a", shapes) == "a: it is the reference's b"

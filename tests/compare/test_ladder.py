@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from align_hooks import open_run
 from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
 from align_hooks.errors import RecordError
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
@@ -599,3 +600,14 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
     assert found.blame is not None
     assert found.blame.place == "optimizer"
     assert found.blame.suspects[0].startswith("every update is 2")
+
+
+def test_the_curve_follows_measured_noise(compared: Compared, tmp_path: Path) -> None:
+    plain, repeat, aside = (curve(*[shift] * 19) for shift in (0.0, 2e-6, 3e-6))
+    assert compared(aside, against=plain).verdict is not Verdict.ALIGNED
+    assert stage(compared(aside, against=plain, noise=[open_run(repeat.write(tmp_path / "noise"))]), "curve").status is Status.SAME
+
+
+def test_losses_that_are_infinite_both_ways_make_no_curve(compared: Compared) -> None:
+    wild = scalars_only([9.0, math.inf, -math.inf, *[9.0] * 10])
+    assert stage(compared(wild, against=curve(*[0.0] * 12)), "curve").status is Status.NOT_COMPARED

@@ -13,8 +13,9 @@ from align_hooks.settings import PREFIX, Settings
 from compare.conftest import HONEST, Compared
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 
-FACTS = ("measured", "settings", "replayed", "loaded", "injected", "half", "sharded", "stored", "bare")
-WORDS = {name: name.upper() for name in ("reference", "candidate", "noise", "weights", "suspect", "setting")}
+FACTS = ("measured", "settings", "replayed", "loaded", "injected", "half", "sharded", "stored", "fed", "gradients", "checkpoint", "bare")
+NAMES = ("reference", "candidate", "noise", "again", "weights", "suspect", "setting", "first", "updates", "states")
+WORDS = {name: name.upper() for name in NAMES}
 
 
 @pytest.mark.parametrize("verdict", Verdict)
@@ -35,6 +36,16 @@ def test_every_row_can_be_reached_and_names_variables_that_exist() -> None:
     known = {PREFIX + name.upper() for name in Settings.__dataclass_fields__}
     named = {word.partition("=")[0].strip(",") for text in told for word in text.split() if word.startswith(PREFIX)}
     assert named <= known
+
+
+def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
+    """A record of norms and sketches holds no weights to load."""
+    other = HONEST_SKETCHED.drifted()
+    other.gradients[0] = {name: -one for name, one in other.gradients[0].items()}
+    found = compared(other, against=HONEST_SKETCHED)
+    assert found.verdict is Verdict.DIVERGED
+    assert "LOAD_WEIGHTS" not in found.next
+    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in found.next
 
 
 def first_gradient_doubled() -> Synthetic:

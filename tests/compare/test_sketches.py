@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from compare.conftest import HONEST, Compared
-from synthetic import HONEST_SKETCHED, STEPS, Synthetic, sketched
+from synthetic import HONEST_SKETCHED, STEPS, Synthetic, grown, sketched, squared_sum
 
 Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
 
@@ -134,3 +135,75 @@ def test_distances_of_sketches_are_near_those_of_tensors(tmp_path: Path) -> None
 def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
     run = open_run(Synthetic(settings={"batches": "all"}).write(tmp_path / "run"))
     assert list(weights(run, run, 0, 1e-7)) == []
+
+
+def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compared, candidate: Synthetic, tmp_path: Path) -> None:
+    """A record whose signed sums agree and whose squared sums do not."""
+    run = candidate.write(tmp_path / "run")
+    path = run / "sketches" / "weights" / "rank_0.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["sums"][Q][0] *= 4
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = compared(run, against=HONEST_SKETCHED)
+    assert found.first is not None
+    assert (found.verdict, found.first.name, found.first.findings[0].error) == (Verdict.DIVERGED, "initial weights", pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("place", [0, 1, 16])
+def test_a_sum_that_is_not_finite_is_never_aligned(compared: Compared, candidate: Synthetic, tmp_path: Path, place: int) -> None:
+    run = candidate.write(tmp_path / "run")
+    path = run / "sketches" / "gradients" / "rank_0.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["sums"][Q][place] = "nan"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert compared(run, against=HONEST_SKETCHED).verdict is not Verdict.ALIGNED
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "float16"])
+def test_a_tensor_that_is_never_updated_is_seen_at_any_depth(compared: Compared, candidate: Synthetic, compute_type: str) -> None:
+    one, other = deepcopy(HONEST_SKETCHED), candidate
+    for run in (one, other):
+        run.compute_type, run.model = compute_type, run.model | {"num_hidden_layers": 80}
+    for step in range(1, STEPS + 1):
+        other.weights[step] = deepcopy(other.weights[0])
+    found = compared(other, against=one)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "first updates")
+
+
+def test_one_element_that_adam_moves_the_other_way_is_honest(compared: Compared, candidate: Synthetic) -> None:
+    """A gradient that is next to nothing, of one sign here and of the other there: the rate, twice, in a tensor of four."""
+    norm = "model.norm.weight"
+    wide = {name: (shape[0], 64) if len(shape) == 2 else (64,) for name, shape in HONEST.shapes.items()}
+    one = grown(wide)
+    one.settings = dict(HONEST_SKETCHED.settings)
+    one.gradients[0][norm][0] = 3e-7
+    one.norms[0][norm] = squared_sum(one.gradients[0][norm])
+    other = deepcopy(one)
+    other.gradients[0][norm][0] = -3e-7
+    one.train()
+    other.train()
+    assert compared(other, against=one).verdict is Verdict.ALIGNED
+
+
+def test_an_update_that_the_reference_s_type_rounds_away_is_no_distance(compared: Compared, candidate: Synthetic) -> None:
+    norm = "model.norm.weight"
+    one, other = deepcopy(HONEST_SKETCHED), candidate
+    one.side, one.compute_type = "ms", "bfloat16"
+    other.compute_type = "bfloat16"
+    for step in range(1, STEPS + 1):
+        one.weights[step][norm] = one.weights[0][norm].copy()
+        other.weights[step][norm] = one.weights[0][norm] * np.float32(1 + 1e-3)
+    found = compared(other, against=one)
+    assert stage(found, "first updates").status is Status.SAME
+
+
+def test_a_row_is_read_when_it_is_asked_for_and_the_last_of_a_step_counts(tmp_path: Path) -> None:
+    path = HONEST_SKETCHED.write(tmp_path / "run") / "sketches" / "weights" / "rank_0.jsonl"
+    first, *_ = path.read_text().splitlines()
+    with path.open("a") as file:
+        file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
+    run = open_run(tmp_path / "run")
+    for name, sums in run.sketches("weights", 1).items():
+        np.testing.assert_array_equal(sums, run.sketches("weights", 0)[name])
+    assert run.sketch_steps("weights") == [0, 1, 2, 3]

@@ -168,3 +168,14 @@ def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
     begun(run, run_exists="replace").finish(hooks={}, ended="finished")
     assert not list((run / "sketches").rglob("*.jsonl"))
+
+
+def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
+    """Rows of steps that are made again are dropped, whether they are asked for this time or not."""
+    run = HONEST_SKETCHED.write(tmp_path / "run")
+    writer = begun(run, run_exists="continue", batches="all", local_norms="all")
+    shards = [Shard(name, shape, name, "float32") for name, shape in SHAPES.items()]
+    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts={}, steps=range(1, 3))
+    writer.finish(hooks={}, ended="finished")
+    found = open_run(run)
+    assert (found.sketch_steps("gradients"), found.sketch_steps("weights")) == ([0], [0, 1])

@@ -18,6 +18,8 @@ SAME_NORM = 1e-6
 SAME_SUM = 1e-11
 """Relative; sums of the same numbers, added up in another order."""
 AXES = ("rows", "columns")
+LARGEST_HEAD = 1024
+"""Rows within which rotary halves are looked for."""
 
 
 def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, sizes: Mapping[str, float]) -> str:
@@ -34,14 +36,16 @@ def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, size
     return f"{name}: {found}" if found else ""
 
 
-def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str) -> str:
-    """The same of sketches: another tensor, a turned sign, or the same numbers by their norm."""
+def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The same of sketches: another tensor of its shape, a turned sign, or the same numbers by their norm."""
     one, other = ours[name], theirs[name]
+    if not one[0] or not other[0]:
+        return ""
     if _same(one, np.concatenate([other[:1], -other[1:]])):
         return f"{name}: its sign is turned"
-    found = next((it for it in ours if it != name and _same(ours[it], other)), "")
-    if found:
-        return f"{name}: it is the reference's {found}"
+    found = [it for it in ours if it != name and shapes[it] == shapes[name] and _same(ours[it], other)]
+    if len(found) == 1:
+        return f"{name}: it is the reference's {found[0]}"
     same = abs(other[0] - one[0]) <= SAME_SUM * one[0]
     return f"{name}: the same numbers by its norm, at other places or under other signs" if same else ""
 
@@ -56,15 +60,15 @@ def _known(one: Array, other: Array) -> Iterator[str]:
         yield "its sign is turned"
     if one.ndim == 2 and one.shape[0] == one.shape[1] and np.array_equal(one.T, other):
         yield "it is transposed"
-    if other.size and (other == other.flat[0]).all():
+    if other.size > 1 and (other == other.flat[0]).all() and not (one == one.flat[0]).all():
         yield f"every element is {other.flat[0]:g}: it was not loaded"
     for kind, kept in (("bfloat16", 16), ("float16", 0)):
         if np.array_equal(other, _rounded(one, kept)):
             yield f"it was rounded to {kind}"
     for axis in range(one.ndim if one.size else 0):
         order = _order(np.moveaxis(one, axis, 0), np.moveaxis(other, axis, 0))
-        if order is not None:
-            yield f"its {AXES[axis]} stand in another order, {_in_words(order)}"
+        if order:
+            yield f"its {AXES[axis] if axis < 2 else f'places along axis {axis}'} stand in another order, {order}"
 
 
 def _rounded(array: Array, kept: int) -> Array:
@@ -78,13 +82,29 @@ def _rounded(array: Array, kept: int) -> Array:
     return rounded
 
 
-def _order(one: Array, other: Array) -> NDArray[np.int64] | None:
-    """Which row of ``one`` each row of ``other`` is; None where they are not the same rows."""
-    keys = [_keys(array) for array in (one, other)]
-    ours, theirs = (np.argsort(key, kind="stable") for key in keys)
-    order = np.empty(len(one), np.int64)
-    order[theirs] = ours
-    return order if np.array_equal(one[order], other) else None
+def _order(one: Array, other: Array) -> str:
+    """In which order the rows of ``other`` are those of ``one``, in words; empty where they are not the same rows."""
+    ours, theirs = (_keys(array) for array in (one, other))
+    for order, words in _known_orders(len(one), ours, theirs):
+        if np.array_equal(ours[order], theirs) and np.array_equal(one[order], other):
+            return words
+    return ""
+
+
+def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArray[np.int64], str]]:
+    """Orders that conversions make, then whatever order the rows themselves tell."""
+    plain = np.arange(size)
+    for shift in np.flatnonzero(ours == theirs[0])[:1].tolist() if size else ():
+        yield (plain + shift) % size, f"{min(shift, size - shift)} off"
+    for block in (one for one in range(4, min(size, LARGEST_HEAD) + 1, 2) if size % one == 0):
+        halves = plain.reshape(-1, 2, block // 2).swapaxes(1, 2).reshape(-1)
+        yield halves, f"the halves of every {block} interleaved, as rotary embeddings of neighbours want them"
+        yield np.argsort(halves), f"every {block} cut from neighbours into halves, as rotary embeddings of halves want them"
+    order = np.empty(size, np.int64)
+    order[np.argsort(theirs, kind="stable")] = np.argsort(ours, kind="stable")
+    moved = np.flatnonzero(order != plain)
+    if len(moved):
+        yield order, f"{len(moved)} of {size}, first {moved[0]}, which was {order[moved[0]]}"
 
 
 def _keys(rows: Array) -> Array:
@@ -92,19 +112,3 @@ def _keys(rows: Array) -> Array:
     flat = rows.reshape(len(rows), -1).astype(np.float64)
     key: Array = flat @ np.random.default_rng(0).standard_normal(flat.shape[1])
     return key
-
-
-def _in_words(order: NDArray[np.int64]) -> str:
-    """An order, by the rule that makes it where it is a known one."""
-    size = len(order)
-    shift = int(order[0])
-    if np.array_equal(order, (np.arange(size) + shift) % size):
-        return f"{min(shift, size - shift)} off"
-    for block in (one for one in range(4, size + 1, 2) if size % one == 0):
-        halves = np.arange(size).reshape(-1, 2, block // 2).swapaxes(1, 2).reshape(-1)
-        if np.array_equal(order, halves):
-            return f"the halves of every {block} interleaved, as rotary embeddings of neighbours want them"
-        if np.array_equal(order, np.argsort(halves)):
-            return f"every {block} cut from neighbours into halves, as rotary embeddings of halves want them"
-    moved = int(np.argmax(order != np.arange(size)))
-    return f"{int((order != np.arange(size)).sum())} of {size}, first {moved}, which was {int(order[moved])}"

@@ -127,7 +127,8 @@ def updates(reference: Any, run: Any, step: int, eps: float, progress: Callable[
     else:
         return
     for one in found:
-        rounded = one.error * one.reference <= rounding * sizes[one.name]
+        moved = one.error * one.reference if one.reference else one.candidate
+        rounded = moved <= rounding * sizes[one.name]
         yield Distance(one.name, one.reference, one.candidate, 0.0 if rounded else one.error, one.scale, one.direction)
 
 
@@ -172,18 +173,32 @@ def scale_and_direction(distance: float, size: float, other: float) -> tuple[flo
 
 
 def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
-    """Two sets of tensors by their sketches: norms and a common factor are exact, what is left once that is taken out is estimated."""
+    """Two sets of tensors by their sketches: norms and a common factor are exact, what is left once that is taken out is estimated.
+
+    Two tensors are at least as far apart as their norms are, which keeps what all signs happen to hide from being nothing.
+    """
     for name in ours:
         if name not in theirs:
             continue
         (size, other), one, there = (math.sqrt(each[name][0]) for each in (ours, theirs)), ours[name][1:], theirs[name][1:]
-        if not (size and other and np.isfinite(one).all() and np.isfinite(there).all()):
-            yield Distance(name, size, other, ratio(abs(other - size), size))
+        if not (np.isfinite(ours[name]).all() and np.isfinite(theirs[name]).all()):
+            yield Distance(name, size, other, math.nan)
             continue
         known = float(one @ one)
-        scale = float(one @ there) / known if known else 1.0
-        rest = float(np.sqrt(np.mean(np.square(there - scale * one))))
-        yield Distance(name, size, other, math.hypot((scale - 1) * size, rest) / size, scale, rest / other)
+        if not (size and other):
+            yield Distance(name, size, other, ratio(max(size, other), size))
+            continue
+        if not known:
+            yield Distance(name, size, other, max(abs(other - size), _root_mean_square(there)) / size)
+            continue
+        scale = float(one @ there) / known
+        rest = _root_mean_square(there - scale * one)
+        distance = max(math.hypot((scale - 1) * size, rest), abs(other - size))
+        yield Distance(name, size, other, distance / size, scale, rest / other)
+
+
+def _root_mean_square(sums: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.mean(np.square(sums))))
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {

@@ -70,13 +70,23 @@ def curve(ladder: Ladder) -> Stage:
     both = [(ours["loss"], theirs["loss"]) for ours, theirs in ladder.pair.rows if None not in (ours["loss"], theirs["loss"])]
     if len(both) < CURVE:
         return Stage("curve", Status.NOT_COMPARED, f"{len(both)} steps have a loss on both sides, a curve needs {CURVE}")
+    if not all(math.isfinite(loss) for pair in both for loss in pair):
+        return Stage("curve", Status.NOT_COMPARED, "a loss is not finite")
     differences = [(theirs - ours) / abs(ours) if ours else theirs - ours for ours, theirs in both]
     drift, above = math.fsum(differences) / len(differences), sum(one > 0 for one in differences)
     still = all(ladder.pair.is_exact(ours["step"]) for ours, _ in ladder.pair.rows)
-    limit = (ladder.pair.limits.loss if still else ladder.pair.limits.free_loss(ladder.pair.rows[-1][0]["step"])) / 2
+    limit = _mean_limit(ladder) / 2
     found = Finding("mean relative difference of the losses", f"{drift:+.3g}", "", abs(drift), limit)
     summary = f"{len(both)} steps, the candidate's loss is the higher one in {above}"
     return _drifting(ladder, "curve", summary, [found] if still else [], [] if still else [found])
+
+
+def _mean_limit(ladder: Ladder) -> float:
+    """What one step's loss may differ by, over all steps."""
+    limits = ladder.pair.limits
+    steps = [ours["step"] for ours, _ in ladder.pair.rows]
+    known = [limits.loss if ladder.pair.is_exact(step) else limits.free_loss(step) for step in steps]
+    return math.fsum(ladder.noise.limit("losses", step, "loss", one) for step, one in zip(steps, known, strict=True)) / len(steps)
 
 
 def later_tensors(ladder: Ladder) -> Stage:

@@ -8,15 +8,22 @@ stored, and sketches of the weights will do, for the sketch of a change is the c
 
 from __future__ import annotations
 
+import math
+
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, judged, unless_finite
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SKETCHED
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.verdict import Finding, Stage, Status
+from align_hooks.compare.verdict import Finding, Stage, Status, when
 
 NAME = "first updates"
 UPDATES = 2
+FLIPS = 1.5
+"""An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
+any tensor, however small it is."""
+MOST = 0.7
+"""Of the reference's update: no limit is wider, or a tensor that is never updated would pass."""
 
 
 def first_updates(ladder: Ladder) -> Stage:
@@ -44,23 +51,37 @@ def first_updates(ladder: Ladder) -> Stage:
             else "both sides' weights before and after one are not on record"
         )
         return Stage(NAME, Status.NOT_COMPARED, why)
+    tensors = sum(not finding.what.startswith("all tensors") for finding in errors[0])
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
     found = parted or [finding for one in errors for finding in one]
-    stage = judged(NAME, f"change of {len(errors[0])} tensors in {len(steps)} updates", found, most=None)
+    stage = judged(NAME, f"change of {tensors} tensors in {len(steps)} updates", found, most=None)
     if stage.status is not Status.DIFFERENT:
         return stage
-    if not ladder.noise.repeats and stage.findings[0].excess <= pair.limits.clear_update:
+    clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in stage.findings)
+    if not clear and not ladder.noise.repeats:
         return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
     factor = common_factor(found)
     return stage.telling("" if factor is None else f"every update is {factor:.6g} times the reference's")
 
 
 def _errors(ladder: Ladder, step: int) -> list[Finding]:
-    """Distances of one update, relative to the reference's."""
+    """Distances of one update, relative to the reference's, and that of all tensors together."""
     pair = ladder.pair
     times = 1.0 if all(one in pair.steps("weights") for one in (step, step + 1)) else SKETCHED
-    limit = ladder.noise.limits("updates", step, pair.limits.update)
-    return [
-        as_finding(one, step, lambda name: times * limit(name), unless_finite(one.reference), unless_finite(one.candidate))
-        for one in distances.updates(*pair.both, step, pair.limits.eps, ladder.progress)
-    ]
+    measured = ladder.noise.limits("updates", step, pair.limits.update)
+    shapes = pair.pieces(pair.reference)
+
+    def limit(name: str) -> float:
+        """Wide enough for one element that Adam moves the other way, and too narrow for a tensor that is not updated."""
+        return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
+
+    found = list(distances.updates(*pair.both, step, pair.limits.eps, ladder.progress))
+    findings = [as_finding(one, step, limit, unless_finite(one.reference), unless_finite(one.candidate)) for one in found]
+    size = math.sqrt(math.fsum(one.reference**2 for one in found))
+    if len(found) < 2 or not math.isfinite(size):
+        return findings
+    elements = sum(math.prod(shapes[one.name]) for one in found)
+    widest = max(measured(one.name) for one in found)
+    apart = math.sqrt(math.fsum((one.error * one.reference) ** 2 for one in found if one.error)) / size if size else 0.0
+    together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
+    return [*findings, Finding(f"all tensors at {when(step)}", error=apart, limit=together)]

@@ -30,7 +30,7 @@ class Limits:
     free: float
     update: float
     clear: float = 100.0
-    clear_update: float = 10.0
+    clear_update: float = 5.0
 
     def deep(self, layers: int) -> Limits:
         """Those of a model of so many layers: rounding grows with the fourth root of their number (``docs/zoo.md``, from 2 to 32)."""

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.verdict import Blame, Stage, Status, Verdict
 
+FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
+FED = "ALIGN_HOOKS_RUN={again} " + FEED + " <the candidate's command>"
 NOISE = (
     "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
-    "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference} <the reference's command>, "
-    "then align-hooks compare {reference} {candidate} --noise {noise}"
+    + FEED
+    + " <the reference's command>, then align-hooks compare {reference} {candidate} --noise {noise}"
 )
-FED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference} <the candidate's command>"
+STORE = (
+    "record the reference with what a replay needs, ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_WEIGHTS={first} <the reference's command>, and the "
+    "candidate from it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +37,63 @@ class Advice:
 
 ADVICE = (
     Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "configuration"),
-    Advice(Verdict.DIVERGED, "record the candidate on the reference's batches: " + FED, "data", ("not replayed",)),
-    Advice(Verdict.DIVERGED, "record the candidate from the reference's weights: " + FED, "weights", ("not loaded",)),
-    Advice(Verdict.DIVERGED, "mend the conversion of {suspect}, or let ALIGN_HOOKS_LOAD_WEIGHTS={reference} convert", "weights"),
+    Advice(Verdict.DIVERGED, "record the candidate on the reference's batches: " + FED, "data", ("fed", "not replayed")),
+    Advice(Verdict.DIVERGED, "record the candidate from the reference's weights: " + FED, "weights", ("fed", "not loaded")),
+    Advice(
+        Verdict.DIVERGED,
+        "mend the conversion of {suspect}, or let ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first} convert",
+        "weights",
+        ("fed",),
+    ),
     Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "forward", ("settings",)),
-    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "forward", ("not measured",)),
+    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "forward", ("fed", "not measured")),
     Advice(
         Verdict.DIVERGED,
         "ask a third opinion which side is right: transformers' from_pretrained('{weights}') on the tokens beside it; then read {suspect}",
         "forward",
-        ("stored",),
+        ("checkpoint",),
     ),
-    Advice(Verdict.DIVERGED, "store the first step: ALIGN_HOOKS_GRADIENTS=0 ALIGN_HOOKS_WEIGHTS=0 on both sides", "forward"),
+    Advice(
+        Verdict.DIVERGED,
+        "store the first step: ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first} on both sides",
+        "forward",
+        ("not stored",),
+    ),
     Advice(Verdict.DIVERGED, "train both with one micro-batch a rank, or with a per-token loss on both", "loss normalisation"),
-    Advice(Verdict.DIVERGED, "record the candidate on one rank: " + FED, "reduced gradients", ("sharded",)),
-    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "reduced gradients", ("not measured",)),
+    Advice(Verdict.DIVERGED, "record the candidate on one rank: " + FED, "reduced gradients", ("fed", "sharded")),
+    Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "reduced gradients", ("fed", "not measured")),
     *(
         Advice(
             Verdict.DIVERGED,
-            "let the candidate make its first updates from the reference's gradients: ALIGN_HOOKS_INJECT_GRADIENTS={reference}@0-2 "
-            "ALIGN_HOOKS_GRADIENTS=0-2 ALIGN_HOOKS_WEIGHTS=0-3 ALIGN_HOOKS_OPTIMIZER_STATE=0-3 " + FED,
+            "let the candidate make its first updates from the reference's gradients: ALIGN_HOOKS_INJECT_GRADIENTS={reference}@{updates} "
+            "ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} ALIGN_HOOKS_OPTIMIZER_STATE={states} " + FED,
+            place,
+            ("fed", "gradients", "not injected"),
+        )
+        for place in ("clipping", "optimizer", "next loss", "curve")
+    ),
+    *(
+        Advice(
+            Verdict.DIVERGED,
+            "store the first updates of the reference, whose gradients the candidate can then be handed: ALIGN_HOOKS_BATCHES=all "
+            "ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} ALIGN_HOOKS_OPTIMIZER_STATE={states} <the reference's command>",
             place,
             ("not injected",),
         )
         for place in ("clipping", "optimizer", "next loss", "curve")
     ),
     Advice(Verdict.DIVERGED, "hold the record against the framework's own norm: read the self-check's lines above", "self-check"),
-    Advice(Verdict.DIVERGED, "mend {suspect} and record the candidate again: " + FED),
+    Advice(Verdict.DIVERGED, "mend {suspect} and record the candidate again: " + FED, "", ("fed",)),
+    Advice(Verdict.DIVERGED, STORE),
     Advice(Verdict.INCONCLUSIVE, "set {setting} alike on both sides and record the candidate again", "", ("settings",)),
     Advice(Verdict.INCONCLUSIVE, "rehearse in fp32, where bugs and rounding are a factor of a hundred apart", "", ("measured", "half")),
-    Advice(Verdict.INCONCLUSIVE, "measure the noise: " + NOISE, "", ("not measured",)),
-    Advice(Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each"),
-    Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED),
+    Advice(Verdict.INCONCLUSIVE, "measure the noise: " + NOISE, "", ("fed", "not measured")),
+    Advice(
+        Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each", "", ("measured",)
+    ),
+    Advice(Verdict.INCONCLUSIVE, STORE),
+    Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED, "", ("fed",)),
+    Advice(Verdict.NOT_COMPARABLE, STORE),
     Advice(Verdict.ALIGNED, "record more than losses: ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all on both sides", "", ("bare",)),
     Advice(Verdict.ALIGNED, "the same in the precision that you train in", "", ("not half",)),
     Advice(Verdict.ALIGNED, "the same on the layout, and for the number of steps, that you train with"),
@@ -75,6 +105,8 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     reference, candidate = ladder.pair.both
     settings = candidate.manifest.get("settings") or {}
     suspects = blamed.suspects[:1] if blamed else ()
+    first = ladder.pair.first or 0
+    checkpoint = f"step_{first}/rank_0/weights"
     compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
     facts = {
         "measured": bool(ladder.noise.repeats),
@@ -84,13 +116,21 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "injected": bool(settings.get("inject_gradients")),
         "half": "bfloat16" in ladder.pair.compute_types or "float16" in ladder.pair.compute_types,
         "sharded": candidate.world_size > 1,
-        "stored": ladder.pair.first in ladder.pair.steps("weights"),
+        "stored": first in ladder.pair.steps("weights") and first in ladder.pair.steps("gradients"),
+        "fed": first in reference.batch_steps() and first in reference.weight_steps(),
+        "gradients": first in reference.gradient_steps(),
+        "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
         "bare": not compared & {"local norms", "gradients"},
     }
-    first = ladder.pair.first or 0
-    paths = {"reference": reference.path, "candidate": candidate.path, "noise": f"{reference.path}_noise"}
+    paths = {
+        "reference": reference.path,
+        "candidate": candidate.path,
+        "noise": f"{reference.path}_noise",
+        "again": f"{candidate.path}_again",
+    }
     words = {name: shlex.quote(str(path)) for name, path in paths.items()}
-    words |= {"weights": f"{reference.path}/step_{first}/rank_0/weights"}
+    words |= {"weights": str(reference.path / checkpoint), "first": str(first)}
+    words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     words |= {"suspect": suspects[0].partition(" at ")[0] if suspects else "what differs"}
     words |= {"setting": ladder.settings[0].what if ladder.settings else ""}
     return facts, words

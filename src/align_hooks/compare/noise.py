@@ -37,7 +37,7 @@ the default."""
 MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
 HALF = ("bfloat16", "float16")
-MANY = ("token_losses", "gradients", "weights")
+MANY = ("token_losses", "gradients", "weights", "updates")
 """Kinds whose error is one of many numbers together, so that one draw shows how large it is."""
 MOVED = 4.0
 """Of eps; how far a repeat's initial weights may be from the reference's, relative."""

@@ -110,7 +110,7 @@ class Pair:
 
     def why_not(self, kind: str) -> str:
         """Why there is nothing of ``kind`` to compare."""
-        asked = [bool(run.asked(kind)) for run in self.both]
+        asked = [bool(run.asked(kind)) or (kind in SKETCHED and bool(run.asked("sketches"))) for run in self.both]
         if all(asked) and self.skipped and kind in GRADIENTS:
             return "the steps that both recorded were skipped for an overflow"
         if all(asked):

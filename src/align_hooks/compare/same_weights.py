@@ -33,7 +33,7 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
         found = [conversion.told(ours, theirs, name, sizes) for name in wrong]
     else:
         sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
-        found = [conversion.told_of_sketches(sums, others, name) for name in wrong]
+        found = [conversion.told_of_sketches(sums, others, name, ladder.pair.pieces(ladder.pair.reference)) for name in wrong]
     return "; ".join(one for one in found if one)
 
 

@@ -52,6 +52,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     replace(path, lambda temporary: _write_text(temporary, json_text(content)))
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write ``text``."""
+    replace(path, lambda temporary: _write_text(temporary, text))
+
+
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write ``array`` as ``.npy``, without pickling."""
 

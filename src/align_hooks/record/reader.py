@@ -25,7 +25,7 @@ from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbe
 from align_hooks.record.scalar_rows import merged_row, number
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
+from align_hooks.record.sketch_rows import Sketches, SketchFile, added_up, of_tensors
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
@@ -211,8 +211,15 @@ class Run:
         return [step for step in self._steps_with("batch.json") if step in set(self.steps)]
 
     def _steps_with(self, name: str) -> list[int]:
-        found = [set(layout.steps_with(self.path, rank, name)) for rank in self.manifests]
-        return sorted(set.intersection(*found)) if found else []
+        if name not in self._known_steps:
+            found = [set(layout.steps_with(self.path, rank, name)) for rank in self.manifests]
+            self._known_steps[name] = sorted(set.intersection(*found)) if found else []
+        return self._known_steps[name]
+
+    @cached_property
+    def _known_steps(self) -> dict[str, list[int]]:
+        """File to the steps that have it on every rank, looked for once."""
+        return {}
 
     def gradients(self, step: int) -> Tensors:
         """Gradients of ``step``: reduced, unscaled, not clipped."""
@@ -226,29 +233,33 @@ class Run:
         """Steps of which ``gradients`` or ``weights`` were sketched, or stored, of which a sketch can be made; numbered as these are."""
         stored = set(self.gradient_steps() if kind == "gradients" else self.weight_steps())
         made = set(self.steps) if kind == "gradients" else {*self.steps, *(step + 1 for step in self.steps)}
-        tables = [set(rows) for rows in self._sketch_rows[kind].values()]
+        tables = [file.steps for file in self._sketch_files[kind].values()]
         return sorted(stored | (set.intersection(*tables) & made if tables else set()))
 
     def sketches(self, kind: str, step: int) -> Sketches:
         """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""
         if self._lost:
             raise RecordError(f"{self.path}: the sketch of {self._lost[0]} is not whole: {self.missing}; copy or record every rank")
-        rows = {layout.sketches(self.path, kind, rank): table.get(step) for rank, table in self._sketch_rows[kind].items()}
-        found = {path: row for path, row in rows.items() if row is not None}
-        if not found or len(found) < len(rows):
-            return of_tensors(getattr(self, kind)(step))
+        files = self._sketch_files[kind]
+        if not files or not all(step in file.steps for file in files.values()):
+            if (kind, step) not in self._sketched:
+                self._sketched[kind, step] = of_tensors(getattr(self, kind)(step))
+            return self._sketched[kind, step]
         shards = {
-            layout.sketches(self.path, kind, rank): [
-                one for one in self.shards(rank) if one.counted and (one.trainable or kind == "weights")
-            ]
-            for rank in self.manifests
+            file.path: [one for one in self.shards(rank) if one.counted and (one.trainable or kind == "weights")]
+            for rank, file in files.items()
         }
-        return added_up(found, shards, step)
+        return added_up({file.path: file.row(step) for file in files.values()}, shards, step)
 
     @cached_property
-    def _sketch_rows(self) -> dict[str, dict[int, dict[int, dict[str, Any]]]]:
-        """Kind to rank to step to row."""
-        return {kind: {rank: read_rows(layout.sketches(self.path, kind, rank)) for rank in self.manifests} for kind in layout.SKETCHED}
+    def _sketch_files(self) -> dict[str, dict[int, SketchFile]]:
+        """Kind to rank to rows."""
+        return {kind: {rank: SketchFile(layout.sketches(self.path, kind, rank)) for rank in self.manifests} for kind in layout.SKETCHED}
+
+    @cached_property
+    def _sketched(self) -> dict[tuple[str, int], Sketches]:
+        """Sketches that were made of tensors, each once."""
+        return {}
 
     def optimizer_state_steps(self) -> list[int]:
         """Numbers N for which the optimizer's state after N updates is recorded."""

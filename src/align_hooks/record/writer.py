@@ -156,6 +156,8 @@ class Writer:
         for key in ("side", "parameters"):
             if self._earlier.get(key) not in (None, written[key]):
                 raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {self.run} holds a run of another {key}; choose another directory")
+        for kind in layout.SKETCHED:
+            _keep_rows(layout.sketches(self.run, kind, self.launch.rank), first if kind == "gradients" else first + 1)
         for path in self.run.glob(f"step_*/rank_{self.launch.rank}"):
             number = layout.number(path.parent.name, "step_")
             if number is not None and number > first:
@@ -340,3 +342,10 @@ def _drop_torn_row(path: Path) -> None:
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
         with path.open("r+b") as file:
             file.truncate(content.rfind(b"\n") + 1)
+
+
+def _keep_rows(path: Path, stop: int) -> None:
+    """Drop the rows of step ``stop`` and later, which are made again or, where nobody asks for them, are of another run by then."""
+    if path.exists():
+        kept = [line for line in path.read_text(encoding="utf-8").split("\n")[:-1] if json.loads(line)["step"] < stop]
+        atomic.write_text(path, "".join(f"{line}\n" for line in kept))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from align_hooks.norms import CHUNK
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, blocks, signs_of
+from align_hooks.record.sketch import sketch as on_host
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
@@ -35,8 +36,10 @@ def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
 def sketch(tensor: torch.Tensor, shard: Shard) -> torch.Tensor:
     """The sketch of :mod:`align_hooks.record.sketch`, fp64 ``[1 + PROJECTIONS]`` on the tensor's device, with no transfer from it.
 
-    A product in fp64, whose precision no switch of torch lowers.
+    A product in fp64, whose precision no switch of torch lowers; on a device that has no fp64 it is taken on the host.
     """
+    if tensor.device.type not in ("cpu", "cuda"):
+        return torch.from_numpy(on_host(to_numpy(tensor), shard))
     flat = tensor.detach().reshape(-1)
     rows, columns = (torch.from_numpy(signs).to(flat.device) for signs in signs_of(shard))
     total = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=flat.device)
