@@ -9,6 +9,7 @@ stored, and sketches of the weights will do, for the sketch of a change is the c
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, judged, unless_finite
@@ -60,7 +61,7 @@ def first_updates(ladder: Ladder) -> Stage:
     clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in stage.findings)
     if not clear and not ladder.noise.repeats:
         return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
-    factor = common_factor(found)
+    factor = common_factor([replace(one, limit=pair.limits.update) for one in found if one.scale is not None])
     return stage.telling("" if factor is None else f"every update is {factor:.6g} times the reference's")
 
 
