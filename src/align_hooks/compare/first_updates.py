@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, judged, unless_finite
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SKETCHED
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.verdict import Finding, Stage, Status, when
 
@@ -38,19 +40,14 @@ def first_updates(ladder: Ladder) -> Stage:
         return Stage(
             NAME, Status.NOT_COMPARED, f"what {' and '.join(sorted(kinds))} make of rounding has no default limit: measure it by --noise"
         )
+    rows = _first_rows(pair)
     known = {*pair.steps("weights"), *pair.sketched("weights")}
-    begun = next((step for step, row in enumerate(pair.rows) if not pair.is_still(row[0]["step"] + 1)), len(pair.rows))
-    rows = pair.rows[begun : begun + UPDATES]
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
-    steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed and pair.is_exact(rows[0][0]["step"])]
+    steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
     errors = [_errors(ladder, step) for step in steps]
     if not any(errors):
         handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
-        why = (
-            "they were made from gradients that were handed over"
-            if handed
-            else "both sides' weights before and after one are not on record"
-        )
+        why = "their gradients were handed over" if handed else "both sides' weights before and after one are not on record"
         return Stage(NAME, Status.NOT_COMPARED, why)
     tensors = sum(not finding.what.startswith("all tensors") for finding in errors[0])
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
@@ -63,6 +60,13 @@ def first_updates(ladder: Ladder) -> Stage:
         return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
     factor = common_factor([replace(one, limit=pair.limits.update) for one in found if one.scale is not None])
     return stage.telling("" if factor is None else f"every update is {factor:.6g} times the reference's")
+
+
+def _first_rows(pair: Pair) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Rows of the first steps that can move a weight, from equal weights; none where the two sides begin apart."""
+    begun = next((place for place, (ours, _) in enumerate(pair.rows) if not pair.is_still(ours["step"] + 1)), len(pair.rows))
+    rows = pair.rows[begun : begun + UPDATES]
+    return rows if rows and pair.is_exact(rows[0][0]["step"]) else []
 
 
 def _errors(ladder: Ladder, step: int) -> list[Finding]:

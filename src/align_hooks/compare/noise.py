@@ -125,6 +125,8 @@ def unlike(reference: Any, run: Any, eps: float) -> str:
         if row["step"] in rows and not rates_equal(row["learning_rate"], rows[row["step"]]):
             return f"its learning rate at step {row['step']} is {rows[row['step']]} and not {row['learning_rate']}"
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
+        if (known := _digests(reference, step)) and known == _digests(run, step):
+            continue
         other, _ = differences(reference.batch(step), run.batch(step), f"step {step}")
         if other:
             return f"it consumed another batch, {other[0].what}"
@@ -134,3 +136,9 @@ def unlike(reference: Any, run: Any, eps: float) -> str:
         if far:
             return f"it starts from other weights, {far[0]}"
     return ""
+
+
+def _digests(run: Any, step: int) -> dict[int, dict[str, str]]:
+    """Rank to name to digest of what a step was fed; what it made of it, each token's loss, is no part of that."""
+    facts = run.batch_descriptions(step)
+    return {rank: {name: one["sha256"] for name, one in facts[rank]["arrays"].items() if name != "token_losses"} for rank in facts}
