@@ -22,6 +22,7 @@ from align_hooks.compare.verdict import Finding, Stage, Status, when
 
 NAME = "first updates"
 UPDATES = 2
+ALL = "all tensors"
 FLIPS = 1.5
 """An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
 any tensor, however small it is."""
@@ -49,10 +50,11 @@ def first_updates(ladder: Ladder) -> Stage:
         handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
         why = "their gradients were handed over" if handed else "both sides' weights before and after one are not on record"
         return Stage(NAME, Status.NOT_COMPARED, why)
-    tensors = sum(not finding.what.startswith("all tensors") for finding in errors[0])
+    tensors = sum(not finding.what.startswith(ALL) for finding in errors[0])
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
     found = parted or [finding for one in errors for finding in one]
     stage = judged(NAME, f"change of {tensors} tensors in {len(steps)} updates", found, most=None)
+    stage = replace(stage, findings=tuple(sorted(stage.findings, key=lambda one: (one.excess <= 1, one.what.startswith(ALL)))))
     if stage.status is not Status.DIFFERENT:
         return stage
     clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in stage.findings)
@@ -89,4 +91,4 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
     widest = max(measured(one.name) for one in found)
     apart = math.sqrt(math.fsum((one.error * one.reference) ** 2 for one in found if one.error)) / size if size else 0.0
     together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
-    return [*findings, Finding(f"all tensors at {when(step)}", error=apart, limit=together)]
+    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together)]

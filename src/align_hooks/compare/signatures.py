@@ -82,4 +82,16 @@ SIGNATURES = (
         source="the guide's case study",
     ),
     Signature("configuration", "the learning rate's schedule", "warm-up, decay style, minimum, total steps", first=("learning rate at *",)),
+    Signature(
+        "optimizer",
+        "every update by one factor",
+        "bias correction, which makes the first one (1 - beta1) / sqrt(1 - beta2) times as large, or the learning rate",
+        first=("every update is *", "bias correction of *"),
+    ),
+    Signature(
+        "optimizer",
+        "some tensors' own updates",
+        "their parameter group: learning rate, decay, frozen or not",
+        first=("model.*", "lm_head*", "the candidate's updates of *"),
+    ),
 )
