@@ -122,8 +122,10 @@ def is_of_the_scores(stage: Stage) -> bool:
 def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then names."""
     shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
-    if place not in (FORWARD, NORMALISATION, GRADIENTS) or seen.first.name == "first updates":
-        return (seen.first.told, *shown) if seen.first.name == "first updates" and seen.first.told else shown
+    if seen.first.name == "first updates":
+        return (*filter(None, [seen.first.told]), *shown)
+    if place not in (FORWARD, NORMALISATION, GRADIENTS):
+        return shown
     told = next((stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told), "")
     found = [finding.what for finding in seen.settings] if place == FORWARD else []
     found += [told] if told else []

@@ -42,8 +42,7 @@ def later_losses(ladder: Ladder) -> Stage:
     free: list[Finding] = []
     for ours, theirs in ladder.pair.rows[1:]:
         still = ladder.pair.is_exact(ours["step"])
-        limit = ladder.pair.limits.loss if still else ladder.pair.limits.free_loss(ours["step"])
-        (exact if still else free).extend(losses(ours, theirs, ladder.noise.limits("losses", ours["step"], limit))[:1])
+        (exact if still else free).extend(losses(ours, theirs, ladder.loss_limit(ours["step"]))[:1])
     if not exact and not free:
         status = Status.INCOMPLETE if len(ladder.pair.rows) > 1 else Status.NOT_COMPARED
         return Stage("later losses", status, "the runs have no later loss in common")
@@ -75,18 +74,11 @@ def curve(ladder: Ladder) -> Stage:
     differences = [(theirs - ours) / abs(ours) if ours else theirs - ours for ours, theirs in both]
     drift, above = math.fsum(differences) / len(differences), sum(one > 0 for one in differences)
     still = all(ladder.pair.is_exact(ours["step"]) for ours, _ in ladder.pair.rows)
-    limit = _mean_limit(ladder) / 2
+    limits = [ladder.loss_limit(ours["step"])("loss") for ours, _ in ladder.pair.rows]
+    limit = math.fsum(limits) / len(limits) / 2
     found = Finding("mean relative difference of the losses", f"{drift:+.3g}", "", abs(drift), limit)
     summary = f"{len(both)} steps, the candidate's loss is the higher one in {above}"
     return _drifting(ladder, "curve", summary, [found] if still else [], [] if still else [found])
-
-
-def _mean_limit(ladder: Ladder) -> float:
-    """What one step's loss may differ by, over all steps."""
-    limits = ladder.pair.limits
-    steps = [ours["step"] for ours, _ in ladder.pair.rows]
-    known = [limits.loss if ladder.pair.is_exact(step) else limits.free_loss(step) for step in steps]
-    return math.fsum(ladder.noise.limit("losses", step, "loss", one) for step, one in zip(steps, known, strict=True)) / len(steps)
 
 
 def later_tensors(ladder: Ladder) -> Stage:
@@ -101,8 +93,9 @@ def later_tensors(ladder: Ladder) -> Stage:
         ("weights", lambda step, limit: ladder.tensors("weights", step, limit)),
     )
     for kind, errors in kinds:
-        known = sorted({*ladder.pair.steps(kind), *ladder.pair.sketched(kind)})
-        steps = [step for step in known if step != ladder.pair.first and not (kind != "weights" and ladder.pair.is_exact(step))]
+        steps = [
+            step for step in ladder.pair.known(kind) if step != ladder.pair.first and not (kind != "weights" and ladder.pair.is_exact(step))
+        ]
         if kind == "weights":
             steps = [step for step in steps if step not in ladder.pair.handed]
         for step in steps:

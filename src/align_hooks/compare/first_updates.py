@@ -42,7 +42,7 @@ def first_updates(ladder: Ladder) -> Stage:
             NAME, Status.NOT_COMPARED, f"what {' and '.join(sorted(kinds))} make of rounding has no default limit: measure it by --noise"
         )
     rows = _first_rows(pair)
-    known = {*pair.steps("weights"), *pair.sketched("weights")}
+    known = set(pair.known("weights"))
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
     errors = [_errors(ladder, step) for step in steps]

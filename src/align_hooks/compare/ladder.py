@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from align_hooks.compare.findings import Progress, norm_errors, tensor_errors
+from align_hooks.compare.findings import Limit, Progress, norm_errors, tensor_errors
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import model_settings
@@ -34,6 +34,11 @@ class Ladder:
         """Settings of the model that differ."""
         models = [run.manifest.get("model") or {} for run in self.pair.both]
         return model_settings(*models) if all(models) else []
+
+    def loss_limit(self, step: int) -> Limit:
+        """What the loss of a step may differ by: little on equal weights, more the longer both run free."""
+        limits = self.pair.limits
+        return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
 
     def norms(self, step: int, default: float) -> list[Finding]:
         """Norms of a step, by measured limits, or by ``default``."""

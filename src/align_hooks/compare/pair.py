@@ -91,6 +91,10 @@ class Pair:
         found = ours & theirs & self._possible(kind) - (self.skipped if kind in GRADIENTS else set())
         return sorted(found - set(self.steps(kind)))
 
+    def known(self, kind: str) -> list[int]:
+        """Steps of which both runs have ``kind``, stored or sketched."""
+        return sorted({*self.steps(kind), *self.sketched(kind)})
+
     @cached_property
     def skipped(self) -> set[int]:
         """Steps whose update both sides skipped for an overflow: their gradients are not finite, and their weights stay."""
@@ -146,7 +150,7 @@ class Pair:
             if step not in steps:
                 break
             found.append(step + 1)
-        return [step for step in found if step in {*self.steps("weights"), *self.sketched("weights")}]
+        return [step for step in found if step in self.known("weights")]
 
     @cached_property
     def _still(self) -> set[int]:

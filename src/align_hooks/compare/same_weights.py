@@ -33,7 +33,8 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
         found = [conversion.told(ours, theirs, name, sizes) for name in wrong]
     else:
         sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
-        found = [conversion.told_of_sketches(sums, others, name, ladder.pair.pieces(ladder.pair.reference)) for name in wrong]
+        shapes = ladder.pair.pieces(ladder.pair.reference)
+        found = [conversion.told_of_sketches(sums, others, name, shapes) for name in wrong]
     return "; ".join(one for one in found if one)
 
 
@@ -81,13 +82,12 @@ def gradients(ladder: Ladder) -> Stage:
 def _exact_stage(ladder: Ladder, name: str, kind: str, wanted: Callable[[int], bool], default: float) -> Stage:
     """One finding a tensor, of all wanted steps; what those of the first step have in common is told."""
     pair, gaps = ladder.pair, ladder.pair.gaps(kind)
-    sketched = pair.sketched(kind)
-    known = sorted({*pair.steps(kind), *sketched})
+    known = pair.known(kind)
     steps = [step for step in known if wanted(step)]
     by_step = {step: ladder.norms(step, default) if kind == "local_norms" else ladder.tensors(kind, step, default) for step in steps}
     found = [finding for one in by_step.values() for finding in one]
     if found:
-        how = ", by their sketches" if steps[0] in sketched else ""
+        how = ", by their sketches" if steps[0] in pair.sketched(kind) else ""
         exact = "to the bit" if kind == "weights" and not how else f"at {steps_text(steps)}"
         stage = judged(name, "; ".join([f"{len(found)} tensors{how}, {exact}", *gaps[:1]]), found, incomplete=bool(gaps), most=None)
         why = explanation(pair.both, kind, steps[0], by_step[steps[0]]) if stage.status is Status.DIFFERENT else ""

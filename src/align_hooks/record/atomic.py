@@ -49,7 +49,7 @@ def create(path: Path, content: Mapping[str, Any]) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` as indented JSON."""
-    replace(path, lambda temporary: _write_text(temporary, json_text(content)))
+    write_text(path, json_text(content))
 
 
 def write_text(path: Path, text: str) -> None:
