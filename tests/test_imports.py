@@ -87,14 +87,22 @@ def test_compare_never_imports_record() -> None:
     assert [name for name in rooms if not all(inside(one, "align_hooks.compare") for one in ours(name))] == []
 
 
-def test_report_imports_only_the_verdict() -> None:
+def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
+    data = ("compare.verdict", "compare.health", "compare.settings", "record.holdings", "record.atomic", "report")
     assert len(rooms) > 1
-    assert [name for name in rooms if not all(inside(one, "align_hooks.compare.verdict", "align_hooks.report") for one in ours(name))] == []
+    assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []
 
 
 def test_only_the_command_line_and_the_report_need_the_cli_extra() -> None:
     assert [name for name in importers("rich", "typer") if not inside(name, "align_hooks.cli", "align_hooks.report")] == []
+
+
+def test_only_pages_need_the_html_extra() -> None:
+    """And the terminal's report needs none of them."""
+    pages = ("align_hooks.report.frame",)
+    assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
+    assert {"align_hooks.report.page", "align_hooks.report.run_page"} == importers("align_hooks.report.frame")
 
 
 def test_record_and_names_need_no_room_above_them() -> None:

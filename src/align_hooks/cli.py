@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -19,12 +19,15 @@ except ModuleNotFoundError as error:
 
 from align_hooks import __version__
 from align_hooks.compare.findings import Progress
+from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.record import atomic
+from align_hooks.record.holdings import holdings
 from align_hooks.record.reader import open_run
 from align_hooks.report.machine import as_json
+from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, render
 from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
@@ -48,6 +51,7 @@ def compare(
     noise: Annotated[
         list[Path] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
 ) -> None:
@@ -58,22 +62,72 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     console = Output()
+    if html is not None:
+        _needed_for_html()
     with progress(Console(stderr=True)) as say:
         repeats = [open_run(path) for path in noise or ()]
         runs = open_run(reference), open_run(candidate)
         comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
+    printed(lambda: render(comparison, console))
+    if json is not None:
+        about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
+        written("--json", json, lambda: atomic.json_text(as_json(comparison, **about)))
+    if html is not None:
+        from align_hooks.report.page import page
+
+        written("--html", html, lambda: page(comparison, __version__))
+    raise typer.Exit(comparison.verdict.exit_code)
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="a recorded run")],
+    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+) -> None:
+    """Show what a run holds, whether its record is whole and agrees with itself, and its curves.
+
+    Exit codes: 0 clean, 1 contradicts itself or holds numbers that are not finite, 2 usage, 3 incomplete or unreadable.
+
+    Example: align-hooks show runs/megatron --html megatron.html
+    """
+    console = Output()
+    if html is not None:
+        _needed_for_html()
+    with progress(Console(stderr=True)) as say:
+        say(f"reading {path}")
+        run = open_run(path)
+        found = health(run, holdings(run))
+    printed(lambda: render_run(found, console))
+    if html is not None:
+        from align_hooks.report.run_page import run_page
+
+        written("--html", html, lambda: run_page(found, __version__))
+    raise typer.Exit(found.exit_code)
+
+
+def _needed_for_html() -> None:
+    """Say what is not installed before anything is read; the libraries of a page are needed for nothing else."""
     try:
-        render(comparison, console)
-    except OSError as error:  # the verdict stands, whatever became of the terminal
+        import align_hooks.report.run_page  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
+
+
+def printed(render: Callable[[], None]) -> None:
+    """Print a report; a verdict stands, whatever became of the terminal."""
+    try:
+        render()
+    except OSError as error:
         report(AlignHooksError(f"the report could not be printed: {error}"))
         discard_output()
-    if json is not None:
-        try:
-            about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
-            atomic.write_json(json, as_json(comparison, **about))
-        except OSError as error:
-            raise AlignHooksError(f"--json {json} cannot be written: {error.strerror or error}; name a file that you may write") from None
-    raise typer.Exit(comparison.verdict.exit_code)
+
+
+def written(option: str, path: Path, text: Callable[[], str]) -> None:
+    """Write what an option asked for to the file that it names."""
+    try:
+        atomic.write_text(path, text())
+    except OSError as error:
+        raise AlignHooksError(f"{option} {path} cannot be written: {error.strerror or error}; name a file that you may write") from None
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -137,7 +137,7 @@ def test_gradients_that_were_summed_and_not_averaged_are_named_as_a_scale(compar
 def test_a_count_that_is_one_ahead_is_named(compared: Compared, honest: Synthetic) -> None:
     run = deepcopy(honest)
     adamw(run, run.optimizer, ahead=1)
-    assert changed(stage(compared(run, against=honest))) == {"count of updates": [2.0]}
+    assert changed(stage(compared(run, against=honest))) == {"count": [2.0]}
 
 
 @pytest.mark.parametrize("recorded", ["reference unchecked", "reference wrong too"])

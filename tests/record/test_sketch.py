@@ -20,6 +20,13 @@ Array = NDArray[np.float32]
 FIRST_ROWS = [[-1, 1, 1, 1, 1, -1], [-1, 1, 1, -1, 1, 1], [-1, -1, 1, 1, 1, 1]]
 FIRST_COLUMNS = [[1, -1, 1, -1, -1, -1], [1, 1, 1, 1, 1, 1], [1, -1, -1, -1, -1, -1]]
 RANDOM = np.random.default_rng(5)
+START = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Every test draws from the start, whichever ran before it."""
+    RANDOM.bit_generator.state = START
 
 
 def whole(shape: tuple[int, ...]) -> Shard:

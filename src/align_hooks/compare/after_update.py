@@ -131,7 +131,7 @@ def _changed(found: Settings, record: OnRecord) -> Iterator[tuple[str, str, str]
         yield "gradient scale", show(recorded.scale), _found(found.scale)
     if found.count != recorded.count:
         first = record.evidence.updates[0].count
-        yield "count of updates", show(first), show(max(1, first + found.count))
+        yield "count", show(first), show(max(1, first + found.count))
 
 
 def _decay(found: Array, recorded: Array, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:

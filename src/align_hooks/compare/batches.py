@@ -24,7 +24,7 @@ def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[
         if left is None or right is None:
             continue
         if left.shape != right.shape:
-            found.append(Finding(f"{name} of {when}: shape", str(list(left.shape)), str(list(right.shape))))
+            found.append(Finding(f"{name} of {when}: shape", str(list(left.shape)), str(list(right.shape)), name=name))
             continue
         wrong = left != right
         if name == "labels" and (mask := _or_plain(one, "loss_mask")) is not None and mask.shape == wrong.shape:
@@ -32,7 +32,7 @@ def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[
         if wrong.any():
             place = tuple(int(index) for index in np.argwhere(wrong)[0])
             what = f"{name} of {when}: {int(wrong.sum())} of {wrong.size} differ, first at {list(place)}"
-            found.append(Finding(what, str(left[place]), str(right[place])))
+            found.append(Finding(what, str(left[place]), str(right[place]), name=name))
     return found, alone
 
 

@@ -114,7 +114,7 @@ def is_of_the_forward_pass(stage: Stage) -> bool:
 def is_of_the_scores(stage: Stage) -> bool:
     """Whether what differs most are queries and keys of one layer, the only weights that scores are made of: these faults losses see last,
     where attention is nearly uniform not at all."""
-    out = [finding.what.partition(" at ")[0] for finding in stage.findings if finding.excess > 1][:2]
+    out = [finding.name for finding in stage.findings if finding.excess > 1][:2]
     found = {tuple(name.rpartition(".self_attn.")[::2]) for name in out}
     return len({layer for layer, _ in found}) == 1 and {name for _, name in found} == {"q_proj.weight", "k_proj.weight"}
 
@@ -130,7 +130,7 @@ def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     found = [finding.what for finding in seen.settings] if place == FORWARD else []
     found += [told] if told else []
     if place != NORMALISATION and seen.tensors is not None:
-        found += [finding.what.partition(" at ")[0] for finding in seen.tensors.findings if finding.excess > 1]
+        found += [finding.name for finding in seen.tensors.findings if finding.excess > 1]
     return tuple(dict.fromkeys(found)) or shown
 
 

@@ -44,8 +44,7 @@ Distances = Iterator[Distance]
 
 def losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
     """Loss and objective of a step."""
-    ours, theirs = ({row["step"]: row for row in one.scalars()}.get(step, {}) for one in (reference, run))
-    yield from of_losses(ours, theirs)
+    yield from of_losses(*(one.row(step) for one in (reference, run)))
 
 
 def of_losses(ours: Any, theirs: Any) -> Distances:

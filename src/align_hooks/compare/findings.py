@@ -37,7 +37,8 @@ def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Prog
 
 def as_finding(one: Distance, step: int, limit: Limit, ours: str, theirs: str) -> Finding:
     """A distance with its limit, as it is shown."""
-    return Finding(f"{one.name} at {when(step)}", ours, theirs, one.error, limit(one.name), one.scale, one.direction)
+    what = f"{one.name} at {when(step)}"
+    return Finding(what, ours, theirs, one.error, limit(one.name), one.scale, one.direction, one.name, step)
 
 
 def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:

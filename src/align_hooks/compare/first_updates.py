@@ -38,9 +38,8 @@ def first_updates(ladder: Ladder) -> Stage:
     pair = ladder.pair
     kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for run in pair.both}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
-        return Stage(
-            NAME, Status.NOT_COMPARED, f"what {' and '.join(sorted(kinds))} make of rounding has no default limit: measure it by --noise"
-        )
+        why = f"what {' or '.join(sorted(kinds))} makes of rounding has no default limit: measure it by --noise"
+        return Stage(NAME, Status.NOT_COMPARED, why)
     rows = _first_rows(pair)
     known = set(pair.known("weights"))
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
@@ -91,4 +90,4 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
     widest = max(measured(one.name) for one in found)
     apart = math.sqrt(math.fsum((one.error * one.reference) ** 2 for one in found if one.error)) / size if size else 0.0
     together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
-    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together)]
+    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together, name=ALL, step=step)]

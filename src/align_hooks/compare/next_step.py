@@ -131,9 +131,17 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     words = {name: shlex.quote(str(path)) for name, path in paths.items()}
     words |= {"weights": str(reference.path / checkpoint), "first": str(first)}
     words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
-    words |= {"suspect": suspects[0].partition(" at ")[0] if suspects else "what differs"}
+    words |= {"suspect": _named(suspects[0], stages) if suspects else "what differs"}
     words |= {"setting": ladder.settings[0].what if ladder.settings else ""}
     return facts, words
+
+
+def _named(suspect: str, stages: Sequence[Stage]) -> str:
+    """A suspect as advice names it: the tensor, array or setting; what several have in common is no name."""
+    names = {finding.what: finding.name for stage in stages for finding in stage.findings}
+    if any(suspect == stage.told for stage in stages):
+        return "what differs"
+    return names.get(suspect) or suspect.partition(" at step ")[0].partition(" of step ")[0].partition(": ")[0]
 
 
 def next_step(verdict: Verdict, place: str, facts: Mapping[str, bool], words: Mapping[str, str]) -> str:

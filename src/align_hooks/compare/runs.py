@@ -14,6 +14,7 @@ from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.before_training import batches, hyper_parameters, match, self_check
 from align_hooks.compare.blame import blame
+from align_hooks.compare.curves import curves, side
 from align_hooks.compare.every_step import clipping, curve, later_losses, later_tensors, model_settings
 from align_hooks.compare.findings import Progress
 from align_hooks.compare.first_updates import first_updates
@@ -60,7 +61,8 @@ def compare(
     pair = Pair(reference, candidate)
     ladder = Ladder(pair, Noise(pair, noise), tuple(allow_missing), progress)
     stages = climbed(ladder, BEFORE)
-    if stages[0].status is not Status.NOT_COMPARABLE:  # no tensor of one model says anything of another
+    comparable = stages[0].status is not Status.NOT_COMPARABLE
+    if comparable:  # no tensor of one model says anything of another
         stages += climbed(ladder, (*NUMBERS, model_settings))
     compared = [stage for stage in stages[len(BEFORE) : -1] if stage.status is not Status.NOT_COMPARED and stage.name not in NEITHER]
     verdict, first = decide(stages, len(compared))
@@ -76,6 +78,8 @@ def compare(
         blame=blamed,
         next=next_step(verdict, blamed.place if blamed else "", *about(ladder, stages, blamed)),
         calibration=ladder.noise.measured(),
+        sides=tuple(map(side, pair.both)),
+        curves=curves(ladder, judged=comparable),
     )
 
 

@@ -26,7 +26,7 @@ def initial_weights(ladder: Ladder) -> Stage:
 def _converted(ladder: Ladder, stage: Stage) -> str:
     """What became of the weights that differ most, in words, where it is a known mistake of a conversion."""
     step = ladder.pair.first or 0
-    wrong = [finding.what.partition(" at ")[0] for finding in stage.findings if finding.excess > 1][:SHOWN]
+    wrong = [finding.name for finding in stage.findings if finding.excess > 1][:SHOWN]
     if step in ladder.pair.steps("weights"):
         ours, theirs = (run.weights(step) for run in ladder.pair.both)
         sizes = {name: math.sqrt(one[0]) for name, one in ladder.pair.reference.sketches("weights", step).items()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 
 class Status(Enum):
@@ -48,7 +49,8 @@ class Finding:
     """One thing compared that is worth showing: what, both values, and the error against its own limit.
 
     Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative
-    error that is left then; of two norms there is only a scale.
+    error that is left then; of two norms there is only a scale. ``name`` is the quantity or tensor alone, and ``step`` where it was
+    compared, where it is one quantity at one step.
     """
 
     what: str
@@ -58,6 +60,8 @@ class Finding:
     limit: float | None = None
     scale: float | None = None
     direction: float | None = None
+    name: str = ""
+    step: int | None = None
 
     @property
     def excess(self) -> float:
@@ -104,11 +108,44 @@ class Criterion:
 
 
 @dataclass(frozen=True, slots=True)
+class Curve:
+    """One number of every step, a value or None a step.
+
+    ``limits`` are what the relative difference of the two is held against, and ``noise`` the largest that repeats of the reference
+    showed; empty where there is none. ``candidate`` is empty where there is one run only.
+    """
+
+    name: str
+    steps: Sequence[int]
+    reference: Sequence[float | None]
+    candidate: Sequence[float | None] = ()
+    limits: Sequence[float] = ()
+    noise: Sequence[float | None] = ()
+
+    @property
+    def differences(self) -> list[float | None]:
+        """The candidate's values less the reference's, relative to the reference's, a step; None where one has none."""
+        pairs = zip(self.reference, self.candidate, strict=False)
+        return [None if one is None or other is None else (other - one) / abs(one) if one else other - one for one, other in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
+
+    path: str
+    facts: Mapping[str, Any]
+    ranks: int
+    layout: Mapping[str, int]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything a report needs. ``first`` is the stage that decided the verdict, None when aligned.
 
     ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged;
-    ``next`` is what to run now.
+    ``next`` is what to run now; ``sides`` are reference and candidate, and ``curves`` what both did at every common step.
     ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error.
     """
 
@@ -122,6 +159,8 @@ class Comparison:
     blame: Blame | None = None
     next: str = ""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    sides: tuple[Side, ...] = ()
+    curves: tuple[Curve, ...] = ()
 
 
 def decide(stages: list[Stage], compared: int) -> tuple[Verdict, Stage | None]:

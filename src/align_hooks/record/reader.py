@@ -123,6 +123,14 @@ class Run:
         """
         return [dict(row) for row in self._merged]
 
+    def row(self, step: int) -> Mapping[str, Any]:
+        """The row of ``step``, as :meth:`scalars` returns it; empty where the step is not whole."""
+        return self._by_step.get(step, {})
+
+    @cached_property
+    def _by_step(self) -> dict[int, dict[str, Any]]:
+        return {row["step"]: row for row in self._merged}
+
     @cached_property
     def _merged(self) -> list[dict[str, Any]]:
         if self.made_by_hand:
@@ -235,6 +243,11 @@ class Run:
         made = set(self.steps) if kind == "gradients" else {*self.steps, *(step + 1 for step in self.steps)}
         tables = [file.steps for file in self._sketch_files[kind].values()]
         return sorted(stored | (set.intersection(*tables) & made if tables else set()))
+
+    def sketch_file_steps(self, kind: str) -> list[int]:
+        """Steps of which every rank wrote sketches of ``gradients`` or ``weights``, ascending."""
+        tables = [set(file.steps) for file in self._sketch_files[kind].values()]
+        return sorted(set.intersection(*tables)) if tables else []
 
     def sketches(self, kind: str, step: int) -> Sketches:
         """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""

@@ -15,7 +15,8 @@ FORMAT = 1
 
 def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
     """All of a comparison: verdict and exit code, blame, what to run next, every stage with its findings, settings, acceptance, notes,
-    who compared what (``about``), and under ``calibration`` what ``--noise`` runs showed, kind and step to name to relative error."""
+    who compared what (``about``), under ``calibration`` what ``--noise`` runs showed, kind and step to name to relative error, and under
+    ``curves`` what both sides did at every step."""
     return {
         "format": FORMAT,
         **about,
@@ -30,6 +31,8 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
+        "runs": [{"path": one.path, "ranks": one.ranks, "layout": dict(one.layout), "steps": one.steps} for one in comparison.sides],
+        "curves": [asdict(one) for one in comparison.curves],
     }
 
 

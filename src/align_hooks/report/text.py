@@ -1,6 +1,7 @@
 """A comparison on a terminal: the verdict, the one thing to look at, the ladder, the acceptance standard.
 
-Fits 80 columns; colour only where the console has it.
+Fits 80 columns and a screen: a stage is a line, on which what was compared may be cut, and why a stage was not compared follows below; the
+page and the JSON have all of it. Colour only where the console has it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from rich import box
 from rich.console import Console
 from rich.markup import escape as escape_markup
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Verdict
 
@@ -26,12 +29,29 @@ VERDICT_COLOUR = {
     Verdict.NOT_COMPARABLE: "bold magenta",
     Verdict.INCONCLUSIVE: "bold yellow",
 }
-SHOWN, TENSORS = 5, 3
+UNTOLD = (Status.NOT_COMPARED, Status.INCOMPLETE, Status.NOT_COMPARABLE)
+"""Stages of which a reader must know why."""
+SHOWN, TENSORS = 3, 3
 
 
 def escape(text: str) -> str:
     """Text of a record, as itself: neither markup nor a terminal's control sequences."""
-    return escape_markup("".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text))
+    return escape_markup(plain(text))
+
+
+def plain(text: str) -> str:
+    """The same for what is not read as markup."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def size(count: int) -> str:
+    """Bytes as people read them: decimal units, three digits."""
+    number, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if number < 999.5:
+            break
+        number, unit = number / 1000, larger
+    return f"{number:.3g} {unit}"
 
 
 def render(comparison: Comparison, console: Console) -> None:
@@ -40,25 +60,33 @@ def render(comparison: Comparison, console: Console) -> None:
     console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}")
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
-            console.print("  " + escape(describe(finding, comparison.eps)))
+            indented(console, escape(describe(finding, comparison.eps)))
     if comparison.blame is not None:
         for line in blamed(comparison.blame):
-            console.print("  " + escape(line))
+            indented(console, escape(line))
     if comparison.next:
-        console.print(f"  next: {escape(comparison.next)}")
+        indented(console, f"next: {escape(comparison.next)}")
     if comparison.settings:
         listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
-        console.print(f"  model settings that differ: {escape(listed)}")
+        indented(console, f"model settings that differ: {escape(listed)}")
     console.print(ladder(comparison.stages))
+    for stage in comparison.stages:
+        if stage.status in UNTOLD and stage is not comparison.first:
+            indented(console, f"{escape(stage.name)} {stage.status.value}: {escape(stage.summary)}")
     console.print("The guide's acceptance standard:")
     for criterion in comparison.acceptance:
         result = {True: "[green]passed[/]", False: "[red]failed[/]", None: "[dim]not judged[/]"}[criterion.passed]
         console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}")
     for note in comparison.notes:
-        console.print(f"[dim]{escape(note)}[/]")
+        indented(console, f"[dim]{escape(note)}[/]")
     if comparison.first is not None and comparison.first.findings:  # what a reader sees last, too
         last = f": {comparison.first.name} — {describe(comparison.first.findings[0], comparison.eps)}"
         console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(last)}")
+
+
+def indented(console: Console, markup: str) -> None:
+    """Print a paragraph two columns in, its later lines too."""
+    console.print(Padding(markup, (0, 0, 0, 2)))
 
 
 def blamed(blame: Blame) -> list[str]:
@@ -78,13 +106,14 @@ def headline(comparison: Comparison) -> str:
 
 def ladder(stages: tuple[Stage, ...]) -> Table:
     """The stages in their order, each with what was compared and its worst error against its limit."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
     table.add_column("stage", no_wrap=True)
     table.add_column("result", no_wrap=True)
     table.add_column("worst", no_wrap=True, justify="right")
-    table.add_column("compared", overflow="fold")
+    table.add_column("compared")
     for stage in stages:
-        table.add_row(escape(stage.name), f"[{COLOUR[stage.status]}]{stage.status.value}[/]", worst(stage), escape(stage.summary))
+        compared = Text(plain(stage.summary), no_wrap=True, overflow="ellipsis")
+        table.add_row(escape(stage.name), f"[{COLOUR[stage.status]}]{stage.status.value}[/]", worst(stage), compared)
     return table
 
 

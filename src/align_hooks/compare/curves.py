@@ -1,0 +1,64 @@
+"""What both runs did at every step, side by side: the curves that people look at first, with what each difference is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.limits import CLIPPING, SETTING
+from align_hooks.compare.measures import relative_difference
+from align_hooks.compare.verdict import Curve, Side
+
+CURVES: dict[str, Callable[[Ladder, int], float]] = {
+    "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
+    "grad_norm": lambda ladder, step: CLIPPING,
+    "learning_rate": lambda ladder, step: SETTING,
+}
+"""Numbers of a step that make a curve, and the limit of their relative difference at a step."""
+
+
+def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
+    """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
+    rows = ladder.pair.rows
+    steps = [ours["step"] for ours, _ in rows]
+    found = []
+    for name, limit in CURVES.items():
+        ours, theirs = ([value(row[name]) for row in side] for side in zip(*rows, strict=True)) if rows else ([], [])
+        limits = [limit(ladder, step) for step in steps] if judged else []
+        if any(one is not None for one in (*ours, *theirs)):
+            found.append(Curve(name, steps, ours, theirs, limits, noise(ladder, name, steps)))
+    return tuple(found)
+
+
+def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]:
+    """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
+    repeats = [] if ladder.noise.problem else ladder.noise.repeats
+    found: list[float | None] = []
+    for step in steps if repeats else ():
+        one = value(ladder.pair.reference.row(step)[name])
+        others = [value(run.row(step).get(name)) for run in repeats]
+        apart = [relative_difference(one, other) for other in others if one is not None and other is not None]
+        found.append(max(apart, default=None))
+    return found
+
+
+def of_one(run: Any) -> tuple[Curve, ...]:
+    """The same curves of a run alone."""
+    rows = run.scalars()
+    found = [Curve(name, [row["step"] for row in rows], [value(row[name]) for row in rows]) for name in CURVES]
+    return tuple(one for one in found if any(number is not None for number in one.reference))
+
+
+def value(number: Any) -> float | None:
+    """One number of a row; of a learning rate that differs between groups the largest."""
+    return None if number is None else float(np.max(number))
+
+
+def side(run: Any) -> Side:
+    """What a report says of a run, beside what was compared."""
+    places = [manifest.get("place") or {} for manifest in run.manifests.values()]
+    sizes = {name: max(place.get(f"{name}_size", 1) for place in places) for name in ("tp", "pp", "cp", "ep", "dp") if places}
+    return Side(str(run.path), run.manifest, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

@@ -1,0 +1,89 @@
+"""Configurations as rows, of one run or of two side by side: what was asked for, what was built, and what align_hooks changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from align_hooks.compare.settings import equal, show
+from align_hooks.compare.verdict import Side
+
+MISSING = "–"
+ALL, FOUND, OWN = "all", "found on both sides", "each side's own"
+"""Which settings of a group can differ: those that one side lacks too, those that both have, or none, for they are of a run alone."""
+PER_GROUP = "parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting, a value a side; ``differs`` where the sides do not mean the same."""
+
+    name: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def configurations(sides: Sequence[Side]) -> list[tuple[str, list[Row]]]:
+    """Groups of settings of one side or of two.
+
+    Of the frameworks' own arguments, hundreds, only those that differ are shown, where both have the same names.
+    """
+    facts = [one.facts for one in sides]
+    groups = [("run", rows([about(one) for one in sides], OWN)), ("versions", rows([_table(one.get("versions")) for one in facts], FOUND))]
+    groups += [(name, rows([_table(one.get(name)) for one in facts])) for name in ("model", "training")]
+    groups.append(("optimizer", rows([optimizer(one.get("optimizer") or {}) for one in facts])))
+    groups.append(("determinism", rows([_table(one.get("determinism")) for one in facts], FOUND)))
+    groups.append(("what align_hooks was asked for", rows([_table(one.get("settings")) for one in facts], FOUND)))
+    groups.append(("what align_hooks changed", rows([overrides(one) for one in facts], OWN)))
+    for key, label in (("arguments", "framework arguments that differ"), ("environment", "environment that differs")):
+        tables = [_table(one.get(key)) for one in facts]
+        shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
+        groups.append((label, [row for row in rows(tables) if row.differs] if shared else []))
+    return [(label, found) for label, found in groups if found]
+
+
+def about(side: Side) -> dict[str, Any]:
+    """What a run is, in a few lines."""
+    facts = side.facts
+    layout = " ".join(f"{name.upper()}{size}" for name, size in side.layout.items())
+    return {
+        "path": side.path,
+        "run id": facts.get("run_id"),
+        "framework": facts.get("framework"),
+        "created": facts.get("created"),
+        "ranks": f"{side.ranks}" + (f" ({layout})" if layout else ""),
+        "steps": side.steps,
+        "padded vocabulary": facts.get("padded_vocabulary"),
+    }
+
+
+def optimizer(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters, those of each parameter group under its number and how many tensors it has."""
+    found = {key: value for key, value in facts.items() if key != "groups"}
+    for at, group in enumerate(facts.get("groups") or ()):
+        found[f"group {at}: {PER_GROUP}"] = len(group.get(PER_GROUP) or ())
+        found |= {f"group {at}: {key}": value for key, value in group.items() if key != PER_GROUP}
+    return found
+
+
+def overrides(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What a switch changed, and which."""
+    changed = [one for one in facts.get("overrides") or () if isinstance(one, dict)]
+    return {str(one.get("what")): f"{one.get('before')} → {one.get('after')} ({one.get('why')})" for one in changed}
+
+
+def rows(tables: Sequence[Mapping[str, Any]], differing: str = ALL) -> list[Row]:
+    """Tables side by side, in the order in which names first appear; ``differing`` says what counts as a difference."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    found = []
+    for name in names:
+        values = [table.get(name) for table in tables]
+        judged = differing == ALL or (differing == FOUND and None not in values and name != "run")
+        shown = tuple(MISSING if name not in table or table[name] is None else show(table[name])[:400] for table in tables)
+        found.append(Row(str(name), shown, judged and not all(equal(values[0], one) for one in values[1:])))
+    return [row for row in found if set(row.values) != {MISSING}]
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,310 @@
+"""The page's plots, as Vega specifications: plain data that the page fills with rows and hands to Vega.
+
+Colours are the style sheet's variables, so that a plot is dark where the page is and light on paper, and texts are chosen by the signal
+``zh``. Nothing here is a string that a browser evaluates: expressions are interpreted from their syntax tree, which is what a strict
+content-security policy asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Spec = dict[str, Any]
+UPPER, GAP, LOWER = 170, 26, 96
+CELL, FEW = 22, 24
+"""Height of a row of the picture, and the most columns that leave room for numbers in the cells."""
+CONFIG: Spec = {
+    "axis": {
+        "domainColor": "var(--line)",
+        "gridColor": "var(--grid)",
+        "tickColor": "var(--line)",
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "labelFont": "system-ui, sans-serif",
+        "titleFont": "system-ui, sans-serif",
+        "titleFontWeight": "normal",
+        "titleFontSize": 12,
+        "labelFontSize": 11,
+        "labelOverlap": True,
+    },
+    "text": {"font": "system-ui, sans-serif"},
+}
+WIDTH: Spec = {
+    "name": "width",
+    "init": "max(240, containerSize()[0])",
+    "on": [{"events": {"source": "window", "type": "resize"}, "update": "max(240, containerSize()[0])"}],
+}
+ZH: Spec = {"name": "zh", "value": False}
+LEFT = {"minExtent": 62, "maxExtent": 62}
+"""Of the axes on the left, so that plots below one another line up."""
+
+
+def title(english: str, chinese: str) -> Spec:
+    """A text in the language of the page."""
+    return {"signal": f"zh ? '{chinese}' : '{english}'"}
+
+
+def steps(*, single: bool = False) -> Spec:
+    """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
+
+    Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise``; None leaves a gap.
+    """
+    upper = [_line("a", "var(--reference)", 2.2), _line("b", "var(--candidate)", 1.4, [6, 3])]
+    lower = [
+        _band("limit", "var(--band)"),
+        _band("noise", "var(--noise)"),
+        {"type": "rule", "encode": {"update": {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": _of("--line")}}},
+        _line("d", "var(--difference)", 1.4, scale="lower"),
+    ]
+    scales = [
+        _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False),
+        _scale("lower", "linear", ["d", "edge", "base"], UPPER + GAP, LOWER, zero=True),
+    ]
+    whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
+    x = {"orient": "bottom", "scale": "x", "title": title("step", "步"), "grid": True, "encode": {"labels": {"update": {"text": whole}}}}
+    return _one_panel(_panels(scales[:1], upper[:1], [], x)) if single else _panels(scales, upper, lower, x)
+
+
+def tensors() -> Spec:
+    """A norm of every tensor on both sides, in the model's order, and below it their relative difference beside its limit.
+
+    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``; the signal ``starts`` lists where a layer begins.
+    """
+    upper = [_points("a", "circle", "var(--reference)", 46), _points("b", "cross", "var(--candidate)", 46)]
+    lower = [_points("limit", "stroke", "var(--soft)", 60, scale="lower"), _points("d", "diamond", "var(--difference)", 46, scale="lower")]
+    scales = [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)]
+    label = {"signal": "data('rows')[datum.value] ? data('rows')[datum.value].place : ''"}
+    x = {
+        "orient": "bottom",
+        "scale": "x",
+        "title": title("layer", "层"),
+        "grid": True,
+        "values": {"signal": "starts"},
+        "encode": {"labels": {"update": {"text": label}}},
+    }
+    spec = _panels(scales, upper, lower, x)
+    spec["signals"].append({"name": "starts", "value": []})
+    return spec
+
+
+def picture() -> Spec:
+    """Error over limit by layer (columns) and kind of parameter (rows).
+
+    Cells are ``column``, ``row``, ``bin`` (the style sheet's colours; beyond 2 it is out of its limit), ``text``, ``star``, whether it is
+    among the worst, and what its tooltip says; the signals ``columns`` and ``rows`` list both axes, ``few`` says whether numbers fit.
+    """
+    bounds = {
+        "x": {"scale": "x", "field": "column"},
+        "y": {"scale": "y", "field": "row"},
+        "width": {"scale": "x", "band": 1},
+        "height": {"scale": "y", "band": 1},
+    }
+    out = "datum.bin > 2"
+    rect = {
+        **bounds,
+        "fill": {"signal": "'var(--bin-' + datum.bin + ')'"},
+        "stroke": {"signal": "datum.star ? 'var(--ink)' : 'var(--paper)'"},
+        "strokeWidth": {"signal": "datum.star ? 2.5 : few ? 1 : 0.3"},
+        "zindex": {"signal": "datum.star ? 1 : 0"},
+        "tooltip": {"signal": "datum"},
+        "cursor": {"value": "pointer"},
+        "description": {"signal": "datum.name + ', ' + datum.times"},
+    }
+    text = {
+        "x": {"scale": "x", "field": "column", "band": 0.5},
+        "y": {"scale": "y", "field": "row", "band": 0.5},
+        "text": {"signal": f"{out} && few ? datum.text : ''"},
+        "align": {"value": "center"},
+        "baseline": {"value": "middle"},
+        "fontSize": {"value": 11},
+        "fill": {"signal": "'var(--on-bin-' + datum.bin + ')'"},
+    }
+    return {
+        "$schema": "https://vega.github.io/schema/vega/v6.json",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
+        "config": CONFIG,
+        "signals": [
+            WIDTH,
+            ZH,
+            {"name": "columns", "value": []},
+            {"name": "rows", "value": []},
+            {"name": "few", "update": f"length(columns) <= {FEW} && width / length(columns) > 28"},
+            {"name": "height", "update": f"{CELL} * length(rows)"},
+        ],
+        "data": [{"name": "cells", "values": []}],
+        "scales": [
+            {"name": "x", "type": "band", "domain": {"signal": "columns"}, "range": "width"},
+            {"name": "y", "type": "band", "domain": {"signal": "rows"}, "range": "height"},
+        ],
+        "axes": [
+            {"orient": "top", "scale": "x", "title": title("layer", "层"), "domain": False, "ticks": False},
+            {"orient": "left", "scale": "y", "domain": False, "ticks": False},
+        ],
+        "marks": [
+            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": rect}},
+            {"type": "text", "from": {"data": "cells"}, "interactive": False, "aria": False, "encode": {"update": text}},
+        ],
+    }
+
+
+def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -> Spec:
+    """Two panels above each other over one ``x`` axis: drag to zoom (signal ``domain``), a rule where the pointer is (``hover``)."""
+    pointer = "clamp(round(invert('x', x())), extent[0], extent[1])"
+    drag = "[pointerdown, window:pointerup] > window:pointermove!"
+    rule = {
+        "x": {"signal": "hover === null ? -9 : scale('x', hover)"},
+        "y": {"value": 0},
+        "y2": {"signal": "height"},
+        "stroke": _of("--ink"),
+        "strokeWidth": {"value": 0.8},
+        "opacity": {"signal": "hover === null ? 0 : 1"},
+    }
+    chosen = {
+        "x": {"signal": "drag ? scale('x', drag[0]) : 0"},
+        "x2": {"signal": "drag ? scale('x', drag[1]) : 0"},
+        "y": {"value": 0},
+        "y2": {"signal": "height"},
+        "fill": _of("--chosen"),
+        "opacity": {"signal": "drag ? 1 : 0"},
+    }
+    bounds = {"width": {"signal": "width"}, "height": {"value": UPPER}}
+    beneath = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": UPPER + GAP}}
+    left = {"orient": "left", "grid": True, "tickCount": 5, **LEFT}
+    power = {"text": {"signal": "datum.value === 0 ? '0' : format(datum.value, '.1~e')"}}
+    return {
+        "$schema": "https://vega.github.io/schema/vega/v6.json",
+        "height": UPPER + GAP + LOWER,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
+        "config": CONFIG,
+        "signals": [
+            WIDTH,
+            ZH,
+            {"name": "extent", "value": [0, 1]},
+            {"name": "domain", "value": None, "on": [{"events": "dblclick", "update": "null"}]},
+            {
+                "name": "hover",
+                "value": None,
+                "on": [{"events": "pointermove", "update": pointer}, {"events": "view:pointerout", "update": "null"}],
+            },
+            {
+                "name": "drag",
+                "value": None,
+                "on": [
+                    {"events": "pointerdown", "update": "[invert('x', x()), invert('x', x())]"},
+                    {"events": drag, "update": "[drag[0], clamp(invert('x', x()), extent[0], extent[1])]"},
+                    {"events": "window:pointerup", "update": "null"},
+                ],
+            },
+            {"name": "zoomed", "value": None, "on": [{"events": drag, "update": "drag"}]},
+        ],
+        "data": [
+            {"name": "rows", "values": []},
+            {
+                "name": "seen",
+                "source": "rows",
+                "transform": [
+                    {"type": "filter", "expr": "domain === null || (datum.x >= domain[0] && datum.x <= domain[1])"},
+                    {"type": "formula", "as": "edge", "expr": "isValid(datum.limit) ? datum.limit : 0"},
+                    {"type": "formula", "as": "base", "expr": "-datum.edge"},
+                ],
+            },
+        ],
+        "scales": [
+            {
+                "name": "x",
+                "type": "linear",
+                "range": "width",
+                "nice": False,
+                "domain": {"signal": "extent"},
+                "domainRaw": {"signal": "domain"},
+            },
+            *scales,
+        ],
+        "marks": [
+            {
+                "type": "group",
+                "clip": True,
+                "encode": {"update": bounds},
+                "marks": upper,
+            },
+            {"type": "group", "name": "lower", "clip": True, "encode": {"update": beneath}, "marks": [_raised(one) for one in lower]},
+            {"type": "rect", "interactive": False, "aria": False, "encode": {"update": chosen}},
+            {"type": "rule", "interactive": False, "aria": False, "encode": {"update": rule}},
+        ],
+        "axes": [
+            x,
+            {**left, "scale": "upper", "format": "~g"},
+            {
+                **left,
+                "scale": "lower",
+                "tickCount": 3,
+                "title": title("relative difference", "相对差"),
+                "encode": {"labels": {"update": power}},
+            },
+        ],
+    }
+
+
+def _one_panel(spec: Spec) -> Spec:
+    """The same without its lower panel."""
+    axes = [one for one in spec["axes"] if one["scale"] != "lower"]
+    return {**spec, "height": UPPER, "axes": axes, "marks": [one for one in spec["marks"] if one.get("name") != "lower"]}
+
+
+def _raised(mark: Spec) -> Spec:
+    """A mark of the lower panel, whose scale counts from the top of both."""
+    return {"type": "group", "encode": {"update": {"y": {"value": -UPPER - GAP}}}, "marks": [mark]}
+
+
+def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **more: Any) -> Spec:
+    return {
+        "name": name,
+        "type": kind,
+        "domain": {"data": "seen", "fields": fields},
+        "range": [top + height, top],
+        "nice": True,
+        **more,
+    }
+
+
+def _line(field: str, colour: str, width: float, dash: list[int] | None = None, scale: str = "upper") -> Spec:
+    update = {
+        "x": {"scale": "x", "field": "x"},
+        "y": {"scale": scale, "field": field},
+        "stroke": {"value": colour},
+        "strokeWidth": {"value": width},
+        "strokeDash": {"value": dash or []},
+        "defined": {"signal": f"isValid(datum.{field})"},
+    }
+    return {"type": "line", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+
+
+def _band(field: str, colour: str) -> Spec:
+    """From minus to plus the field's value."""
+    update = {
+        "x": {"scale": "x", "field": "x"},
+        "y": {"scale": "lower", "field": field},
+        "y2": {"scale": "lower", "signal": f"-datum.{field}"},
+        "fill": {"value": colour},
+        "defined": {"signal": f"isValid(datum.{field})"},
+    }
+    return {"type": "area", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+
+
+def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper") -> Spec:
+    update = {
+        "x": {"scale": "x", "field": "x"},
+        "y": {"scale": scale, "field": field},
+        "shape": {"value": shape},
+        "size": {"value": size},
+        "stroke": {"value": colour},
+        "strokeWidth": {"value": 1.4},
+        "opacity": {"signal": f"isValid(datum.{field}) ? 1 : 0"},
+    }
+    return {"type": "symbol", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+
+
+def _of(variable: str) -> Spec:
+    return {"value": f"var({variable})"}

@@ -1,0 +1,253 @@
+// What the page does: switches the language, draws plots from its own data, sorts and filters the table, follows deep links.
+// Text of a record only ever becomes text: textContent, never markup.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  root.classList.remove("no-js");
+  const $ = (id) => document.getElementById(id);
+  const zh = () => root.lang === "zh";
+  const say = (english, chinese) => (zh() ? chinese : english);
+  const drawn = [];
+
+  // ---- language: from the address (?lang=zh), what was chosen last, or what the browser prefers
+
+  const stored = () => { try { return localStorage.getItem("align_hooks.lang"); } catch { return null; } };
+  const asked = new URLSearchParams(location.search).get("lang") || stored() || (navigator.language || "en").slice(0, 2);
+
+  function speak(language) {
+    root.lang = language === "zh" ? "zh" : "en";
+    const button = $("language");
+    button.textContent = say("中文", "English");
+    button.lang = say("zh", "en-x-switch");
+    button.setAttribute("aria-label", say("切换到中文", "Switch to English"));
+    for (const option of document.querySelectorAll("option[data-zh]")) {
+      option.dataset.en ??= option.textContent;
+      option.textContent = say(option.dataset.en, option.dataset.zh);
+    }
+    for (const one of drawn) one.view.signal("zh", zh()).runAsync();
+    if (data.tensors) { heads(); rows(); }
+  }
+  $("language").addEventListener("click", () => {
+    speak(zh() ? "en" : "zh");
+    try { localStorage.setItem("align_hooks.lang", root.lang); } catch { /* a page from a file may have no storage */ }
+  });
+
+  // ---- numbers
+
+  const number = (value) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "string" || value === 0) return String(value);
+    return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
+  };
+  const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
+  const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
+
+  // ---- plots
+
+  const options = { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: tip };
+
+  function tip(handler, event, item, value) {
+    let box = document.querySelector(".vega-tip");
+    if (!value || !value.name) { if (box) box.hidden = true; return; }
+    if (!box) { box = document.createElement("div"); box.className = "vega-tip"; box.setAttribute("role", "tooltip"); document.body.append(box); }
+    box.textContent = `${value.name}\n${say("step", "第")} ${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${value.times}`;
+    box.hidden = false;
+    box.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 8)) + "px";
+    box.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8)) + "px";
+  }
+
+  // A specification with its rows and the first values of its signals.
+  async function draw(where, spec, rows, values) {
+    const own = structuredClone(spec);
+    own.data[0].values = rows;
+    for (const signal of own.signals) if (signal.name in values) signal.value = values[signal.name];
+    const made = await vegaEmbed(where, own, options);
+    drawn.push(made);
+    return made.view;
+  }
+
+  function nearest(list, x) {
+    let low = 0, high = list.length - 1;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (list[middle] > x) high = middle; else low = middle; }
+    return Math.abs(list[low] - x) <= Math.abs(list[high] - x) ? low : high;
+  }
+
+  async function plot(one) {
+    const figure = $(one.id), canvas = figure.querySelector(".canvas"), readout = figure.querySelector(".readout");
+    const [from, to] = [figure.querySelector(".from"), figure.querySelector(".to")];
+    const rows = one.x.map((x, i) => ({
+      x, a: finite(one.a[i]), b: finite(one.b[i]), d: finite(one.d[i]), limit: finite(one.limit[i]), noise: finite(one.noise[i]),
+      place: one.places ? one.places[i] : "",
+    }));
+    const ends = [one.x[0], one.x[one.x.length - 1]];
+    if (ends[0] === ends[1]) { ends[0] -= 1; ends[1] += 1; }
+    const pad = one.names ? 0.7 : 0;
+    const extent = [ends[0] - pad, ends[1] + pad];
+    const positive = (value) => (value === null || value <= 0 ? null : value);
+    if (one.names) for (const row of rows) { row.a = positive(row.a); row.b = positive(row.b); row.d = Math.max(row.d ?? 0, 1e-9); row.limit = positive(row.limit); }
+    const view = await draw(canvas, data.specs[one.spec], rows, { zh: zh(), extent, starts: one.starts });
+    let at = null;
+    const read = (x) => {
+      if (x === null) return;
+      at = nearest(one.x, x);
+      const where = one.names ? one.names[at] : say(`step ${one.x[at]} (iteration ${one.x[at] + 1})`, `第${one.x[at]}步（iteration ${one.x[at] + 1}）`);
+      const parts = one.single ? [exact(one.a[at])] : [
+        say("reference ", "标杆 ") + exact(one.a[at]), say("candidate ", "待测 ") + exact(one.b[at]), say("difference ", "差 ") + number(one.d[at]),
+      ];
+      if (one.limit[at] !== undefined) parts.push(say("limit ", "限值 ") + number(one.limit[at]));
+      if (one.noise[at] !== undefined) parts.push(say("noise ", "噪声 ") + number(one.noise[at]));
+      readout.textContent = `${where}: ${parts.join(", ")}`;
+    };
+    const zoom = (domain) => {
+      view.signal("domain", domain).runAsync();
+      from.value = domain ? Math.ceil(domain[0]) : ends[0];
+      to.value = domain ? Math.floor(domain[1]) : ends[1];
+    };
+    zoom(null);
+    let dragged = null;
+    view.addSignalListener("hover", (_, x) => read(x));
+    view.addSignalListener("zoomed", (_, range) => { dragged = range; });
+    view.addSignalListener("drag", (_, range) => {
+      if (range !== null || dragged === null) return;
+      const sorted = [...dragged].sort((one, other) => one - other);
+      dragged = null;
+      if (sorted[1] - sorted[0] > (extent[1] - extent[0]) / 500) zoom(sorted);
+    });
+    canvas.addEventListener("dblclick", () => zoom(null));
+    for (const input of [from, to]) input.addEventListener("change", () => { if (Number(from.value) < Number(to.value)) zoom([Number(from.value) - pad, Number(to.value) + pad]); });
+    figure.querySelector(".reset").addEventListener("click", () => zoom(null));
+    canvas.addEventListener("keydown", (event) => {
+      const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+      if (move === undefined) return;
+      event.preventDefault();
+      at = Math.max(0, Math.min(one.x.length - 1, (at ?? (move > 0 ? -1 : one.x.length)) + move));
+      view.signal("hover", one.x[at]).runAsync();
+      read(one.x[at]);
+    });
+  }
+
+  // ---- the picture of layers and kinds
+
+  async function picturing() {
+    if (!data.pictures.length) return;
+    const chosen = () => data.pictures[document.querySelector("input[name=picture]:checked").value];
+    const it = chosen();
+    const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, it.cells, { zh: zh(), columns: it.columns, rows: it.rows });
+    for (const input of document.querySelectorAll("input[name=picture]")) input.addEventListener("change", () => {
+      const it = chosen();
+      picture.signal("columns", it.columns).signal("rows", it.rows).data("cells", it.cells).runAsync();
+    });
+    picture.addEventListener("click", (_, item) => {
+      if (!item || !item.datum || !item.datum.name) return;
+      $("filter").value = item.datum.name;
+      $("of-stage").value = String(chosen().stage);
+      shown = FIRST; rows(); $("tensors").scrollIntoView();
+    });
+  }
+
+  // ---- the table of tensors
+
+  const FIRST = 50;
+  const columns = [
+    ["name", "tensor", "张量"], ["stage", "stage", "阶段"], ["step", "step", "步"], ["error", "error", "误差"], ["eps", "eps", "eps"],
+    ["limit", "limit", "限值"], ["excess", "error / limit", "误差/限值"], ["scale", "best scale", "最佳比例"], ["direction", "left after it", "其余误差"],
+  ];
+  let shown = FIRST, order = { by: "excess", down: true };
+
+  function heads() {
+    const line = document.createElement("tr");
+    for (const [key, english, chinese] of columns) {
+      const cell = document.createElement("th"), button = document.createElement("button");
+      cell.scope = "col";
+      if (key !== "name" && key !== "stage") cell.className = "number";
+      button.type = "button";
+      button.textContent = say(english, chinese) + (order.by === key ? (order.down ? " ▾" : " ▴") : "");
+      cell.setAttribute("aria-sort", order.by === key ? (order.down ? "descending" : "ascending") : "none");
+      button.dataset.key = key;
+      button.addEventListener("click", () => {
+        order = { by: key, down: order.by === key ? !order.down : key !== "name" && key !== "stage" };
+        heads(); rows();
+        document.querySelector(`#tensor-table button[data-key=${key}]`).focus();
+      });
+      cell.append(button);
+      line.append(cell);
+    }
+    document.querySelector("#tensor-table thead").replaceChildren(line);
+  }
+
+  const value = (one, key) => (key === "eps" ? one.error === null ? null : Number(one.error) / data.eps : key === "excess" || key === "error" ? one[key] === null ? null : Number(one[key] === "inf" ? Infinity : one[key]) : one[key]);
+
+  function compared(one, other) {
+    const [a, b] = [value(one, order.by), value(other, order.by)];
+    if (a === b) return 0;
+    if (a === null || Number.isNaN(a)) return 1;
+    if (b === null || Number.isNaN(b)) return -1;
+    const less = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+    return order.down ? -less : less;
+  }
+
+  function rows() {
+    const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), stage = $("of-stage").value, out = $("only-out").checked;
+    const found = data.tensors.filter((one) => (stage === "" || one.stage === Number(stage)) && (!out || one.out) && words.every((word) => one.name.toLowerCase().includes(word)));
+    found.sort(compared);
+    const body = document.createDocumentFragment();
+    for (const one of found.slice(0, shown)) {
+      const line = document.createElement("tr");
+      if (one.out) line.className = "out";
+      for (const [key] of columns) {
+        const cell = document.createElement(key === "name" ? "th" : "td");
+        if (key === "name") { cell.scope = "row"; const code = document.createElement("code"); const link = document.createElement("a"); link.href = "#tensor=" + encodeURIComponent(one.name); link.textContent = one.name; code.append(link); cell.append(code); }
+        else if (key === "stage") cell.textContent = say(data.stages[one.stage][0], data.stages[one.stage][1]);
+        else { cell.className = key === "excess" && one.out ? "number out" : "number"; cell.textContent = key === "eps" ? number(value(one, "eps")) : number(one[key]); }
+        line.append(cell);
+      }
+      body.append(line);
+    }
+    document.querySelector("#tensor-table tbody").replaceChildren(body);
+    const all = data.tensors.length;
+    $("count").textContent = say(`${Math.min(shown, found.length)} of ${found.length} shown, ${all} in all`, `显示${Math.min(shown, found.length)}/${found.length}行，共${all}行`);
+    $("more").hidden = found.length <= shown;
+  }
+
+  if (data.tensors) {
+    for (const [id, event] of [["filter", "input"], ["of-stage", "change"], ["only-out", "change"]]) $(id).addEventListener(event, () => { shown = FIRST; rows(); });
+    $("more").addEventListener("click", () => { shown += 500; rows(); });
+  }
+
+  // ---- deep links: a stage opens, a tensor is filtered for
+
+  function follow() {
+    let hash = location.hash.slice(1);
+    try { hash = decodeURIComponent(hash); } catch { /* an address that somebody broke */ }
+    if (hash.startsWith("tensor=") && data.tensors) {
+      $("filter").value = hash.slice(7); $("of-stage").value = ""; $("only-out").checked = false;
+      shown = FIRST; rows(); $("tensors").scrollIntoView();
+    } else if (hash) {
+      const aim = $(hash);
+      if (aim) { if (aim.tagName === "DETAILS") aim.open = true; aim.scrollIntoView(); }
+    }
+  }
+  addEventListener("hashchange", follow);
+
+  // ---- the rest
+
+  const different = $("only-different");
+  const narrow = () => $("configurations").closest("section").classList.toggle("only-different", different.checked);
+  if (different) { different.checked = true; narrow(); different.addEventListener("change", narrow); }
+  for (const button of document.querySelectorAll("button.copy")) button.addEventListener("click", async () => {
+    const text = [...$(button.dataset.of).childNodes].map((node) => node.lang && node.lang !== root.lang ? "" : node.textContent).join("");
+    try { await navigator.clipboard.writeText(text); } catch { getSelection().selectAllChildren($(button.dataset.of)); document.execCommand("copy"); }
+    button.textContent = say("copied", "已复制");
+  });
+  addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.stage")) if (!one.classList.contains("not-compared")) one.open = true; });
+
+  speak(asked);
+  follow();
+  (async () => {
+    await picturing();
+    for (const one of data.plots) await plot(one);
+    if (location.hash) follow();
+    root.dataset.ready = String(Math.round(performance.now()));
+  })();
+})();

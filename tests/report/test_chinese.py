@@ -1,0 +1,393 @@
+"""Every sentence that a comparison can be made of has a Chinese text, and what is no sentence stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare import blame
+from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.next_step import ADVICE
+from align_hooks.compare.runs import NEITHER, compare
+from align_hooks.compare.signatures import SIGNATURES
+from align_hooks.compare.token_losses import Where
+from align_hooks.compare.verdict import Comparison, Finding, Status, Verdict, when
+from align_hooks.names.megatron_llama import MEGATRON_LLAMA
+from align_hooks.norms import squared_sum
+from align_hooks.record.self_check import Taken, recomputed
+from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
+from sharded import Grid, Model, write
+from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
+
+TERMS = """
+Adam AdamW Embedding MLP RoPE SGD CP Q K V dp tp True False None NaN nan inf fp32 float16 float32 bfloat16 base batch beta1 beta2 betas bias
+eps epsilon gate head id iteration label labels local logits loss manifest micro-batch norm padding per-token rank scale shape sketch
+smoothing softmax sqrt token tokens transformers type up z-loss
+"""
+"""What engineers write in English too, and values."""
+WORDS = {
+    "reference": "/runs/megatron",
+    "candidate": "'/runs/the candidate; mine'",
+    "noise": "/runs/megatron_noise",
+    "again": "'/runs/the candidate; mine_again'",
+    "weights": "/runs/megatron/step_0/rank_0/weights",
+    "suspect": NAMES[1],
+    "setting": "rope_theta",
+    "first": "0",
+    "updates": "0-2",
+    "states": "0-3",
+}
+"""What the advice is filled in with."""
+VALUES = re.compile(
+    r"ALIGN_HOOKS_\w+(=('[^']*'|\S+))?|align-hooks compare.*|'[^']*'|(?<![A-Za-z])/[\w./@-]+|--[\w-]+"
+    r"|[\w#]+(\.[\w#]+)+|\w*_\w+|(?<![A-Za-z0-9])[-+]?\d[\d.]*(e[-+]?\d+)?",
+    re.ASCII,
+)
+"""Variables, commands, paths, options, names and numbers."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unsynced() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
+def english(text: str) -> list[str]:
+    """The English words that are left in the Chinese of a text."""
+    return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", chinese(text))) if word not in TERMS.split()]
+
+
+def said(comparison: Comparison) -> Iterator[str]:
+    """Every sentence of a comparison but its advice, which is a table of its own."""
+
+    def of(findings: tuple[Finding, ...]) -> Iterator[str]:
+        for finding in findings:
+            yield from (finding.what, finding.reference, finding.candidate)
+
+    yield comparison.verdict.text
+    for stage in (*comparison.stages, *filter(None, [comparison.first])):
+        yield from (stage.name, stage.status.value, stage.summary, stage.told, *of(stage.findings))
+    yield from (*of(comparison.settings), *comparison.notes)
+    if comparison.blame:
+        yield from (comparison.blame.place, *comparison.blame.suspects, *comparison.blame.causes)
+    for criterion in comparison.acceptance:
+        yield from (criterion.what, criterion.value)
+
+
+# ---- tables
+
+
+def test_entries_have_the_same_slots_on_both_sides_and_something_between_them() -> None:
+    for key, translation in CHINESE.items():
+        slots = SLOT.findall(key)
+        assert sorted(slots) == sorted(SLOT.findall(translation)), key
+        assert len(slots) == len(set(slots)), key
+        assert all(SLOT.split(key)[2:-1:2]), key
+        assert not set("{}") & set(SLOT.sub("", key) + SLOT.sub("", translation)), key
+
+
+def test_no_other_template_takes_a_sentence_from_its_own() -> None:
+    for key, translation in CHINESE.items():
+        values = {name: "7" if name in COUNTS else f"<{name}>" for name in SLOT.findall(key)}
+        assert chinese(key.format_map(values)) == translation.format_map(values), key
+
+
+@pytest.mark.parametrize("one", ADVICE, ids=lambda one: f"{one.verdict.text} {one.place} {' '.join(one.given)}")
+def test_advice(one: Any) -> None:
+    text = one.what.format(**WORDS)
+    assert english(text) == []
+    assert chinese(text) != text
+    given = re.findall(r"ALIGN_HOOKS_\w+=(?:'[^']*'|[\w/@-]+)|align-hooks compare .*|from_pretrained\('.*'\)", text)
+    assert all(part in chinese(text) for part in given)
+
+
+@pytest.mark.parametrize("one", SIGNATURES, ids=lambda one: one.cause)
+def test_causes(one: Any) -> None:
+    assert {one.place, one.cause, one.look} <= CHINESE.keys()
+    assert chinese(f"{one.cause}: {one.look}") == f"{CHINESE[one.cause]}：{CHINESE[one.look]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(one.value for one in Status),
+        *(one.text for one in Verdict),
+        *blame.PLACES,
+        *blame.PLACES.values(),
+        *blame.TENSORS,
+        *NEITHER,
+        *(blame.FORWARD, blame.NORMALISATION, blame.GRADIENTS, blame.OPTIMIZER),
+        *(one.what for one in acceptance([])),
+        *(one.value for one in acceptance([])),
+    ],
+)
+def test_words_that_a_table_has(text: str) -> None:
+    assert text in CHINESE
+
+
+@pytest.mark.parametrize("one", [one for one in Where if one.value], ids=lambda one: one.name)
+def test_positions(one: Where) -> None:
+    text = one.value.format(7)
+    assert english(text) == []
+    assert chinese(f"token losses of {when(3)}, {text}") == f"第3步（iteration 4）的逐token loss，{chinese(text)}"
+
+
+# ---- what real records are told of
+
+
+def gap(run: Synthetic) -> None:
+    del run.rows[1]
+
+
+PROBLEMS: dict[str, tuple[Callable[[Synthetic], None], Callable[[Path], None]]] = {
+    "killed": (lambda run: setattr(run, "ended", None), lambda path: None),
+    "early": (lambda run: setattr(run, "ended", "ended early: 3 of 5 planned steps were made"), lambda path: None),
+    "early, of unknown": (lambda run: setattr(run, "ended", "ended early: 3 of its planned steps were made"), lambda path: None),
+    "failed": (lambda run: setattr(run, "ended", "failed: the script ended with an error"), lambda path: None),
+    "refused": (lambda run: setattr(run, "ended", "refused: 没有"), lambda path: None),
+    "stopped": (lambda run: setattr(run, "ended", "stopped recording at step 2 while writing weights: OSError: 满"), lambda path: None),
+    "gap": (gap, lambda path: None),
+    "no facts": (lambda run: None, lambda path: (path / "run.json").unlink()),
+    "cut": (lambda run: None, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
+    "nothing": (lambda run: setattr(run, "ended", None), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
+}
+
+
+def cut(rows: Path, left: int) -> None:
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:left]))
+
+
+@pytest.mark.parametrize(("bend", "spoil"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], spoil: Callable[[Path], None]) -> None:
+    run = Synthetic()
+    bend(run)
+    spoil(run.write(tmp_path / "run"))
+    problems = open_run(tmp_path / "run").problems
+    assert problems
+    for problem in problems:
+        assert set(english(problem)) <= {"OSError"}
+        assert chinese(f"reference: {problem}") == f"标杆：{chinese(problem)}"
+
+
+def test_a_rank_that_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
+    (path / "manifest" / "rank_1.json").unlink()
+    run = open_run(path)
+    assert english(run.missing) == []
+    assert {word for one in said(compare(run, run)) for word in english(one)} == set()
+
+
+def halved(rank: int, name: str, part: Any) -> Any:
+    return part * np.float32(0.5) if (rank, name) == (1, "model.norm.weight") else part
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+FAULTS: dict[str, dict[str, Any]] = {
+    "a copy that is none": {"bend": halved},
+    "a shard that is lost": {"lose": lambda rank, shard: rank == 1 and shard.name == DOWN},
+}
+
+
+@pytest.mark.parametrize("planted", FAULTS.values(), ids=FAULTS.keys())
+def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> None:
+    contradictions = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
+    assert contradictions
+    for one in contradictions:
+        assert [word for text in (f"the candidate's {one.what} at {when(one.step)}", one.one, one.other) for word in english(text)] == []
+
+
+@pytest.mark.parametrize("per_token", [True, False])
+@pytest.mark.parametrize(
+    "shares", [[[20.0, 10, 20.0], [6.0, 2, 6.0]], [[20.0, 10, 1.0], [6.0, 2, 1.5]], [[20.0, 10, -20.0], [6.0, 2, 6.0]]]
+)
+def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, shares: list[list[Any]]) -> None:
+    path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
+    facts = json.loads((path / "run.json").read_text())
+    facts.setdefault("training", {})["per_token_loss"] = per_token
+    (path / "run.json").write_text(json.dumps(facts))
+    for one in open_run(path).self_check.contradictions:
+        assert [word for text in (one.what, one.one, one.other) for word in english(text)] == []
+
+
+def test_contradictions_of_norms(tmp_path: Path) -> None:
+    found = list(recomputed(0, [Taken(1.0, 4.0, 1.0, 1, 1, (2.0,)), Taken(1.0, 1.0, 1.0, 1, 2, ())]))
+    path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
+    rows = path / "scalars" / "rank_1.jsonl"
+    rows.write_text(rows.read_text().replace(repr(open_run(path).rank_rows(0)[0]["grad_norm"]), "3.25"))
+    found += open_run(path).self_check.contradictions
+    assert len(found) == 4
+    assert [word for one in found for text in (one.what, one.one, one.other) for word in english(text)] == []
+    for how in ("left out by", "counted only by"):
+        assert english(f"the candidate's global norm: {DOWN} of rank 1 is {how} the framework at {when(0)}") == []
+
+
+# ---- whole comparisons
+
+
+def bent(change: Callable[[Any], Any], of: Synthetic | None = None) -> Synthetic:
+    """An honest run whose first gradients are changed."""
+    run = (of or Synthetic()).drifted()
+    run.gradients[0] = {name: change(one).astype(np.float32) for name, one in run.gradients[0].items()}
+    run.norms[0] = {name: squared_sum(one) for name, one in run.gradients[0].items()}
+    return run
+
+
+def changed(change: Callable[[Synthetic], Any], of: Synthetic | None = None) -> Synthetic:
+    """An honest run that is changed."""
+    run = (of or Synthetic()).drifted()
+    change(run)
+    return run
+
+
+def another_weight(run: Synthetic, change: Callable[[Any], Any]) -> None:
+    run.weights[0][NAMES[1]] = change(run.weights[0][NAMES[1]])
+
+
+def other_groups(run: Synthetic) -> None:
+    for group in run.optimizer["groups"]:
+        group |= {"eps": 1e-6, "betas": [0.9, 0.999], "learning_rate": 2e-3, "weight_decay": 0.3}
+
+
+def other_tokens(run: Synthetic) -> None:
+    run.batches[0]["tokens"][0, 0] += 1
+    del run.batches[1]["labels"]
+
+
+def other_losses(run: Synthetic, first: int) -> None:
+    run.batches[0]["token_losses"][:, first:] *= 1 + 1e-3 * np.arange(1, 6 - first, dtype=np.float32)
+
+
+RUNS: dict[str, Callable[[], Synthetic]] = {
+    "honest": lambda: Synthetic().drifted(),
+    "sketched": lambda: HONEST_SKETCHED.drifted(),
+    "doubled": lambda: bent(lambda one: 2 * one),
+    "noisy": lambda: bent(lambda one: one + 1e-3 * np.random.default_rng(0).standard_normal(one.shape)),
+    "not finite": lambda: bent(lambda one: one * np.nan),
+    "turned": lambda: changed(lambda run: another_weight(run, lambda one: -one)),
+    "rolled": lambda: changed(lambda run: another_weight(run, lambda one: np.roll(one, 1, axis=0))),
+    "rounded": lambda: changed(lambda run: another_weight(run, lambda one: one.astype(np.float16).astype(np.float32))),
+    "not loaded": lambda: changed(lambda run: another_weight(run, np.ones_like)),
+    "turned, by sketches": lambda: changed(lambda run: another_weight(run, lambda one: -one), HONEST_SKETCHED),
+    "groups": lambda: changed(other_groups),
+    "tokens": lambda: changed(other_tokens),
+    "every token": lambda: changed(lambda run: other_losses(run, 0)),
+    "scores": lambda: changed(lambda run: other_losses(run, 1)),
+    "window": lambda: changed(lambda run: other_losses(run, 2)),
+    "objective": lambda: changed(lambda run: run.rows[0].update(objective_loss=20.0)),
+    "loss": lambda: changed(lambda run: run.rows[1].update(loss=9.9, objective_loss=9.9)),
+    "skipped": lambda: changed(lambda run: run.rows[1].update(skipped=True)),
+    "rate": lambda: changed(lambda run: [one.update(learning_rate=2e-3) for one in run.rows]),
+    "settings": lambda: changed(lambda run: run.model.update(rms_norm_eps=1e-6)),
+    "scalars": scalars_only,
+    "no losses": lambda: scalars_only((None, None, None)),
+    "shorter": lambda: changed(lambda run: run.rows.pop()),
+    "never ended": lambda: changed(lambda run: setattr(run, "ended", None)),
+    "later": lambda: Synthetic(rows=[row(step) for step in range(7, 10)], batches={}, weights={}, gradients={}, norms={}, moments={}),
+    "another model": lambda: grown({NAMES[0]: (10, 4), NAMES[1]: (8, 4)}),
+    "another type": lambda: changed(lambda run: setattr(run, "compute_type", "bfloat16")),
+    "another optimizer": lambda: changed(lambda run: run.optimizer.update(type="SGD")),
+}
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS.keys())
+def test_every_sentence_of_a_comparison(tmp_path: Path, make: Callable[[], Synthetic]) -> None:
+    reference, candidate = open_run(Synthetic().write(tmp_path / "reference")), open_run(make().write(tmp_path / "candidate"))
+    repeat = open_run(Synthetic().drifted(size=1e-3).write(tmp_path / "repeat"))
+    for one, other, noise in (
+        (reference, candidate, []),
+        (candidate, reference, []),
+        (reference, candidate, [repeat]),
+        (reference, repeat, [candidate]),
+    ):
+        found = compare(one, other, noise=noise)
+        assert {text: words for text in said(found) if (words := english(text))} == {}
+
+
+def test_every_sentence_of_a_comparison_with_what_was_made_by_hand(tmp_path: Path) -> None:
+    reference = open_run(Synthetic().write(tmp_path / "reference"))
+    assert {text: words for text in said(compare(reference, open_run(by_hand(tmp_path / "hand")))) if (words := english(text))} == {}
+
+
+# ---- what stays as it is
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        *NAMES,
+        *sorted({name.format(layer=3, expert=1) for rule in MEGATRON_LLAMA.rules for name in rule.canonical}),
+        *sorted(optimizer()["groups"][0]),
+        *("rms_norm_eps", "rope_theta", "max_position_embeddings", "clip_grad", "loss_mask", "objective_loss", "lm_head.weight#padding"),
+        *("0", "-1.5e-07", "nan", "inf", "[0.9, 0.95]", "True", "bfloat16", "1.25"),
+        *("/runs/the weights; mine", "/runs/data", "C:\\data", "ALIGN_HOOKS_WEIGHTS=0", "align-hooks compare a b --noise c; ls"),
+        *("{", "{}", "{0}", "{name}", "{name.__class__}", "%s", "a: b", "a, b", "<script>alert(1)</script>", "已经是中文"),
+    ],
+)
+def test_what_is_no_sentence_stays_as_it_is(text: str) -> None:
+    assert chinese(text) == text
+
+
+def test_what_people_wrote_stays_as_it_is_within_a_sentence() -> None:
+    path = "/runs/the gradients; forward: same, {step} data"
+    assert f"ALIGN_HOOKS_LOAD_WEIGHTS={path}转换" in chinese(
+        f"mend the conversion of {NAMES[0]}, or let ALIGN_HOOKS_LOAD_WEIGHTS={path} convert"
+    )
+    error = "OSError: 3 steps; data"
+    assert error in chinese(f"rank 3 stopped recording at step 2 while writing weights: {error}; no step is whole")
+
+
+def test_sentences_within_sentences_and_in_a_row() -> None:
+    assert chinese(f"the candidate's global norm at {when(0)}") == "待测第0步（iteration 1）的全局norm"
+    assert chinese(f"2 steps; first beyond its limit: loss at {when(1)}") == "共2步；首个超出限值：第1步（iteration 2）的loss"
+    assert chinese(f"tokens of {when(1)}: 3 of 20 differ, first at [0, 1]") == "第1步（iteration 2）的tokens：20个中3个不同，首个位于[0, 1]"
+    assert chinese(f"tokens of {when(1)}") == "第1步（iteration 2）的tokens"
+    assert chinese("clipping, curve") == "梯度裁剪、loss曲线"
+    assert chinese("betas of a.weight and 2 more") == "a.weight及另外2个的betas"
+
+
+@pytest.mark.parametrize("size", [LONGEST, 10_000, 1_000_000])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "a",
+        " ",
+        "; ",
+        ": ",
+        ", ",
+        " and ",
+        " of step 0",
+        "steps 1 of 1, names ",
+        "the reference's ",
+        " at step 0 (iteration 1)",
+        "{",
+        "reference: ",
+        "\n",
+        "\0",
+    ],
+)
+def test_hostile_text_is_soon_given_up(part: str, size: int) -> None:
+    for text in ((part * size)[:size], ("steps " + part * size)[:size], ("weights: " * 9 + part * size)[:size]):
+        begun = time.perf_counter()
+        found = chinese(text)
+        assert time.perf_counter() - begun < 2
+        assert len(text) <= LONGEST or found == text
+
+
+def test_nothing_is_so_deep_that_it_cannot_be_read() -> None:
+    assert chinese("reference: " * 300 + "data").endswith("reference: data")
+    assert chinese("first beyond its limit: " * 100)
+
+
+def test_slots_of_what_people_wrote_are_used() -> None:
+    used = {name for key in CHINESE for name in SLOT.findall(key)}
+    assert {*VERBATIM, *COUNTS} <= used
