@@ -7,13 +7,17 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test browser slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
 
 test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+browser:  ## Debian's Chromium and a Chinese font, for the tests that open pages (as root; without them these tests are skipped)
+	apt-get update --quiet --quiet
+	apt-get install --yes --quiet --quiet --no-install-recommends chromium fonts-noto-cjk fonts-dejavu-core
 
 layouts: $(READY)  ## every parallel layout of Megatron against one rank, each with its measured error (twenty minutes)
 	$(BIN)/python -m pytest -s tests/real/test_layouts.py

@@ -103,7 +103,7 @@ def own_numbers(run: Any) -> dict[str, float]:
 
 def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], finding: Finding) -> str:
     """Which one rank's part of a tensor holds its error, in words; empty where several do or the tensor is not cut."""
-    name = finding.what.partition(" ")[0]
+    name = finding.name
     ours, theirs = (one[name] for one in tensors)
     total = float(np.square(theirs.astype(np.float64) - ours).sum())
     for side, run in (("candidate", runs[1]), ("reference", runs[0])):

@@ -520,7 +520,9 @@ CHINESE: dict[str, str] = {
     "{count} values are missing or not finite": "{count}个值缺失或非有限值",
     "from {first} to {last}, between {lowest} and {highest}": "从{first}到{last}，介于{lowest}与{highest}之间",
     "{count} tensors": "共{count}个张量",
-    "furthest beyond its limit {name}, {one} against {other}": "与限值之比最大的是{name}：{one}对{other}",
+    "all equal to the bit": "全部逐位相等",
+    "furthest beyond its limit: {name}, {one} against {other}": "超限最多的是{name}：{one}对{other}",
+    "closest to its limit: {name}, {one} against {other}": "最接近限值的是{name}：{one}对{other}",
     # health.py: a run by itself
     "a directory made by hand says nothing of itself": "手工生成的目录没有自身信息",
     "norms of {count} of {all} steps are the framework's own (its rounding {error}), {copies} copies alike": (

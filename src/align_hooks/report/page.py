@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,17 +62,17 @@ class Shown:
 def page(comparison: Comparison, version: str) -> str:
     """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
     stages = [shown(one) for one in comparison.stages]
-    first = next((one for one in stages if comparison.first is not None and one.name == comparison.first.name), None)
-    pictures = [one for one in map(picture, comparison.stages) if one is not None]
-    _choose(pictures, comparison)
+    first = shown(comparison.first) if comparison.first is not None else None
     rows = tensor_rows(comparison)
+    pictures = [one for one in (picture(name, rows) for name in PICTURED) if one is not None]
+    _choose(pictures, comparison)
     norms = norms_plot(comparison)
     curves = [curve_plot(one) for one in comparison.curves]
     settings = configurations(comparison.sides)
     present = {"where": pictures, "tensors": rows, "norms": norms, "curves": curves}
     data = {
         "eps": comparison.eps,
-        "tensors": rows,
+        "tensors": columns(rows) if rows else None,
         "stages": [[name, chinese(name)] for name in TENSORS],
         "pictures": pictures,
         "plots": [*([norms] if norms else []), *curves],
@@ -85,14 +86,16 @@ def page(comparison: Comparison, version: str) -> str:
         sections=[one for one in SECTIONS if present.get(one[0], True)],
         names=[one.path for one in comparison.sides],
         verdict=comparison.verdict.text,
-        first=first or comparison.first,
+        first=first,
         blame=comparison.blame,
         suspects=suspects(comparison),
         next=comparison.next,
-        evidence=comparison.first.findings[:EVIDENCE] if comparison.first else (),
+        evidence=evidence(comparison),
+        closest=closest(comparison),
         settings=comparison.settings,
         eps=comparison.eps,
         stages=stages,
+        slugs=[one.slug for one in stages],
         left=[one for one in stages if one.status == Status.NOT_COMPARED.value],
         pictures=pictures,
         tensors=[{"name": name, "chinese": chinese(name)} for name in TENSORS] if rows else [],
@@ -144,20 +147,23 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     return listed
 
 
-def tensor_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every finding of a tensor, as the table shows it; ``stage`` counts in :data:`TENSORS`."""
+def evidence(comparison: Comparison) -> tuple[Finding, ...]:
+    """What shows the verdict: the first findings of the stage that decided it, those beyond their limits if any is."""
+    found = comparison.first.findings if comparison.first else ()
+    return tuple(one for one in found if one.excess > 1)[:EVIDENCE] or found[:EVIDENCE]
+
+
+def closest(comparison: Comparison) -> list[dict[str, Any]]:
+    """Of a comparison in which all agrees the stages that came closest to a limit."""
+    measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
+    furthest = sorted(measured, key=lambda one: -one[0].excess)[:EVIDENCE] if comparison.first is None else []
+    return [{"name": stage.name, "slug": slug(stage.name), "times": times(one), "what": one.what} for one, stage in furthest if one.excess]
+
+
+def tensor_rows(comparison: Comparison) -> list[tuple[str, Finding]]:
+    """Every finding of a tensor, with the stage that it is of: the rows of the table."""
     return [
-        {
-            "name": one.name,
-            "stage": TENSORS.index(stage.name),
-            "step": one.step,
-            "error": one.error,
-            "limit": one.limit,
-            "excess": one.excess,
-            "scale": one.scale,
-            "direction": one.direction,
-            "out": one.excess > 1,
-        }
+        (stage.name, one)
         for stage in comparison.stages
         if stage.name in TENSORS
         for one in stage.findings
@@ -165,41 +171,43 @@ def tensor_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def picture(stage: Stage) -> dict[str, Any] | None:
-    """Error over limit by layer and kind of parameter, the worst where several tensors or steps share a cell; None without tensors."""
-    cells: dict[tuple[str, str], Finding] = {}
-    places = sorted({place(one.name): None for one in stage.findings if "." in one.name}) if stage.name in PICTURED else []
-    for one in stage.findings if places else ():
-        if "." not in one.name:
-            continue
-        at = place(one.name)
-        seen = cells.get((at.column, at.kind))
-        if seen is None or one.excess > seen.excess:
-            cells[at.column, at.kind] = one
+def columns(rows: Sequence[tuple[str, Finding]]) -> dict[str, list[Any]]:
+    """The same column by column, for the page's script; names once, stages by their place in :data:`TENSORS`."""
+    names = list(dict.fromkeys(one.name for _, one in rows))
+    numbers = {name: at for at, name in enumerate(names)}
+    return {
+        "names": names,
+        "name": [numbers[one.name] for _, one in rows],
+        "stage": [TENSORS.index(stage) for stage, _ in rows],
+        "step": [one.step for _, one in rows],
+        **{key: [rounded(getattr(one, key), 6) for _, one in rows] for key in ("error", "limit", "excess", "scale", "direction")},
+    }
+
+
+def picture(stage: str, rows: Sequence[tuple[str, Finding]]) -> dict[str, Any] | None:
+    """Error over limit by layer and kind of parameter; None where a stage has no tensors.
+
+    ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its place in ``rows``, its colour, and whether it
+    is among the worst of all.
+    """
+    cells: dict[tuple[str, str], int] = {}
+    found = [(at, one, place(one.name)) for at, (name, one) in enumerate(rows) if name == stage]
+    for at, one, where in found:
+        seen = cells.get((where.column, where.kind))
+        if seen is None or one.excess > rows[seen][1].excess:
+            cells[where.column, where.kind] = at
     if not cells:
         return None
-    starred = sorted((one for one in cells.values() if one.excess > 1), key=lambda one: -one.excess)[:STARS]
-    kinds = dict.fromkeys(one.kind for one in sorted(places, key=lambda one: (one.order, one.kind)))
+    places = sorted({where for _, _, where in found})
+    across = list(dict.fromkeys(one.column for one in places))
+    down = list(dict.fromkeys(one.kind for one in sorted(places, key=lambda one: (one.order, one.kind))))
+    starred = sorted((at for at in cells.values() if rows[at][1].excess > 1), key=lambda at: -rows[at][1].excess)[:STARS]
     return {
-        "name": stage.name,
-        "stage": TENSORS.index(stage.name),
-        "columns": list(dict.fromkeys(one.column for one in places)),
-        "rows": list(kinds),
-        "cells": [
-            {
-                "column": column,
-                "row": row,
-                "bin": bin_of(one),
-                "text": short(one),
-                "name": one.name,
-                "step": one.step,
-                "error": one.error,
-                "limit": one.limit,
-                "times": times(one),
-                "star": any(one is other for other in starred),
-            }
-            for (column, row), one in cells.items()
-        ],
+        "name": stage,
+        "stage": TENSORS.index(stage),
+        "columns": across,
+        "rows": down,
+        "cells": [[across.index(column), down.index(row), at, bin_of(rows[at][1]), at in starred] for (column, row), at in cells.items()],
         "chosen": False,
     }
 
@@ -208,7 +216,7 @@ def _choose(pictures: list[dict[str, Any]], comparison: Comparison) -> None:
     """Show the stage that decided the verdict first, else the last of those that differ: gradients say more than norms."""
     if not pictures:
         return
-    out = [one for one in pictures if any(cell["bin"] > 2 for cell in one["cells"])]
+    out = [one for one in pictures if any(bin > 2 for *_, bin, _ in one["cells"])]
     by_name = {one["name"]: one for one in pictures}
     first = comparison.first.name if comparison.first else ""
     telling = [one for one in out if one["name"] in ("gradients", "local norms")]
@@ -230,39 +238,47 @@ def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
         return None
     first = min(one.step or 0 for one in found)
     found = sorted((one for one in found if one.step == first), key=lambda one: place(one.name))
-    columns = [place(one.name).column for one in found]
+    across = [place(one.name).column for one in found]
+    starts = [at for at, column in enumerate(across) if at == 0 or across[at - 1] != column]
     furthest = max(found, key=lambda one: one.excess)
     return {
         "id": "plot-norms",
         "spec": "tensors",
         "title": f"local norms at {when(first)}",
-        "said": [f"{len(found)} tensors; furthest beyond its limit {furthest.name}, {furthest.reference} against {furthest.candidate}"],
+        "said": [f"{len(found)} tensors; {of_norms(furthest)}"],
         "x": list(range(len(found))),
         "a": [_float(one.reference) for one in found],
         "b": [_float(one.candidate) for one in found],
-        "d": [one.error for one in found],
-        "limit": [one.limit for one in found],
+        "d": [rounded(one.error, 4) for one in found],
+        "limit": [rounded(one.limit, 4) for one in found],
         "noise": [],
         "names": [one.name for one in found],
-        "places": columns,
-        "starts": [at for at, column in enumerate(columns) if at == 0 or columns[at - 1] != column],
+        "starts": starts,
+        "labels": [across[at] for at in starts],
     }
+
+
+def of_norms(furthest: Finding) -> str:
+    """The norm that is furthest from the other side's, in words."""
+    if not furthest.error:
+        return "all equal to the bit"
+    where = "furthest beyond" if furthest.excess > 1 else "closest to"
+    return f"{where} its limit: {furthest.name}, {furthest.reference} against {furthest.candidate}"
 
 
 def curve_plot(curve: Curve) -> dict[str, Any]:
     """A number of every step, with what to say of it where it cannot be seen."""
-    differences = curve.differences
     return {
         "id": f"plot-{curve.name}",
         "spec": "steps",
         "title": TITLES.get(curve.name, curve.name),
         "said": [of_curve(curve)],
         "x": list(curve.steps),
-        "a": list(curve.reference),
-        "b": list(curve.candidate),
-        "d": differences,
-        "limit": list(curve.limits),
-        "noise": list(curve.noise),
+        "a": [rounded(one, 9) for one in curve.reference],
+        "b": [rounded(one, 9) for one in curve.candidate],
+        "d": [rounded(one, 4) for one in curve.differences],
+        "limit": [rounded(one, 4) for one in curve.limits],
+        "noise": [rounded(one, 4) for one in curve.noise],
         "single": not curve.candidate,
     }
 
@@ -282,13 +298,9 @@ def of_curve(curve: Curve) -> str:
     return f"{len(curve.steps)} steps; largest difference {number(largest)} at {when(step)}{out}{gaps}"
 
 
-def short(one: Finding) -> str:
-    """The same for a cell of the picture."""
-    if not math.isfinite(one.excess):
-        return "!"
-    return (
-        f"{one.excess:.0e}".replace("e+0", "e") if one.excess >= 1000 else f"{one.excess:.0f}" if one.excess >= 10 else f"{one.excess:.1f}"
-    )
+def rounded(value: float | None, digits: int) -> float | None:
+    """To so many significant digits, which is what a page shows."""
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _float(text: str) -> float | None:

@@ -13,6 +13,8 @@ Spec = dict[str, Any]
 UPPER, GAP, LOWER = 170, 26, 96
 CELL, FEW = 22, 24
 """Height of a row of the picture, and the most columns that leave room for numbers in the cells."""
+MANY = 600
+"""Rows beyond which dots become a line and dashes solid: a browser takes seconds over ten thousand of either."""
 CONFIG: Spec = {
     "axis": {
         "domainColor": "var(--line)",
@@ -47,18 +49,23 @@ def title(english: str, chinese: str) -> Spec:
 def steps(*, single: bool = False) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
-    Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise``; None leaves a gap.
+    Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
+    ``below`` and ``quiet``; None leaves a gap. The page hands over the rows that are in sight, thinned out where they are thousands.
     """
     upper = [_line("a", "var(--reference)", 2.2), _line("b", "var(--candidate)", 1.4, [6, 3])]
     lower = [
-        _band("limit", "var(--band)"),
-        _band("noise", "var(--noise)"),
-        {"type": "rule", "encode": {"update": {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": _of("--line")}}},
+        _band("limit", "below", "var(--band)"),
+        _band("noise", "quiet", "var(--noise)"),
+        {
+            "type": "rule",
+            "aria": False,
+            "encode": {"update": {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": _of("--line")}},
+        },
         _line("d", "var(--difference)", 1.4, scale="lower"),
     ]
     scales = [
         _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False),
-        _scale("lower", "linear", ["d", "edge", "base"], UPPER + GAP, LOWER, zero=True),
+        _scale("lower", "linear", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True),
     ]
     whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
     x = {"orient": "bottom", "scale": "x", "title": title("step", "步"), "grid": True, "encode": {"labels": {"update": {"text": whole}}}}
@@ -68,12 +75,16 @@ def steps(*, single: bool = False) -> Spec:
 def tensors() -> Spec:
     """A norm of every tensor on both sides, in the model's order, and below it their relative difference beside its limit.
 
-    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``; the signal ``starts`` lists where a layer begins.
+    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``; the signals ``starts`` and
+    ``labels`` list where a layer begins, and its name.
     """
-    upper = [_points("a", "circle", "var(--reference)", 46), _points("b", "cross", "var(--candidate)", 46)]
-    lower = [_points("limit", "stroke", "var(--soft)", 60, scale="lower"), _points("d", "diamond", "var(--difference)", 46, scale="lower")]
+    upper = [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)]
+    lower = [
+        *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
+        *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
+    ]
     scales = [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)]
-    label = {"signal": "data('rows')[datum.value] ? data('rows')[datum.value].place : ''"}
+    label = {"signal": "labels[indexof(starts, datum.value)]"}
     x = {
         "orient": "bottom",
         "scale": "x",
@@ -83,15 +94,20 @@ def tensors() -> Spec:
         "encode": {"labels": {"update": {"text": label}}},
     }
     spec = _panels(scales, upper, lower, x)
-    spec["signals"].append({"name": "starts", "value": []})
+    spec["signals"] += [{"name": "starts", "value": []}, {"name": "labels", "value": []}]
+    spec["data"] += [
+        {"name": name, "source": "rows", "transform": [{"type": "filter", "expr": fits}]}
+        for name, fits in (("dots", "!many"), ("line", "many"))
+    ]
     return spec
 
 
 def picture() -> Spec:
     """Error over limit by layer (columns) and kind of parameter (rows).
 
-    Cells are ``column``, ``row``, ``bin`` (the style sheet's colours; beyond 2 it is out of its limit), ``text``, ``star``, whether it is
-    among the worst, and what its tooltip says; the signals ``columns`` and ``rows`` list both axes, ``few`` says whether numbers fit.
+    Cells are ``column`` and ``row``, ``fill`` (a colour of the style sheet) and ``bin`` (beyond 2 it is out of its limit), ``text``,
+    ``told`` to a screen reader, ``star`` for the worst, and what the tooltip says; the signals ``columns`` and ``rows`` list both
+    axes, ``few`` says whether numbers fit.
     """
     bounds = {
         "x": {"scale": "x", "field": "column"},
@@ -102,18 +118,18 @@ def picture() -> Spec:
     out = "datum.bin > 2"
     rect = {
         **bounds,
-        "fill": {"signal": "'var(--bin-' + datum.bin + ')'"},
+        "fill": {"field": "fill"},
         "stroke": {"signal": "datum.star ? 'var(--ink)' : 'var(--paper)'"},
         "strokeWidth": {"signal": "datum.star ? 2.5 : few ? 1 : 0.3"},
         "zindex": {"signal": "datum.star ? 1 : 0"},
         "tooltip": {"signal": "datum"},
         "cursor": {"value": "pointer"},
-        "description": {"signal": "datum.name + ', ' + datum.times"},
+        "description": {"field": "told"},
     }
     text = {
         "x": {"scale": "x", "field": "column", "band": 0.5},
         "y": {"scale": "y", "field": "row", "band": 0.5},
-        "text": {"signal": f"{out} && few ? datum.text : ''"},
+        "text": {"field": "text"},
         "align": {"value": "center"},
         "baseline": {"value": "middle"},
         "fontSize": {"value": 11},
@@ -132,7 +148,10 @@ def picture() -> Spec:
             {"name": "few", "update": f"length(columns) <= {FEW} && width / length(columns) > 28"},
             {"name": "height", "update": f"{CELL} * length(rows)"},
         ],
-        "data": [{"name": "cells", "values": []}],
+        "data": [
+            {"name": "cells", "values": []},
+            {"name": "numbered", "source": "cells", "transform": [{"type": "filter", "expr": f"few && {out}"}]},
+        ],
         "scales": [
             {"name": "x", "type": "band", "domain": {"signal": "columns"}, "range": "width"},
             {"name": "y", "type": "band", "domain": {"signal": "rows"}, "range": "height"},
@@ -143,7 +162,7 @@ def picture() -> Spec:
         ],
         "marks": [
             {"type": "rect", "from": {"data": "cells"}, "encode": {"update": rect}},
-            {"type": "text", "from": {"data": "cells"}, "interactive": False, "aria": False, "encode": {"update": text}},
+            {"type": "text", "from": {"data": "numbered"}, "interactive": False, "aria": False, "encode": {"update": text}},
         ],
     }
 
@@ -182,6 +201,7 @@ def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -
             WIDTH,
             ZH,
             {"name": "extent", "value": [0, 1]},
+            {"name": "many", "update": f"length(data('rows')) > {MANY}"},
             {"name": "domain", "value": None, "on": [{"events": "dblclick", "update": "null"}]},
             {
                 "name": "hover",
@@ -199,18 +219,7 @@ def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -
             },
             {"name": "zoomed", "value": None, "on": [{"events": drag, "update": "drag"}]},
         ],
-        "data": [
-            {"name": "rows", "values": []},
-            {
-                "name": "seen",
-                "source": "rows",
-                "transform": [
-                    {"type": "filter", "expr": "domain === null || (datum.x >= domain[0] && datum.x <= domain[1])"},
-                    {"type": "formula", "as": "edge", "expr": "isValid(datum.limit) ? datum.limit : 0"},
-                    {"type": "formula", "as": "base", "expr": "-datum.edge"},
-                ],
-            },
-        ],
+        "data": [{"name": "rows", "values": []}],
         "scales": [
             {
                 "name": "x",
@@ -262,7 +271,7 @@ def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **mor
     return {
         "name": name,
         "type": kind,
-        "domain": {"data": "seen", "fields": fields},
+        "domain": {"data": "rows", "fields": fields},
         "range": [top + height, top],
         "nice": True,
         **more,
@@ -270,40 +279,30 @@ def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **mor
 
 
 def _line(field: str, colour: str, width: float, dash: list[int] | None = None, scale: str = "upper") -> Spec:
-    update = {
-        "x": {"scale": "x", "field": "x"},
-        "y": {"scale": scale, "field": field},
-        "stroke": {"value": colour},
-        "strokeWidth": {"value": width},
-        "strokeDash": {"value": dash or []},
-        "defined": {"signal": f"isValid(datum.{field})"},
-    }
-    return {"type": "line", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": scale, "field": field}}
+    style = {"stroke": {"value": colour}, "strokeWidth": {"value": width}, "strokeDash": {"signal": f"many ? [] : {dash or []}"}}
+    return _along("line", field, style, update)
 
 
-def _band(field: str, colour: str) -> Spec:
-    """From minus to plus the field's value."""
-    update = {
-        "x": {"scale": "x", "field": "x"},
-        "y": {"scale": "lower", "field": field},
-        "y2": {"scale": "lower", "signal": f"-datum.{field}"},
-        "fill": {"value": colour},
-        "defined": {"signal": f"isValid(datum.{field})"},
-    }
-    return {"type": "area", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+def _along(kind: str, field: str, style: Spec, update: Spec) -> Spec:
+    """A line or an area over all rows; where ``field`` has no value, a gap. What never changes is encoded once."""
+    enter = {**style, "defined": {"signal": f"datum.{field} !== null"}}
+    return {"type": kind, "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"enter": enter, "update": update}}
 
 
-def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper") -> Spec:
-    update = {
-        "x": {"scale": "x", "field": "x"},
-        "y": {"scale": scale, "field": field},
-        "shape": {"value": shape},
-        "size": {"value": size},
-        "stroke": {"value": colour},
-        "strokeWidth": {"value": 1.4},
-        "opacity": {"signal": f"isValid(datum.{field}) ? 1 : 0"},
-    }
-    return {"type": "symbol", "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"update": update}}
+def _band(upper: str, lower: str, colour: str) -> Spec:
+    """Between two fields."""
+    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": "lower", "field": upper}, "y2": {"scale": "lower", "field": lower}}
+    return _along("area", upper, {"fill": {"value": colour}}, update)
+
+
+def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper") -> list[Spec]:
+    """A dot for each row, or where there are many a line."""
+    style = {"shape": {"value": shape}, "size": {"value": size}, "stroke": {"value": colour}, "strokeWidth": {"value": 1.4}}
+    enter = {**style, "opacity": {"signal": f"datum.{field} === null ? 0 : 1"}}
+    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": scale, "field": field}}
+    dots = {"type": "symbol", "from": {"data": "dots"}, "interactive": False, "aria": False, "encode": {"enter": enter, "update": update}}
+    return [dots, {**_line(field, colour, 1.0, scale=scale), "from": {"data": "line"}}]
 
 
 def _of(variable: str) -> Spec:

@@ -76,6 +76,8 @@ WORDS = {
     "environment that differs": "不一致的环境变量",
     "Layer by layer": "逐层",
     "any is too much": "须逐位相等，超出",
+    "closest to a limit": "最接近限值",
+    "to know beside it": "另需知道",
     "clean": "正常",
     "unwell": "异常",
     "made by hand": "手工生成",

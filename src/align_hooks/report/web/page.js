@@ -10,6 +10,14 @@
   const say = (english, chinese) => (zh() ? chinese : english);
   const drawn = [];
 
+  // Rows of the table, from columns: names once, numbers that JSON has no word for as strings.
+  const float = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
+  const tensors = data.tensors && data.tensors.name.map((name, i) => {
+    const one = { name: data.tensors.names[name], stage: data.tensors.stage[i], step: data.tensors.step[i] };
+    for (const key of ["error", "limit", "excess", "scale", "direction"]) one[key] = float(data.tensors[key][i]);
+    return Object.assign(one, { eps: one.error / data.eps, out: !(one.excess <= 1) });
+  });
+
   // ---- language: from the address (?lang=zh), what was chosen last, or what the browser prefers
 
   const stored = () => { try { return localStorage.getItem("align_hooks.lang"); } catch { return null; } };
@@ -26,7 +34,7 @@
       option.textContent = say(option.dataset.en, option.dataset.zh);
     }
     for (const one of drawn) one.view.signal("zh", zh()).runAsync();
-    if (data.tensors) { heads(); rows(); }
+    if (tensors) { heads(); rows(); }
   }
   $("language").addEventListener("click", () => {
     speak(zh() ? "en" : "zh");
@@ -37,10 +45,13 @@
 
   const number = (value) => {
     if (value === null || value === undefined) return "";
-    if (typeof value === "string" || value === 0) return String(value);
+    if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "-∞";
+    if (value === 0) return "0";
     return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
   };
   const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
+  const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("any is too much", "须逐位相等") : say("not finite", "非有限值"));
+  const short = (excess) => (!Number.isFinite(excess) ? "!" : excess >= 1000 ? excess.toExponential(0).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
   const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
   // ---- plots
@@ -51,7 +62,7 @@
     let box = document.querySelector(".vega-tip");
     if (!value || !value.name) { if (box) box.hidden = true; return; }
     if (!box) { box = document.createElement("div"); box.className = "vega-tip"; box.setAttribute("role", "tooltip"); document.body.append(box); }
-    box.textContent = `${value.name}\n${say("step", "第")} ${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${value.times}`;
+    box.textContent = `${value.name}\n${say("step", "第")} ${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${times(value)}`;
     box.hidden = false;
     box.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 8)) + "px";
     box.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8)) + "px";
@@ -73,12 +84,37 @@
     return Math.abs(list[low] - x) <= Math.abs(list[high] - x) ? low : high;
   }
 
+  // The rows of a part of the axis and one on either side; of thousands the extremes of each small stretch, which is all that is seen.
+  const MOST = 1500, STRETCHES = 250;
+  function inSight(rows, [low, high]) {
+    const first = Math.max(0, rows.findIndex((row) => row.x >= low) - 1);
+    const after = rows.findIndex((row) => row.x > high);
+    const part = rows.slice(first, after < 0 ? rows.length : after + 1);
+    if (part.length <= MOST) return part;
+    const kept = new Set([0, part.length - 1]), size = Math.ceil(part.length / STRETCHES);
+    for (let start = 0; start < part.length; start += size) {
+      const end = Math.min(start + size, part.length);
+      for (const key of ["a", "b", "d"]) {
+        let least = start, most = start;
+        for (let i = start; i < end; i++) {
+          if (part[i][key] === null) { kept.add(i); continue; }
+          if (part[least][key] === null || part[i][key] < part[least][key]) least = i;
+          if (part[most][key] === null || part[i][key] > part[most][key]) most = i;
+        }
+        kept.add(least).add(most);
+      }
+    }
+    return [...kept].sort((one, other) => one - other).map((i) => part[i]);
+  }
+
+  const minus = (value) => (value === null ? null : -value);
+
   async function plot(one) {
     const figure = $(one.id), canvas = figure.querySelector(".canvas"), readout = figure.querySelector(".readout");
     const [from, to] = [figure.querySelector(".from"), figure.querySelector(".to")];
     const rows = one.x.map((x, i) => ({
       x, a: finite(one.a[i]), b: finite(one.b[i]), d: finite(one.d[i]), limit: finite(one.limit[i]), noise: finite(one.noise[i]),
-      place: one.places ? one.places[i] : "",
+      below: minus(finite(one.limit[i])), quiet: minus(finite(one.noise[i])),
     }));
     const ends = [one.x[0], one.x[one.x.length - 1]];
     if (ends[0] === ends[1]) { ends[0] -= 1; ends[1] += 1; }
@@ -86,7 +122,7 @@
     const extent = [ends[0] - pad, ends[1] + pad];
     const positive = (value) => (value === null || value <= 0 ? null : value);
     if (one.names) for (const row of rows) { row.a = positive(row.a); row.b = positive(row.b); row.d = Math.max(row.d ?? 0, 1e-9); row.limit = positive(row.limit); }
-    const view = await draw(canvas, data.specs[one.spec], rows, { zh: zh(), extent, starts: one.starts });
+    const view = await draw(canvas, data.specs[one.spec], inSight(rows, extent), { zh: zh(), extent, starts: one.starts, labels: one.labels });
     let at = null;
     const read = (x) => {
       if (x === null) return;
@@ -100,11 +136,11 @@
       readout.textContent = `${where}: ${parts.join(", ")}`;
     };
     const zoom = (domain) => {
-      view.signal("domain", domain).runAsync();
+      view.signal("domain", domain).data("rows", inSight(rows, domain ?? extent)).runAsync();
       from.value = domain ? Math.ceil(domain[0]) : ends[0];
       to.value = domain ? Math.floor(domain[1]) : ends[1];
     };
-    zoom(null);
+    [from.value, to.value] = ends;
     let dragged = null;
     view.addSignalListener("hover", (_, x) => read(x));
     view.addSignalListener("zoomed", (_, range) => { dragged = range; });
@@ -130,13 +166,16 @@
   // ---- the picture of layers and kinds
 
   async function picturing() {
-    if (!data.pictures.length) return;
     const chosen = () => data.pictures[document.querySelector("input[name=picture]:checked").value];
+    const cells = (it) => it.cells.map(([column, row, at, bin, star]) => {
+      const one = tensors[at];
+      return { ...one, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(one.excess), told: `${one.name}, ${times(one)}` };
+    });
     const it = chosen();
-    const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, it.cells, { zh: zh(), columns: it.columns, rows: it.rows });
+    const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, cells(it), { zh: zh(), columns: it.columns, rows: it.rows });
     for (const input of document.querySelectorAll("input[name=picture]")) input.addEventListener("change", () => {
       const it = chosen();
-      picture.signal("columns", it.columns).signal("rows", it.rows).data("cells", it.cells).runAsync();
+      picture.signal("columns", it.columns).signal("rows", it.rows).data("cells", cells(it)).runAsync();
     });
     picture.addEventListener("click", (_, item) => {
       if (!item || !item.datum || !item.datum.name) return;
@@ -176,20 +215,19 @@
     document.querySelector("#tensor-table thead").replaceChildren(line);
   }
 
-  const value = (one, key) => (key === "eps" ? one.error === null ? null : Number(one.error) / data.eps : key === "excess" || key === "error" ? one[key] === null ? null : Number(one[key] === "inf" ? Infinity : one[key]) : one[key]);
-
   function compared(one, other) {
-    const [a, b] = [value(one, order.by), value(other, order.by)];
+    const [a, b] = [one[order.by], other[order.by]];
     if (a === b) return 0;
-    if (a === null || Number.isNaN(a)) return 1;
-    if (b === null || Number.isNaN(b)) return -1;
-    const less = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+    if (a === null) return 1;
+    if (b === null) return -1;
+    const far = (x) => (Number.isNaN(x) ? Infinity : x);  // what is no number is as far out as can be
+    const less = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : far(a) === far(b) ? 0 : far(a) - far(b);
     return order.down ? -less : less;
   }
 
   function rows() {
     const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), stage = $("of-stage").value, out = $("only-out").checked;
-    const found = data.tensors.filter((one) => (stage === "" || one.stage === Number(stage)) && (!out || one.out) && words.every((word) => one.name.toLowerCase().includes(word)));
+    const found = tensors.filter((one) => (stage === "" || one.stage === Number(stage)) && (!out || one.out) && words.every((word) => one.name.toLowerCase().includes(word)));
     found.sort(compared);
     const body = document.createDocumentFragment();
     for (const one of found.slice(0, shown)) {
@@ -199,18 +237,18 @@
         const cell = document.createElement(key === "name" ? "th" : "td");
         if (key === "name") { cell.scope = "row"; const code = document.createElement("code"); const link = document.createElement("a"); link.href = "#tensor=" + encodeURIComponent(one.name); link.textContent = one.name; code.append(link); cell.append(code); }
         else if (key === "stage") cell.textContent = say(data.stages[one.stage][0], data.stages[one.stage][1]);
-        else { cell.className = key === "excess" && one.out ? "number out" : "number"; cell.textContent = key === "eps" ? number(value(one, "eps")) : number(one[key]); }
+        else { cell.className = key === "excess" && one.out ? "number out" : "number"; cell.textContent = number(one[key]); }
         line.append(cell);
       }
       body.append(line);
     }
     document.querySelector("#tensor-table tbody").replaceChildren(body);
-    const all = data.tensors.length;
-    $("count").textContent = say(`${Math.min(shown, found.length)} of ${found.length} shown, ${all} in all`, `显示${Math.min(shown, found.length)}/${found.length}行，共${all}行`);
+    const part = Math.min(shown, found.length);
+    $("count").textContent = say(`${part} of ${found.length} shown, ${tensors.length} in all`, `显示${part}/${found.length}行，共${tensors.length}行`);
     $("more").hidden = found.length <= shown;
   }
 
-  if (data.tensors) {
+  if (tensors) {
     for (const [id, event] of [["filter", "input"], ["of-stage", "change"], ["only-out", "change"]]) $(id).addEventListener(event, () => { shown = FIRST; rows(); });
     $("more").addEventListener("click", () => { shown += 500; rows(); });
   }
@@ -220,7 +258,7 @@
   function follow() {
     let hash = location.hash.slice(1);
     try { hash = decodeURIComponent(hash); } catch { /* an address that somebody broke */ }
-    if (hash.startsWith("tensor=") && data.tensors) {
+    if (hash.startsWith("tensor=") && tensors) {
       $("filter").value = hash.slice(7); $("of-stage").value = ""; $("only-out").checked = false;
       shown = FIRST; rows(); $("tensors").scrollIntoView();
     } else if (hash) {
@@ -242,12 +280,28 @@
   });
   addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.stage")) if (!one.classList.contains("not-compared")) one.open = true; });
 
+  // What is in sight is drawn first, the rest when there is time.
   speak(asked);
   follow();
+  const waiting = new Map(data.pictures.length ? [[$("picture"), picturing]] : []);
+  for (const one of data.plots) waiting.set($(one.id), () => plot(one));
+  const start = async (figure) => {
+    const it = waiting.get(figure);
+    waiting.delete(figure);
+    if (it) await it();
+  };
+  const idle = window.requestIdleCallback ?? ((run) => setTimeout(run, 1));
+  const near = (figure) => { const box = figure.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; };
   (async () => {
-    await picturing();
-    for (const one of data.plots) await plot(one);
+    for (const figure of [...waiting.keys()].filter(near)) await start(figure);
     if (location.hash) follow();
     root.dataset.ready = String(Math.round(performance.now()));
+    const rest = async () => {
+      const [next] = [...waiting.keys()].filter(near).concat([...waiting.keys()]);
+      if (!next) { root.dataset.drawn = String(Math.round(performance.now())); return; }
+      await start(next);
+      idle(rest);
+    };
+    idle(rest);
   })();
 })();

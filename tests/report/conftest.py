@@ -1,0 +1,201 @@
+"""Comparisons to report, and a headless Chromium to read the pages with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.health import Health, health
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Comparison
+from align_hooks.record.holdings import holdings
+from synthetic import STEPS, Synthetic, batch, row, tensors
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+KINDS = {
+    "input_layernorm": (4,),
+    "self_attn.q_proj": (6, 4),
+    "self_attn.k_proj": (4, 4),
+    "self_attn.v_proj": (4, 4),
+    "self_attn.o_proj": (4, 6),
+    "post_attention_layernorm": (4,),
+    "mlp.gate_proj": (5, 4),
+    "mlp.up_proj": (5, 4),
+    "mlp.down_proj": (4, 5),
+}
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">{{7*7}}"
+"""What a name in a record might try."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Small runs, none of which has to outlive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
+def model(layers: int, steps: int = STEPS) -> Synthetic:
+    """A Llama of so many small layers; batches, weights and gradients of the first steps, rows of all."""
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (10, 4)}
+    for layer in range(layers):
+        shapes |= {f"model.layers.{layer}.{kind}.weight": shape for kind, shape in KINDS.items()}
+    shapes |= {"model.norm.weight": (4,), "lm_head.weight": (10, 4)}
+    settings = {"batches": "0", "local_norms": "0", "gradients": "0", "weights": "0"}
+    run = Synthetic(
+        settings=settings,
+        shapes=shapes,
+        rows=[row(step, loss=9.0 / (1 + step / 500), objective_loss=9.0 / (1 + step / 500)) for step in range(steps)],
+        batches={0: batch(0)},
+        weights={0: tensors(100, shapes)},
+        gradients={0: tensors(200, shapes)},
+    )
+    run.model = {"model_type": "llama", "num_hidden_layers": layers, "rms_norm_eps": 1e-5}
+    return run
+
+
+def rounded(run: Synthetic, size: float = 2e-7) -> Synthetic:
+    """The other side of a run, apart by rounding in its gradients, norms and later losses."""
+    other = deepcopy(run)
+    random = np.random.default_rng(3)
+    for name, tensor in other.gradients[0].items():
+        other.gradients[0][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+    for one in other.rows[1:]:
+        one["loss"] *= 1 + size * float(random.standard_normal())
+        one["objective_loss"] = one["loss"]
+    return other
+
+
+def planted(run: Synthetic, name: str, error: float = 1e-3) -> Synthetic:
+    """The other side with one gradient further off than rounding leaves it."""
+    other = rounded(run)
+    random = np.random.default_rng(4)
+    tensor = other.gradients[0][name]
+    other.gradients[0][name] = tensor * (1 + error * random.standard_normal(tensor.shape)).astype(np.float32)
+    return other
+
+
+Pairs = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    """Compare two runs given as data, with ``noise`` too."""
+
+    def compare_them(reference: Synthetic, candidate: Synthetic, noise: Synthetic | None = None, name: str = "run") -> Comparison:
+        where = tmp_path_factory.mktemp("pair")
+        sides = [open_run(run.write(where / f"{side}_{name}")) for side, run in (("reference", reference), ("candidate", candidate))]
+        return compare(*sides, noise=[open_run(noise.write(where / "noise"))] if noise else ())
+
+    return compare_them
+
+
+@pytest.fixture(scope="session")
+def diverged(compared: Pairs) -> Comparison:
+    """Four layers, a fault in one gradient, noise measured."""
+    reference = model(4, 40)
+    return compared(reference, planted(reference, "model.layers.2.self_attn.q_proj.weight"), rounded(reference, 3e-7))
+
+
+@pytest.fixture(scope="session")
+def aligned(compared: Pairs) -> Comparison:
+    """Four layers that agree."""
+    reference = model(4, 40)
+    return compared(reference, rounded(reference))
+
+
+@pytest.fixture(scope="session")
+def large(compared: Pairs) -> Comparison:
+    """2,001 tensors and 5,000 steps, with a fault in the middle."""
+    reference = model(222, 5000)
+    return compared(reference, planted(reference, "model.layers.111.mlp.down_proj.weight"), rounded(reference, 3e-7))
+
+
+@pytest.fixture(scope="session")
+def hostile(compared: Pairs) -> Comparison:
+    """Names, settings and paths that try to be markup, script and template."""
+    reference = model(1, 12)
+    bad = f"model.layers.0.{HOSTILE}.weight"
+    for part in (reference.shapes, reference.weights[0], reference.gradients[0]):
+        part[bad] = part.pop("model.layers.0.self_attn.q_proj.weight")
+    reference.norms = {}
+    reference.optimizer = {}
+    reference.__post_init__()
+    reference.model |= {HOSTILE: HOSTILE}
+    candidate = planted(reference, bad)
+    candidate.model |= {HOSTILE: "other " + HOSTILE, "rms_norm_eps": 1e-6}
+    return compared(reference, candidate, name="<img src=x onerror=alert(1)>")
+
+
+def healthy(run: Synthetic, path: Path) -> Health:
+    """What ``show`` shows of a run."""
+    found = open_run(run.write(path))
+    return health(found, holdings(found))
+
+
+@dataclass
+class Opened:
+    """A page in a browser, with what it said to the console and asked of the network; ``session`` speaks DevTools' protocol."""
+
+    page: Any
+    session: Any = None
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing went wrong and nothing was fetched; shows what did."""
+        assert self.said == []
+        assert self.asked == []
+        return True
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, of Debian's package; tests that need it are skipped where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: make browser installs Debian's package; or name one, CHROMIUM=/path/to/chromium")
+    with playwright.sync_playwright() as found:
+        browser = found.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open a page, given as text, and wait until it says that it is ready."""
+    contexts = []
+
+    def open_it(text: str, address: str = "", width: int = 1280, height: int = 800, timed: bool = False, **options: Any) -> Opened:
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": height}, **{"locale": "en-US", **options})
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
+        found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
+        found.page.on(
+            "request", lambda request: found.asked.append(request.url) if request.url != found.page.url.partition("#")[0] else None
+        )
+        if timed:
+            found.session = context.new_cdp_session(found.page)
+            found.session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        found.page.goto(path.as_uri() + address)
+        if options.get("java_script_enabled", True):
+            found.page.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
+        found.asked[:] = [one for one in found.asked if not one.startswith(path.as_uri())]
+        return found
+
+    yield open_it
+    for context in contexts:
+        context.close()

@@ -1,0 +1,262 @@
+"""The page as text: what it is made of, whatever a browser makes of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Stage, Status, Verdict
+from align_hooks.report.frame import in_both, number, times
+from align_hooks.report.methods import METHODS, method
+from align_hooks.report.page import BINS, bin_of, of_curve, page, picture, rounded, slug, suspects, tensor_rows
+from align_hooks.report.words import WORDS
+from report.conftest import HOSTILE
+
+
+class Parsed(HTMLParser):
+    """Tags, their attributes, and the text inside scripts and style sheets."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[tuple[dict[str, str | None], str]] = []
+        self._open: dict[str, str | None] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = dict(attrs) | {"tag": tag} if tag in ("script", "style") else None
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None:
+            self.inside.append((self._open, data))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = None
+
+
+@pytest.fixture(scope="module")
+def parsed(hostile: Comparison) -> Parsed:
+    return Parsed(page(hostile, "1.2.3"))
+
+
+def test_the_policy_lets_nothing_through_but_the_pages_own(parsed: Parsed) -> None:
+    policy = next(attributes["content"] for tag, attributes in parsed.tags if attributes.get("http-equiv"))
+    assert policy is not None
+    rules = {one.split()[0]: one.split()[1:] for one in policy.split("; ")}
+    assert rules["default-src"] == ["'none'"]
+    assert not [one for values in rules.values() for one in values if "unsafe" in one or "*" in one or "http" in one]
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        texts = [text for attributes, text in parsed.inside if attributes["tag"] == tag and "type" not in attributes]
+        digests = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts]
+        assert sorted(rules[kind]) == sorted(digests)
+        assert len(digests) == {"script": 2, "style": 1}[tag]
+
+
+def test_nothing_is_outside_the_file(parsed: Parsed) -> None:
+    references = [
+        value for _, attributes in parsed.tags for name, value in attributes.items() if name in ("src", "href", "action", "srcset")
+    ]
+    assert references
+    assert [one for one in references if not (one or "").startswith("#")] == []
+    assert [tag for tag, _ in parsed.tags if tag in ("link", "iframe", "object", "embed", "img", "base", "form")] == []
+
+
+def test_no_element_carries_a_style_or_a_handler(parsed: Parsed) -> None:
+    assert [name for _, attributes in parsed.tags for name in attributes if name == "style" or name.startswith("on")] == []
+
+
+def test_a_hostile_record_adds_no_element(parsed: Parsed) -> None:
+    assert sum(tag == "script" for tag, _ in parsed.tags) == 3
+    data = next(text for attributes, text in parsed.inside if attributes.get("id") == "data")
+    assert "<" not in data
+    assert any(HOSTILE in name for name in json.loads(data)["tensors"]["names"])
+
+
+def test_undecodable_text_is_written_all_the_same(aligned: Comparison) -> None:
+    sides = (replace(aligned.sides[0], path="runs/\udc80 \u2028 </title>"), aligned.sides[1])
+    text = page(replace(aligned, sides=sides, notes=("\x00\x1b[31m \udcff",)), "1.2.3")
+    text.encode("utf-8")
+    assert "</title>" in text
+    assert "runs/\\udc80" in text
+
+
+def test_whatever_a_comparison_lacks_the_page_stands() -> None:
+    bare = Comparison(Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
+    text = page(bare, "1.2.3")
+    assert "not comparable" in text
+    assert 'id="where"' not in text
+    nothing = [
+        Finding("x at step 0 (iteration 1)", error=error, limit=limit, name="a.b", step=0)
+        for error, limit in ((float("nan"), 1.0), (1.0, 0.0), (None, None))
+    ]
+    odd = replace(
+        bare,
+        stages=(Stage("gradients", Status.DIFFERENT, "x", tuple(nothing)),),
+        curves=(Curve("loss", [0, 5], [None, float("inf")], [1.0, float("nan")]),),
+    )
+    data = Parsed(page(odd, "1.2.3"))
+    held = json.loads(next(text for attributes, text in data.inside if attributes.get("id") == "data"))
+    assert held["tensors"]["error"] == ["nan", 1.0]
+    assert held["plots"][0]["a"] == [None, "inf"]
+
+
+def test_the_same_comparison_makes_the_same_page(aligned: Comparison) -> None:
+    one, other = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page(aligned, "1.2.3")) for _ in range(2))
+    assert one == other
+
+
+# ---- its parts
+
+
+@pytest.mark.parametrize(
+    ("error", "limit", "expected"),
+    [
+        (0.0, 1.0, 0),
+        (0.0, 0.0, 0),
+        (0.05, 1.0, 1),
+        (1.0, 1.0, 2),
+        (1.01, 1.0, 3),
+        (99.0, 1.0, 6),
+        (101.0, 1.0, 7),
+        (1e9, 1.0, 9),
+        (1.0, 0.0, 9),
+        (float("nan"), 1.0, 10),
+    ],
+)
+def test_a_colour_says_how_far_out(error: float, limit: float, expected: int) -> None:
+    assert bin_of(Finding("x", error=error, limit=limit)) == expected
+    assert len(BINS) == 11
+
+
+def found(name: str, error: float, step: int = 0) -> Finding:
+    return Finding(f"{name} at step {step}", error=error, limit=1.0, name=name, step=step)
+
+
+def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
+    rows = [
+        ("gradients", found("model.layers.1.block_sparse_moe.experts.0.w1.weight", 2.0)),
+        ("gradients", found("model.layers.1.block_sparse_moe.experts.7.w1.weight", 5.0)),
+        ("gradients", found("model.embed_tokens.weight", 0.5)),
+        ("gradients", found("model.embed_tokens.weight", 0.7, step=3)),
+        ("local norms", found("lm_head.weight", 9.0)),
+    ]
+    shown = picture("gradients", rows)
+    assert shown is not None
+    assert shown["columns"] == ["embed", "1"]
+    assert shown["rows"] == ["embed_tokens", "block_sparse_moe.experts.*.w1"]
+    assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 4, True]]
+    assert picture("initial weights", rows) is None
+
+
+def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
+    stages = (
+        Stage("local norms", Status.DIFFERENT, "", (found("a.weight", 50.0), found("b.weight", 2.0))),
+        Stage("gradients", Status.DIFFERENT, "", (found("a.weight", 5.0),)),
+    )
+    blame = Blame("forward", ("rms_norm_eps", "a.weight", "b.weight at step 0"), ())
+    shown = suspects(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame))
+    assert [(one["text"], one["tensor"], one["times"]) for one in shown] == [
+        ("rms_norm_eps", False, ""),
+        ("a.weight", True, "5 ×"),
+        ("b.weight", True, "2 ×"),
+    ]
+
+
+def test_only_findings_of_tensors_are_in_the_table() -> None:
+    stages = (
+        Stage("first updates", Status.SAME, "", (found("a.weight", 0.5), found("all tensors", 0.5))),
+        Stage("step-0 loss", Status.SAME, "", (found("loss", 0.5),)),
+    )
+    rows = tensor_rows(Comparison(Verdict.ALIGNED, None, stages, 1e-7))
+    assert [one.name for _, one in rows] == ["a.weight"]
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        (
+            Curve("loss", [0, 1], [2.0, 1.0], [2.0, 1.5], [0.1, 0.1]),
+            "2 steps; largest difference 0.5 at step 1 (iteration 2); beyond the limit at 1 steps, first at step 1 (iteration 2)",
+        ),
+        (Curve("loss", [7], [2.0], [2.0], [0.1]), "1 steps; largest difference 0 at step 7 (iteration 8)"),
+        (Curve("loss", [0, 1], [None, 1.0], [2.0, None]), "2 steps; from 1 to 1, between 1 and 1; 2 values are missing or not finite"),
+        (Curve("loss", [0, 1], [3.0, 1.0]), "2 steps; from 3 to 1, between 1 and 3"),
+    ],
+)
+def test_a_curve_in_a_sentence(curve: Curve, expected: str) -> None:
+    assert of_curve(curve) == expected
+
+
+def test_a_curve_that_is_not_finite_is_beyond_any_limit() -> None:
+    said = of_curve(Curve("loss", [0, 1], [2.0, 1.0], [2.0, float("nan")], [0.1, 0.1]))
+    assert "beyond the limit at 1 steps, first at step 1 (iteration 2)" in said
+    assert "1 values are missing or not finite" in said
+
+
+def test_numbers_are_short() -> None:
+    assert number(None) == ""
+    assert number(1.23456e-7) == "1.23e-07"
+    assert rounded(float("inf"), 4) == float("inf")
+    assert rounded(1.23456789, 4) == 1.235
+    assert times(Finding("x", error=3.0, limit=1.5)) == "2 ×"
+    assert times(Finding("x", error=1.0, limit=0.0)) == "any is too much"
+    assert times(Finding("x")) == ""
+
+
+def test_addresses_are_plain() -> None:
+    assert slug("first loss (step 10)") == "stage-first-loss--step-10-"
+
+
+# ---- both languages
+
+
+def test_every_stage_says_how_its_numbers_were_made(diverged: Comparison) -> None:
+    assert [stage.name for stage in diverged.stages if method(stage.name) is None] == []
+    assert method("first loss (step 10)") is method("step-0 loss")
+    assert all(re.search("[一-鿿]", one.chinese) for one in METHODS)
+
+
+def test_every_text_of_the_templates_has_a_chinese_one() -> None:
+    from align_hooks.report.frame import WEB
+
+    asked = {text for file in WEB.glob("*.html") for text in re.findall(r'(?<!\w)t\("([^"]+)"\)', file.read_text())}
+    asked |= {text for file in WEB.glob("*.html") for text in re.findall(r'heading\("[^"]+", "([^"]+)"', file.read_text())}
+    assert len(asked) > 40
+    plain = {"loss", "rank"}
+    assert sorted(one for one in asked if "<span" not in in_both(one) and one not in plain) == []
+
+
+def test_no_word_is_left_over() -> None:
+    """Every entry is asked for by a template or by the code beside it."""
+    from align_hooks.report.frame import WEB
+
+    source = "".join(
+        file.read_text()
+        for folder, ends in ((WEB, "*.html"), (WEB.parent, "*.py"))
+        for file in folder.glob(ends)
+        if file.name != "words.py"
+    )
+    source = source.replace('"\n        "', "").replace('"\n    "', "")
+    assert sorted(word for word in WORDS if f'"{word}"' not in source and f"'{word}'" not in source) == []
+
+
+def test_text_is_escaped_in_both_languages() -> None:
+    assert str(in_both("<b>")) == "&lt;b&gt;"
+    assert "<b>" not in str(in_both("<b> at step 0 (iteration 1)"))
+
+
+def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: Comparison, aligned: Comparison) -> None:
+    """What a page shows of a pair that diverged and of one that did not; names, settings and commands stay."""
+    for one in (diverged, aligned):
+        texts = [text for stage in one.stages for text in (stage.name, stage.status.value, stage.summary)]
+        texts += [*one.notes, one.next, *(criterion.what for criterion in one.acceptance), *(of_curve(curve) for curve in one.curves)]
+        left: list[Any] = [text for text in texts if "<span" not in in_both(text)]
+        assert left == []

@@ -1,0 +1,165 @@
+"""``align-hooks show``: what a run holds and whether it is well, as text and as a page."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from align_hooks import open_run
+from align_hooks.compare.health import Health
+from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
+from align_hooks.report.run_page import run_page
+from align_hooks.report.run_text import render_run
+from align_hooks.report.text import size
+from report.conftest import HOSTILE, healthy
+from synthetic import EVERYTHING, Synthetic, by_hand, row, scalars_only
+
+
+def told(health: Health, width: int = 80) -> str:
+    stream = io.StringIO()
+    render_run(health, Console(file=stream, width=width, force_terminal=False))
+    return stream.getvalue()
+
+
+def show(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
+    line = [sys.executable, "-m", "align_hooks", "show", *map(str, arguments)]
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_clean_run(tmp_path: Path) -> None:
+    run = healthy(Synthetic(), tmp_path / "run")
+    assert (run.verdict, run.exit_code) == ("clean", 0)
+    text = told(run)
+    assert text.startswith("clean: ")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "norms of 3 of 3 steps are the framework's own" in text
+    for kind in EVERYTHING:
+        assert kind in text
+
+
+def test_what_a_run_holds(tmp_path: Path) -> None:
+    settings = {"batches": "0-1", "local_norms": "all", "gradients": "2", "weights": "0", "sketches": "0-1"}
+    run = open_run(Synthetic(settings=settings, batches={}).write(tmp_path / "run"))
+    there = {one.kind: one for one in holdings(run)}
+    assert {kind: ranges(one.steps) for kind, one in there.items()} == {
+        "scalars": "0-2",
+        "batches": "",
+        "local_norms": "0-2",
+        "gradients": "2",
+        "weights": "0",
+        "sketches/gradients": "0-1",
+        "sketches/weights": "0-1",
+    }
+    assert there["batches"].asked == "0-1"
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert sum(bytes_by_kind(run).values()) == sum(path.stat().st_size for path in files)
+    assert there["gradients"].bytes == (tmp_path / "run/step_2/rank_0/gradients.safetensors").stat().st_size
+
+
+def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    run = healthy(Synthetic(batches={}), tmp_path / "run")
+    assert run.exit_code == 3
+    assert "batches of 3 steps were asked for and are not there, first step 0 (iteration 1)" in run.problems
+
+
+def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
+    run = healthy(Synthetic(ended=None), tmp_path / "run")
+    assert (run.verdict, run.exit_code) == ("incomplete", 3)
+    assert "never ended" in told(run)
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_numbers_that_are_not_finite_are_named(tmp_path: Path, name: str) -> None:
+    rows = [row(step, **({name: float("nan")} if step else {})) for step in range(3)]
+    run = healthy(Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
+    assert (run.verdict, run.exit_code) == ("unwell", 1)
+    assert f"{name} is not finite at 2 steps, first step 1 (iteration 2)" in told(run)
+
+
+def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
+    rows = [row(step, **({"grad_norm": float("inf"), "skipped": True} if step == 1 else {})) for step in range(3)]
+    run = healthy(Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
+    assert run.exit_code == 0
+    assert "1 updates were skipped for an overflow, first step 1 (iteration 2)" in told(run)
+
+
+def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    file = path / "local_norms/rank_0.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[1]["squared"]["lm_head.weight"] *= 4
+    file.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    done = show(path, "--html", tmp_path / "run.html")
+    assert done.returncode == 1
+    assert done.stdout.startswith("unwell: ")
+    assert "contradiction" in done.stdout
+    assert "says something twice and differently" in (tmp_path / "run.html").read_text()
+
+
+def test_a_directory_made_by_hand(tmp_path: Path) -> None:
+    path = by_hand(tmp_path / "run")
+    done = show(path, "--html", tmp_path / "run.html")
+    assert done.returncode == 0, done.stderr
+    assert "made by hand" in done.stdout
+    assert "made by hand" in (tmp_path / "run.html").read_text()
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    run = scalars_only()
+    run.model = {HOSTILE: HOSTILE}
+    page = run_page(healthy(run, tmp_path / "[bold]\x1b[31m"), "1.2.3")
+    assert HOSTILE not in page
+    assert "&lt;/script&gt;" in page
+
+
+def test_exit_codes_and_errors(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    done = show(path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert show(tmp_path / "none").returncode == 3
+    missing = show(path, "--html", path / "run.json" / "x.html")
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+
+
+def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    assert "\x1b[" in show(path, FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in show(path, FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((), ""),
+        ((3,), "3"),
+        ((0, 1, 2), "0-2"),
+        ((0, 1, 5), "0-1,5"),
+        ((0, 10, 20, 30), "0-30/10"),
+        ((0, 1, 2, 10, 20, 30), "0-2,10-30/10"),
+        ((0, 5), "0,5"),
+        ((1, 3, 4), "1,3-4"),
+    ],
+)
+def test_steps_as_people_write_them(steps: tuple[int, ...], expected: str) -> None:
+    from align_hooks.settings import Steps
+
+    assert ranges(steps) == expected
+    chosen = Steps.parse(expected or "none")
+    assert tuple(step for step in range(50) if step in chosen) == steps
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (12_345_678, "12.3 MB"), (2e15, "2e+03 TB")]
+)
+def test_sizes_as_people_read_them(count: int, expected: str) -> None:
+    assert size(int(count)) == expected
