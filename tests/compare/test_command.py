@@ -282,3 +282,18 @@ def test_json_that_cannot_be_written_is_told_after_the_verdict(tmp_path: Path) -
     assert done.stdout.startswith("aligned")
     assert done.stderr.startswith("align_hooks: --json")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_page_is_written_beside_the_verdict(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), "--html", tmp_path / "out" / "page.html")
+    assert (done.returncode, done.stderr) == (1, "")
+    page = (tmp_path / "out" / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "step-0 loss" in page
+
+
+def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
+    done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"

@@ -32,4 +32,5 @@ def test_the_order_is_that_of_a_forward_pass() -> None:
         names += [f"model.layers.{layer}.{kind}.weight" for kind in KINDS if "." in kind or "layernorm" in kind]
         names += [f"model.layers.{layer}.unheard_of.weight"]
     names += ["model.norm.weight", "lm_head.weight", "lm_head.weight#padding", "other.weight"]
-    assert sorted(names[::-1], key=place) == names
+    backwards = names[::-1]
+    assert sorted(backwards, key=place) == names
