@@ -74,9 +74,10 @@ def main(directory: Path) -> int:
 
 
 def judge(console: Console, reference: Path, candidate: Path) -> int:
-    """Compare two runs as a user would; returns the exit code, which is the verdict."""
-    console.print(f"\nalign-hooks compare {reference} {candidate}\n", soft_wrap=True)
-    return subprocess.run([sys.executable, "-m", "align_hooks", "compare", reference, candidate], check=False).returncode
+    """Compare two runs as a user would, with a page beside the candidate; returns the exit code, which is the verdict."""
+    console.print(f"\nalign-hooks compare {reference} {candidate} --html {candidate.with_suffix('.html')}\n", soft_wrap=True)
+    line = [sys.executable, "-m", "align_hooks", "compare", reference, candidate, "--html", candidate.with_suffix(".html")]
+    return subprocess.run(line, check=False).returncode
 
 
 def arguments(directory: Path) -> list[str]:

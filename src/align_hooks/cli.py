@@ -28,7 +28,7 @@ from align_hooks.record.holdings import holdings
 from align_hooks.record.reader import open_run
 from align_hooks.report.machine import as_json
 from align_hooks.report.run_text import render_run
-from align_hooks.report.text import escape, render
+from align_hooks.report.text import escape, plain, render
 from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
 
@@ -128,6 +128,7 @@ def written(option: str, path: Path, text: Callable[[], str]) -> None:
         atomic.write_text(path, text())
     except OSError as error:
         raise AlignHooksError(f"{option} {path} cannot be written: {error.strerror or error}; name a file that you may write") from None
+    printed(lambda: print(f"written: {plain(str(path))}"))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

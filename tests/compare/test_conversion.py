@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.compare.conversion import told, told_of_sketches
+from align_hooks.compare.conversion import exchanged, told, told_of_sketches
 
 Array = NDArray[np.float32]
 Q, K, NORM = "q_proj", "k_proj", "norm"
@@ -77,3 +77,9 @@ def test_a_sketch_is_of_another_tensor_only_where_that_is_the_only_one_of_its_sh
     assert told_of_sketches(ours, sums(a=ones), "a", shapes) == ""  # b or c
     assert told_of_sketches(ours, sums(a=zeros), "a", shapes) == ""
     assert told_of_sketches(sums(a=2 * ones, b=ones, d=ones), sums(a=ones), "a", shapes) == "a: it is the reference's b"
+
+
+def test_two_that_took_each_others_place_are_one_sentence() -> None:
+    sentences = ["a: it is the reference's b", "b: it is the reference's a", "c: it is the reference's a", "d: it is transposed"]
+    assert exchanged(sentences) == ["a and b are exchanged", "c: it is the reference's a", "d: it is transposed"]
+    assert exchanged([]) == []

@@ -13,7 +13,21 @@ from align_hooks.settings import PREFIX, Settings
 from compare.conftest import HONEST, Compared
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 
-FACTS = ("measured", "settings", "replayed", "loaded", "injected", "half", "sharded", "stored", "fed", "gradients", "checkpoint", "bare")
+FACTS = (
+    "measured",
+    "settings",
+    "replayed",
+    "loaded",
+    "injected",
+    "half",
+    "sharded",
+    "stored",
+    "fed",
+    "gradients",
+    "checkpoint",
+    "bare",
+    "told",
+)
 NAMES = ("reference", "candidate", "noise", "again", "weights", "suspect", "setting", "first", "updates", "states")
 WORDS = {name: name.upper() for name in NAMES}
 

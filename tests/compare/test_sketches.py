@@ -61,7 +61,7 @@ WEIGHTS = {
     "negated": (lambda run: run.weights[0].update({Q: -run.weights[0][Q]}), f"{Q}: its sign is turned"),
     "exchanged": (
         lambda run: run.weights[0].update({HEAD: run.weights[0][EMBEDDING], EMBEDDING: run.weights[0][HEAD]}),
-        f"{HEAD}: it is the reference's {EMBEDDING}",
+        f"{HEAD} and {EMBEDDING} are exchanged",
     ),
     "turned about": (lambda run: run.weights[0].update({Q: run.weights[0][Q][::-1].copy()}), f"{Q}: the same numbers by its norm"),
 }

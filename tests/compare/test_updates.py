@@ -53,8 +53,8 @@ TERMS: dict[str, tuple[Callable[[Synthetic], None], str, str, list[float] | str]
     "decay on nothing": (decay(0.0, 0.0), "decay grouping (lm_head.weight and 2 more)", "decayed", "not decayed"),
     "learning rate": (settings(rate=1.001), "learning rate", "0.001", [0.001001]),
     "clip": (settings(clip=0.9), "clip coefficient", "that of clipping to 1", [0.9]),
-    "bias correction": (settings(bias_correction=False), "bias correction", "on", "off"),
-    "decoupled": (settings(decoupled=False), "decoupled weight decay", "on", "off"),
+    "bias correction": (settings(bias_correction=False), "bias correction", "made", "not made"),
+    "decoupled": (settings(decoupled=False), "decoupled weight decay", "apart from the gradient", "added to the gradient"),
 }
 """How the run was trained, and the term, the value on record and the value used that must be named."""
 

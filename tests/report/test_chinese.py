@@ -339,8 +339,9 @@ def test_what_is_no_sentence_stays_as_it_is(text: str) -> None:
 
 def test_what_people_wrote_stays_as_it_is_within_a_sentence() -> None:
     path = "/runs/the gradients; forward: same, {step} data"
-    assert f"ALIGN_HOOKS_LOAD_WEIGHTS={path}转换" in chinese(
-        f"mend the conversion of {NAMES[0]}, or let ALIGN_HOOKS_LOAD_WEIGHTS={path} convert"
+    command = f"ALIGN_HOOKS_LOAD_WEIGHTS={path}"
+    assert f"转换：{command} <" in chinese(
+        f"mend the conversion of {NAMES[0]}, or let align_hooks convert: {command} <the candidate's command>"
     )
     error = "OSError: 3 steps; data"
     assert error in chinese(f"rank 3 stopped recording at step 2 while writing weights: {error}; no step is whole")

@@ -119,21 +119,33 @@ def test_the_same_comparison_makes_the_same_page(aligned: Comparison) -> None:
 @pytest.mark.parametrize(
     ("error", "limit", "expected"),
     [
-        (0.0, 1.0, 0),
-        (0.0, 0.0, 0),
-        (0.05, 1.0, 1),
-        (1.0, 1.0, 2),
-        (1.01, 1.0, 3),
-        (99.0, 1.0, 6),
-        (101.0, 1.0, 7),
-        (1e9, 1.0, 9),
-        (1.0, 0.0, 9),
-        (float("nan"), 1.0, 10),
+        (0.0, 1.0, "equal to the bit"),
+        (0.0, 0.0, "equal to the bit"),
+        (0.05, 1.0, "≤ 0.1 × limit"),
+        (1.0, 1.0, "within the limit"),
+        (1.01, 1.0, "≤ 1/30"),
+        (40.0, 1.0, "≤ 2/3"),
+        (70.0, 1.0, "the worst"),
+        (100.0, 1.0, "the worst"),
+        (1.0, 0.0, "the worst"),
+        (float("nan"), 1.0, "not finite"),
+        (float("inf"), 1.0, "not finite"),
     ],
 )
-def test_a_colour_says_how_far_out(error: float, limit: float, expected: int) -> None:
-    assert bin_of(Finding("x", error=error, limit=limit)) == expected
-    assert len(BINS) == 11
+def test_a_colour_says_how_far_out(error: float, limit: float, expected: str) -> None:
+    assert BINS[bin_of(Finding("x", error=error, limit=limit), largest=100.0)] == expected
+
+
+def test_what_stands_out_is_framed_and_what_is_as_far_out_as_all_is_not() -> None:
+    def framed(*excesses: float) -> list[bool]:
+        shown = picture("gradients", [("gradients", found(f"model.layers.{at}.x.weight", one)) for at, one in enumerate(excesses)])
+        assert shown is not None
+        return [star for *_, star in shown["cells"]]
+
+    assert framed(500.0, 490.0, 100.0, 0.5) == [True, True, False, False]
+    assert framed(500.0, 490.0, 480.0, 470.0) == [False] * 4
+    assert framed(0.5, 0.4) == [False, False]
+    assert framed(float("inf"), 0.0, 5.0) == [True, False, True]
 
 
 def found(name: str, error: float, step: int = 0) -> Finding:
@@ -152,7 +164,7 @@ def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
     assert shown is not None
     assert shown["columns"] == ["embed", "1"]
     assert shown["rows"] == ["embed_tokens", "block_sparse_moe.experts.*.w1"]
-    assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 4, True]]
+    assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 9, True]]
     assert picture("initial weights", rows) is None
 
 
@@ -165,7 +177,7 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
     shown = suspects(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame))
     assert [(one["text"], one["tensor"], one["times"]) for one in shown] == [
         ("rms_norm_eps", False, ""),
-        ("a.weight", True, "5 ×"),
+        ("a.weight", True, "50 ×"),
         ("b.weight", True, "2 ×"),
     ]
 

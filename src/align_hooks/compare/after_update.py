@@ -25,6 +25,10 @@ from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Stage, Status
 
 NAME = "weights after an update"
+DECOUPLED = {True: "apart from the gradient", False: "added to the gradient"}
+CORRECTED = {True: "made", False: "not made"}
+FAR = 1e6
+"""Roundings."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def check(side: str, pair: Pair, progress: Progress) -> Checked:
         unseen = blind(gathered.evidence, gathered.settings)
         but = f", too small to show: {', '.join(unseen)}" if unseen else ""
         return Checked(f"{steps} follow AdamW ({found.rest:.1g} roundings{but})", known=True)
-    note = f"{steps} do not follow AdamW as recorded ({found.rest:.2g} roundings, limit {FITS:g})"
+    note = f"{steps} do not follow AdamW as recorded ({roundings(found.rest)}, limit {FITS:g})"
     wrong = tuple(findings(side, found, gathered, known=bool(run.manifest.get("optimizer"))))
     return Checked(note, known=found.complete, findings=wrong)
 
@@ -100,13 +104,13 @@ def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bo
     changed = list(_changed(explanation.found, record)) if explanation.found is not None else []
     others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, *_ in changed}
     unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
-    left = f"; {explanation.explained:.2g} roundings of {listed(explanation.left)} are left unexplained" if explanation.left else ""
+    left = f"; it does not explain all of {listed(explanation.left)}" if explanation.left else ""
     kept = "on record" if known else "expected"
     found += [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
     if not changed and (explanation.left or not explanation.still):
         of = f" of {listed(explanation.left)}" if explanation.left else ""
         what = f"the {side}'s updates{of} are no AdamW with some of its terms changed"
-        found.append(Finding(what, f"{explanation.rest:.3g} roundings", f"{explanation.explained:.3g} at best"))
+        found.append(Finding(what, roundings(explanation.rest), f"{roundings(explanation.explained)} at best"))
     return found
 
 
@@ -122,9 +126,9 @@ def _changed(found: Settings, record: OnRecord) -> Iterator[tuple[str, str, str]
         yield "eps", show(recorded.eps), _found(found.eps)
     yield from _decay(found.decay, recorded.decay, record.evidence.names)
     if found.bias_correction != recorded.bias_correction:
-        yield "bias correction", _switch(recorded.bias_correction), _switch(found.bias_correction)
+        yield "bias correction", CORRECTED[recorded.bias_correction], CORRECTED[found.bias_correction]
     if found.decoupled != recorded.decoupled:
-        yield "decoupled weight decay", _switch(recorded.decoupled), _switch(found.decoupled)
+        yield "decoupled weight decay", DECOUPLED[recorded.decoupled], DECOUPLED[found.decoupled]
     if found.clip is not None:
         yield "clip coefficient", f"that of clipping to {show(record.clip_grad)}", f"that of clipping to {_found(found.clip)}"
     if abs(found.scale - recorded.scale) > MOVED:
@@ -148,8 +152,9 @@ def _decay(found: Array, recorded: Array, names: Sequence[str]) -> Iterator[tupl
         yield "weight decay", show(highest), _found(float(found[both].max()))
 
 
-def _switch(on: bool) -> str:
-    return "on" if on else "off"
+def roundings(rest: float) -> str:
+    """How far updates are from a formula, in roundings of the weights; beyond a million the number says nothing."""
+    return f"{rest:.2g} roundings" if rest < FAR else "over a million roundings"
 
 
 def _found(value: float) -> str:

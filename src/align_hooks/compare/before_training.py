@@ -58,8 +58,9 @@ def self_check(ladder: Ladder) -> Stage:
     ]
     held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}" for side, check in checks.items()]
     copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
+    alike = f"{copies} copies alike" if copies else "no copies to compare"
     of_steps = " and ".join(held) or "of none"
-    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies} copies alike"
+    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {alike}"
     if found:
         said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
         return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))

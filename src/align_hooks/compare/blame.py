@@ -141,7 +141,7 @@ def causes(seen: Seen, place: str, culprits: Sequence[str]) -> list[Signature]:
 
 def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
     """Whether every condition of a signature holds."""
-    if signature.where is not None and signature.where is not seen.where:
+    if signature.where not in (None, seen.where) or signature.unless is seen.where:
         return False
     asked = culprits if signature.only else culprits[:1]
     return not signature.first or (bool(asked) and all(any(fnmatchcase(one, pattern) for pattern in signature.first) for one in asked))

@@ -6,7 +6,7 @@ rounded on the way. So nothing is estimated here; what is told holds for every e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ SAME_NORM = 1e-6
 SAME_SUM = 1e-11
 """Relative; sums of the same numbers, added up in another order."""
 AXES = ("rows", "columns")
+IS = "it is the reference's "
+TAKEN = f": {IS}"
 LARGEST_HEAD = 1024
 """Rows within which rotary halves are looked for."""
 
@@ -32,8 +34,16 @@ def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, size
     if not found:
         size = float(np.linalg.norm(other.astype(np.float64)))
         alike = (it for it in sizes if it != name and abs(sizes[it] - size) <= SAME_NORM * size)
-        found = next((f"it is the reference's {it}" for it in alike if np.array_equal(ours[it], other)), "")
+        found = next((f"{IS}{it}" for it in alike if np.array_equal(ours[it], other)), "")
     return f"{name}: {found}" if found else ""
+
+
+def exchanged(found: Sequence[str]) -> list[str]:
+    """What was told of several tensors, two that took each other's place in one sentence."""
+    takes = dict(one.split(TAKEN) for one in found if TAKEN in one)
+    pairs = {name: other for name, other in takes.items() if takes.get(other) == name}
+    apart = [one for one in found if one.partition(TAKEN)[0] not in pairs]
+    return [f"{name} and {other} are exchanged" for name, other in pairs.items() if name < other] + apart
 
 
 def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -45,7 +55,7 @@ def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], nam
         return f"{name}: its sign is turned"
     found = [it for it in ours if it != name and shapes[it] == shapes[name] and _same(ours[it], other)]
     if len(found) == 1:
-        return f"{name}: it is the reference's {found[0]}"
+        return f"{name}: {IS}{found[0]}"
     same = abs(other[0] - one[0]) <= SAME_SUM * one[0]
     return f"{name}: the same numbers by its norm, at other places or under other signs" if same else ""
 

@@ -51,7 +51,7 @@ def later_losses(ladder: Ladder) -> Stage:
     lost = len(ladder.pair.rows) - 1 - len(exact) - len(free)
     stage = _drifting(ladder, "later losses", summary, exact, free)
     second = when(ladder.pair.rows[1][0]["step"])
-    if any(finding.excess > 1 and finding.what.endswith(second) for finding in [*exact, *free]):
+    if any(finding.excess > 1 and finding.name == "loss" and finding.what.endswith(second) for finding in [*exact, *free]):
         stage = stage.telling("the loss after the first update parts already")
     return (
         replace(stage, status=Status.INCOMPLETE, summary=f"{summary}; {lost} without a loss")

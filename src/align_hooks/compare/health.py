@@ -87,8 +87,9 @@ def ranked(given: tuple[int, Mapping[str, Any]]) -> Rank:
 
 def checked(check: Any) -> str:
     """What a record was held against, in words."""
+    copies = f"{check.copies} copies alike" if check.copies else "no copies to compare"
     held = f"norms of {len(check.steps)} of {len(check.steps) + len(check.unchecked)} steps are the framework's own"
-    return f"{held} (its rounding {check.inexact:.1e}), {check.copies} copies alike"
+    return f"{held} (its rounding {check.inexact:.1e}), {copies}"
 
 
 def lacking(run: Any) -> Iterator[str]:

@@ -41,7 +41,7 @@ ADVICE = (
     Advice(Verdict.DIVERGED, "record the candidate from the reference's weights: " + FED, "weights", ("fed", "not loaded")),
     Advice(
         Verdict.DIVERGED,
-        "mend the conversion of {suspect}, or let ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first} convert",
+        "mend the conversion of {suspect}, or let align_hooks convert: " + FED,
         "weights",
         ("fed",),
     ),
@@ -49,7 +49,8 @@ ADVICE = (
     Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "forward", ("fed", "not measured")),
     Advice(
         Verdict.DIVERGED,
-        "ask a third opinion which side is right: transformers' from_pretrained('{weights}') on the tokens beside it; then read {suspect}",
+        "ask a third opinion which side is right: transformers' from_pretrained('{weights}') on the tokens beside it; "
+        "then read the code around {suspect}",
         "forward",
         ("checkpoint",),
     ),
@@ -58,6 +59,12 @@ ADVICE = (
         "store the first step: ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first} on both sides",
         "forward",
         ("not stored",),
+    ),
+    Advice(
+        Verdict.DIVERGED,
+        "look at what each side divides its loss by: the factor above says how they differ",
+        "loss normalisation",
+        ("told",),
     ),
     Advice(Verdict.DIVERGED, "train both with one micro-batch a rank, or with a per-token loss on both", "loss normalisation"),
     Advice(Verdict.DIVERGED, "record the candidate on one rank: " + FED, "reduced gradients", ("fed", "sharded")),
@@ -120,6 +127,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "fed": first in reference.batch_steps() and first in reference.weight_steps(),
         "gradients": first in reference.gradient_steps(),
         "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
+        "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
     paths = {

@@ -35,7 +35,7 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
         sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
         shapes = ladder.pair.pieces(ladder.pair.reference)
         found = [conversion.told_of_sketches(sums, others, name, shapes) for name in wrong]
-    return "; ".join(one for one in found if one)
+    return "; ".join(conversion.exchanged([one for one in found if one]))
 
 
 def token_losses(ladder: Ladder) -> Stage:

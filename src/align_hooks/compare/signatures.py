@@ -12,13 +12,15 @@ class Signature:
     """What a cause looks like. Every condition that is set must hold.
 
     ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
-    match the tensor or setting that is named first, or with ``only`` everything that differs; ``look`` is what to look at.
+    match the tensor or setting that is named first, or with ``only`` everything that differs; ``unless`` are positions that speak against
+    it; ``look`` is what to look at.
     """
 
     place: str
     cause: str
     look: str
     where: Where | None = None
+    unless: Where | None = None
     first: tuple[str, ...] = ()
     only: bool = False
     source: str = "zoo"
@@ -58,10 +60,22 @@ SIGNATURES = (
         first=("lm_head*", "model.norm*"),
     ),
     Signature(
+        "forward",
+        "the MLP, or the norm before it",
+        "activation, order of gate and up; the norm's epsilon and compute type",
+        first=("*post_attention_layernorm*",),
+    ),
+    Signature(
         "forward", "a norm", "its epsilon, its compute type, weights centred at 0 or 1, a mean that is taken off", first=("*norm.weight*",)
     ),
     Signature("forward", "the MLP", "activation, order of gate and up, residual, compute type", first=("*.mlp.*",)),
-    Signature("forward", "the attention", "mask, grouping of heads, order of queries, keys and values, softmax", first=("*.self_attn.*",)),
+    Signature(
+        "forward",
+        "the attention",
+        "mask, grouping of heads, order of queries, keys and values, softmax",
+        unless=Where.AFTER_THE_FIRST,  # a token that sees itself alone is wrong by these too
+        first=("*.self_attn.*",),
+    ),
     Signature(
         "reduced gradients",
         "copies of the norms' gradients are added up once too often, or not at all",

@@ -56,7 +56,7 @@ CHINESE: dict[str, str] = {
     "first updates": "最初的更新",
     "later losses": "后续loss",
     "curve": "loss曲线",
-    "free-running steps": "自由训练步",
+    "free-running steps": "自由运行步",
     "model settings": "模型设置",
     # blame.py: places that are no stage
     "configuration": "配置",
@@ -141,13 +141,13 @@ CHINESE: dict[str, str] = {
     "{name} is missing": "缺少{name}",
     "there": "有",
     # before_training.py: self-check
-    "norms of steps {checked} of {steps} of the {side} are the frameworks' own (their rounding {rounding}), {copies} copies alike": (
-        "{side}{steps}步中{checked}步的norm与框架自算值一致（框架舍入{rounding}），{copies}份副本一致"
+    "norms of steps {checked} of {steps} of the {side} are the frameworks' own (their rounding {rounding}), {copies}": (
+        "{side}{steps}步中{checked}步的norm与框架自算值一致（框架舍入{rounding}），{copies}"
     ),
     (
         "norms of steps {checked} of {steps} of the reference and {others} of {all} of the candidate are the frameworks' own "
-        "(their rounding {rounding}), {copies} copies alike"
-    ): "标杆{steps}步中{checked}步、待测{all}步中{others}步的norm与框架自算值一致（框架舍入{rounding}），{copies}份副本一致",
+        "(their rounding {rounding}), {copies}"
+    ): "标杆{steps}步中{checked}步、待测{all}步中{others}步的norm与框架自算值一致（框架舍入{rounding}），{copies}",
     "a record contradicts itself in {count} ways: its layout loses, repeats or does not reduce something": (
         "记录有{count}处自相矛盾：其并行切分存在丢失、重复或未规约的内容"
     ),
@@ -155,6 +155,7 @@ CHINESE: dict[str, str] = {
         "{side}没有任何一步同时采集了norm和框架自算值（ALIGN_HOOKS_LOCAL_NORMS）"
     ),
     "{copies} copies alike": "{copies}份副本一致",
+    "no copies to compare": "没有可比对的副本",
     # self_check.py: contradictions
     "ranks that make the global norm": "参与全局norm的rank数",
     "global norm": "全局norm",
@@ -239,6 +240,7 @@ CHINESE: dict[str, str] = {
     "{name}: every element is {value}: it was not loaded": "{name}：所有元素均为{value}，未加载",
     "{name}: it was rounded to {type}": "{name}：被舍入为{type}",
     "{name}: it is the reference's {other}": "{name}：实为标杆的{other}",
+    "{name} and {other} are exchanged": "{name}与{other}互换了",
     "{name}: the same numbers by its norm, at other places or under other signs": "{name}：norm相同，即数值相同而位置或符号不同",
     "{name}: its rows stand in another order, {order}": "{name}：行序不同，{order}",
     "{name}: its columns stand in another order, {order}": "{name}：列序不同，{order}",
@@ -343,8 +345,8 @@ CHINESE: dict[str, str] = {
     "{count} of the {side}'s updates follow AdamW ({rest} roundings, too small to show: {names})": (
         "{side}有{count}次更新符合AdamW（{rest}个舍入单位，影响过小而无法检验：{names}）"
     ),
-    "{count} of the {side}'s updates do not follow AdamW as recorded ({rest} roundings, limit {limit})": (
-        "{side}有{count}次更新不符合所记录配置的AdamW（{rest}个舍入单位，限值{limit}）"
+    "{count} of the {side}'s updates do not follow AdamW as recorded ({rest}, limit {limit})": (
+        "{side}有{count}次更新不符合所记录配置的AdamW（{rest}，限值{limit}）"
     ),
     "each does as its own settings say, so it is these that differ": "两侧都符合各自的配置，因此不同的是配置本身",
     "neither run's updates follow AdamW, so its formula judges neither": "两侧的更新都不符合AdamW，因此无法用其公式判定",
@@ -356,13 +358,18 @@ CHINESE: dict[str, str] = {
     "never updated": "从未更新",
     "{what} of the {side}'s updates": "{side}更新中的{what}",
     "{what} of the {side}'s updates (or alone: {others})": "{side}更新中的{what}（或单独为：{others}）",
-    "{rest} roundings of {names} are left unexplained": "{names}仍有{rest}个舍入单位无法解释",
+    "it does not explain all of {names}": "但不能完全解释{names}",
     "{value} on record": "记录为{value}",
     "{value} expected": "应为{value}",
     "{value} found": "反推为{value}",
     "the {side}'s updates are no AdamW with some of its terms changed": "改变AdamW的若干项也无法解释{side}的更新",
     "the {side}'s updates of {names} are no AdamW with some of its terms changed": "改变AdamW的若干项也无法解释{side}对{names}的更新",
     "{rest} roundings": "{rest}个舍入单位",
+    "over a million roundings": "超过一百万个舍入单位",
+    "apart from the gradient": "与梯度分开",
+    "added to the gradient": "加入梯度",
+    "made": "有",
+    "not made": "无",
     "{rest} at best": "最好为{rest}",
     "learning rate": "学习率",
     "betas": "betas",
@@ -445,6 +452,8 @@ CHINESE: dict[str, str] = {
     "scale, cap or type of the logits, z-loss, label smoothing, shifted labels": (
         "logits的缩放、截断或数据类型，z-loss，label smoothing，标签错位"
     ),
+    "the MLP, or the norm before it": "MLP，或其前的归一化层",
+    "activation, order of gate and up; the norm's epsilon and compute type": "激活函数、gate与up的次序；归一化层的epsilon与计算类型",
     "a norm": "某个归一化层",
     "its epsilon, its compute type, weights centred at 0 or 1, a mean that is taken off": (
         "其epsilon、计算精度、权重以0还是1为中心、是否减均值"
@@ -477,16 +486,20 @@ CHINESE: dict[str, str] = {
     "record the candidate from the reference's weights: {command} <the candidate's command>": (
         "从标杆的权重开始采集待测：{command} <待测的启动命令>"
     ),
-    "mend the conversion of {suspect}, or let ALIGN_HOOKS_LOAD_WEIGHTS={path} convert": (
-        "修正{suspect}的权重转换，或交由ALIGN_HOOKS_LOAD_WEIGHTS={path}转换"
+    "mend the conversion of {suspect}, or let align_hooks convert: {command} <the candidate's command>": (
+        "修正{suspect}的权重转换，或交由align_hooks转换：{command} <待测的启动命令>"
     ),
     "narrow it down by measured limits: {command} <the reference's command>, then align-hooks {path}": (
         "用实测限值缩小范围：{command} <标杆的启动命令>，然后执行align-hooks {path}"
     ),
     (
-        "ask a third opinion which side is right: transformers' from_pretrained('{path}') on the tokens beside it; then read {suspect}"
-    ): "请第三方判断哪侧正确：用transformers的from_pretrained('{path}')计算其旁的tokens；再检查{suspect}",
+        "ask a third opinion which side is right: transformers' from_pretrained('{path}') on the tokens beside it; "
+        "then read the code around {suspect}"
+    ): "请第三方判断哪侧正确：用transformers的from_pretrained('{path}')计算其旁的tokens；再检查{suspect}附近的代码",
     "store the first step: {command} on both sides": "保存首步：两侧均设置{command}",
+    "look at what each side divides its loss by: the factor above says how they differ": (
+        "检查两侧loss各除以什么：上面的比例说明了二者的差别"
+    ),
     "train both with one micro-batch a rank, or with a per-token loss on both": "两侧均以每rank一个micro-batch训练，或都使用per-token loss",
     "record the candidate on one rank: {command} <the candidate's command>": "用单rank采集待测：{command} <待测的启动命令>",
     "let the candidate make its first updates from the reference's gradients: {command} <the candidate's command>": (
@@ -521,12 +534,13 @@ CHINESE: dict[str, str] = {
     "from {first} to {last}, between {lowest} and {highest}": "从{first}到{last}，介于{lowest}与{highest}之间",
     "{count} tensors": "共{count}个张量",
     "all equal to the bit": "全部逐位相等",
+    "{value} on both sides at every step": "两侧每步均为{value}",
     "furthest beyond its limit: {name}, {one} against {other}": "超限最多的是{name}：{one}对{other}",
     "closest to its limit: {name}, {one} against {other}": "最接近限值的是{name}：{one}对{other}",
     # health.py: a run by itself
     "a directory made by hand says nothing of itself": "手工生成的目录没有自身信息",
-    "norms of {count} of {all} steps are the framework's own (its rounding {error}), {copies} copies alike": (
-        "{all}步中{count}步的范数与框架自身一致（框架舍入误差{error}），{copies}个副本一致"
+    "norms of {count} of {all} steps are the framework's own (its rounding {error}), {copies}": (
+        "{all}步中{count}步的范数与框架自身一致（框架舍入误差{error}），{copies}"
     ),
     "{what} of {count} steps were asked for and are not there, first {where}": "要求采集的{what}缺{count}步，首个为{where}",
     "{what} is not finite at {count} steps, first {where}": "{what}在{count}步为非有限值，首个为{where}",

@@ -10,6 +10,7 @@ import base64
 import datetime
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from align_hooks.report.chinese import chinese
 from align_hooks.report.words import WORDS
 
 WEB = Path(__file__).parent / "web"
+DOT = re.compile(r"((?<=\w)\.)(?=\w)")
 
 
 def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
@@ -43,7 +45,7 @@ def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"t": in_both, "both": both, "number": number, "times": times}
+    environment.globals |= {"t": in_both, "both": both, "number": number, "times": times, "broken": broken, "escape": escape}
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     text = environment.get_template(template).render(
         policy=Markup(policy),
@@ -79,6 +81,11 @@ def both(english: str, other: str) -> Markup:
     if english == other:
         return escape(english)
     return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, other)
+
+
+def broken(text: Markup) -> Markup:
+    """A text that may be broken after the dots of a canonical name, and nowhere within its words."""
+    return Markup(DOT.sub(r"\1<wbr>", str(text)))
 
 
 def number(value: float | None) -> str:

@@ -102,8 +102,9 @@ METHODS = (
     Method(
         "clipping",
         ("clipping",),
-        "The global norm that each framework clipped by, the coefficient, and updates that an overflow skipped.",
-        "各框架用于裁剪的全局norm、裁剪系数，以及因溢出而跳过的更新。",
+        "The global norm that each framework clipped by, the coefficient, and updates that an overflow skipped. Within 5 %, for frameworks "
+        "round this norm as they please; local norms are what is exact.",
+        "各框架用于裁剪的全局norm、裁剪系数，以及因溢出而跳过的更新。容差5 %，因为各框架对该范数的舍入不同；精确比较以local norm为准。",
     ),
     Method(
         "weights after an update",

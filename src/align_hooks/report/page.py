@@ -26,11 +26,24 @@ EVIDENCE, WORST = 3, 10
 PICTURED = ("initial weights", "local norms", "gradients", "first updates")
 """Stages with one finding a tensor, which make a picture of the model."""
 TENSORS = (*PICTURED, "weights after an update", "free-running steps")
-BOUNDS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-BINS = ("equal to the bit", "≤ 0.1 ×", "≤ 1 ×", "≤ 3 ×", "≤ 10 ×", "≤ 30 ×", "≤ 100 ×", "≤ 300 ×", "≤ 1000 ×", "> 1000 ×", "not finite")
-"""Error over limit, as the picture colours it."""
-STARS = 3
-"""The worst of a picture, which are framed."""
+WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
+BINS = (
+    "equal to the bit",
+    "≤ 0.1 × limit",
+    "within the limit",
+    "out, ≤ 1/1000 of the worst",
+    "≤ 1/100",
+    "≤ 1/30",
+    "≤ 1/10",
+    "≤ 1/3",
+    "≤ 2/3",
+    "the worst",
+    "not finite",
+)
+"""Error over limit, as the picture colours it: beyond the limit by how near it is to the worst of the picture, for where an error starts is
+where it is largest."""
+STARS, NEAR = 3, 0.8
+"""So many of a picture are framed, where no more are so near to the worst."""
 TITLES = {"loss": "loss", "grad_norm": "global gradient norm", "learning_rate": "learning rate"}
 SECTIONS = (
     ("verdict", "Verdict"),
@@ -67,7 +80,8 @@ def page(comparison: Comparison, version: str) -> str:
     pictures = [one for one in (picture(name, rows) for name in PICTURED) if one is not None]
     _choose(pictures, comparison)
     norms = norms_plot(comparison)
-    curves = [curve_plot(one) for one in comparison.curves]
+    same = [one for one in comparison.curves if constant(one)]
+    curves = [curve_plot(one) for one in comparison.curves if one not in same]
     settings = configurations(comparison.sides)
     present = {"where": pictures, "tensors": rows, "norms": norms, "curves": curves}
     data = {
@@ -101,9 +115,10 @@ def page(comparison: Comparison, version: str) -> str:
         tensors=[{"name": name, "chinese": chinese(name)} for name in TENSORS] if rows else [],
         norms=norms,
         curves=curves,
+        same=[(TITLES[one.name], f"{one.reference[0]:.6g} on both sides at every step") for one in same],
         bins=BINS,
         configurations=settings,
-        differing=sum(row.differs for _, rows in settings for row in rows),
+        differing=[row.name for _, rows in settings for row in rows if row.differs],
         acceptance=comparison.acceptance,
         notes=comparison.notes,
         methods=METHODS,
@@ -132,9 +147,13 @@ def slug(name: str) -> str:
 
 
 def suspects(comparison: Comparison) -> list[dict[str, Any]]:
-    """What to suspect first; a tensor with how far beyond its limit it is, and a link to its rows."""
+    """What to suspect first; a tensor with how far beyond its limit it is, and a link to its rows.
+
+    The number is that of the stage that decided, where this compares tensors, else that of the gradients or norms that name suspects.
+    """
     found: dict[str, Finding] = {}
-    telling = sorted(comparison.stages, key=lambda stage: ("gradients", "local norms", stage.name).index(stage.name))
+    first = comparison.first.name if comparison.first else ""
+    telling = sorted(comparison.stages, key=lambda stage: (first, "gradients", "local norms", stage.name).index(stage.name))
     for stage in telling:
         if stage.status is Status.DIFFERENT and stage.name in TENSORS:
             for finding in stage.findings:
@@ -143,7 +162,14 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     for text in comparison.blame.suspects if comparison.blame else ():
         name = text.partition(" at ")[0]
         one = found.get(name)
-        listed.append({"text": name if one else text, "tensor": one is not None, "link": name, "times": times(one) if one else ""})
+        listed.append(
+            {
+                "text": name if one else text,
+                "tensor": one is not None,
+                "link": name,
+                "times": times(one) if one and math.isfinite(one.excess) else "",
+            }
+        )
     return listed
 
 
@@ -180,7 +206,7 @@ def columns(rows: Sequence[tuple[str, Finding]]) -> dict[str, list[Any]]:
         "name": [numbers[one.name] for _, one in rows],
         "stage": [TENSORS.index(stage) for stage, _ in rows],
         "step": [one.step for _, one in rows],
-        **{key: [rounded(getattr(one, key), 6) for _, one in rows] for key in ("error", "limit", "excess", "scale", "direction")},
+        **{key: [rounded(getattr(one, key), 7) for _, one in rows] for key in ("error", "limit", "excess", "scale", "direction")},
     }
 
 
@@ -198,16 +224,20 @@ def picture(stage: str, rows: Sequence[tuple[str, Finding]]) -> dict[str, Any] |
             cells[where.column, where.kind] = at
     if not cells:
         return None
+    largest = max((rows[at][1].excess for at in cells.values() if math.isfinite(rows[at][1].excess)), default=0.0)
     places = sorted({where for _, _, where in found})
     across = list(dict.fromkeys(one.column for one in places))
     down = list(dict.fromkeys(one.kind for one in sorted(places, key=lambda one: (one.order, one.kind))))
-    starred = sorted((at for at in cells.values() if rows[at][1].excess > 1), key=lambda at: -rows[at][1].excess)[:STARS]
+    near = [at for at in cells.values() if rows[at][1].excess > max(1.0, NEAR * largest)]
+    starred = near if len(near) <= STARS else []
     return {
         "name": stage,
         "stage": TENSORS.index(stage),
         "columns": across,
         "rows": down,
-        "cells": [[across.index(column), down.index(row), at, bin_of(rows[at][1]), at in starred] for (column, row), at in cells.items()],
+        "cells": [
+            [across.index(column), down.index(row), at, bin_of(rows[at][1], largest), at in starred] for (column, row), at in cells.items()
+        ],
         "chosen": False,
     }
 
@@ -223,11 +253,13 @@ def _choose(pictures: list[dict[str, Any]], comparison: Comparison) -> None:
     (by_name.get(first) or (telling or out or [by_name.get("gradients") or pictures[-1]])[-1])["chosen"] = True
 
 
-def bin_of(one: Finding) -> int:
-    """Which of :data:`BINS` a finding is in."""
+def bin_of(one: Finding, largest: float) -> int:
+    """Which of :data:`BINS` a finding is in, where ``largest`` is the largest finite excess of its picture."""
     if one.error is None or not math.isfinite(one.error):
         return len(BINS) - 1
-    return 0 if one.error == 0 else bisect_left(BOUNDS, one.excess) + 1
+    if one.excess <= 1:
+        return 0 if one.error == 0 else 1 if one.excess <= WITHIN else 2
+    return 3 + bisect_left(OF_THE_WORST, one.excess / largest if math.isfinite(one.excess) else 1.0)
 
 
 def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
@@ -264,6 +296,11 @@ def of_norms(furthest: Finding) -> str:
         return "all equal to the bit"
     where = "furthest beyond" if furthest.excess > 1 else "closest to"
     return f"{where} its limit: {furthest.name}, {furthest.reference} against {furthest.candidate}"
+
+
+def constant(curve: Curve) -> bool:
+    """Whether a curve is one number on both sides, of which a sentence says all."""
+    return bool(curve.candidate) and len({*curve.reference, *curve.candidate}) == 1
 
 
 def curve_plot(curve: Curve) -> dict[str, Any]:

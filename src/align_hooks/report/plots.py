@@ -50,7 +50,9 @@ def steps(*, single: bool = False) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
     Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
-    ``below`` and ``quiet``; None leaves a gap. The page hands over the rows that are in sight, thinned out where they are thousands.
+    ``below`` and ``quiet``; None leaves a gap. The scale of differences is
+    linear up to the signal ``small`` and logarithmic beyond, so that a limit is seen beside what is far beyond it; ``ticks`` are its
+    labels. The page hands over the rows that are in sight, thinned out where they are thousands.
     """
     upper = [_line("a", "var(--reference)", 2.2), _line("b", "var(--candidate)", 1.4, [6, 3])]
     lower = [
@@ -65,11 +67,16 @@ def steps(*, single: bool = False) -> Spec:
     ]
     scales = [
         _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False),
-        _scale("lower", "linear", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True),
+        _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"}),
     ]
     whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
     x = {"orient": "bottom", "scale": "x", "title": title("step", "步"), "grid": True, "encode": {"labels": {"update": {"text": whole}}}}
-    return _one_panel(_panels(scales[:1], upper[:1], [], x)) if single else _panels(scales, upper, lower, x)
+    if not single:
+        spec = _panels(scales, upper, lower, x)
+        spec["signals"] += [{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}]
+        spec["axes"][-1]["values"] = {"signal": "ticks"}
+        return spec
+    return _one_panel(_panels(scales[:1], upper[:1], [], x))
 
 
 def tensors() -> Spec:

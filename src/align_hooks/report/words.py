@@ -29,11 +29,26 @@ WORDS = {
     "the ladder, in the order of a training step": "比较阶梯（按一个训练步的顺序）",
     "Where it starts": "差异从哪里开始",
     "Error over limit, by layer and by kind of parameter, in the order of the forward pass; of the experts of a layer the worst. "
-    "The three worst are framed. Choose a cell to see its tensors.": (
-        "误差与限值之比，按层与参数种类、以前向顺序排列；同层专家取最差者。最差的三格加框。点击方格可查看对应张量。"
+    "What stands out is framed. Choose a cell to see its tensors.": (
+        "误差与限值之比，按层与参数种类、以前向顺序排列；同层专家取最差者。突出者加框。点击方格可查看对应张量。"
     ),
     "difference": "差",
-    "settings differ.": "项设置不一致。",
+    "settings that differ": "不一致的设置",
+    "No setting on record differs: look at code and data.": "记录的设置全部一致：请检查代码与数据。",
+    "result": "结果",
+    "error in eps": "误差(eps)",
+    "≤ 0.1 × limit": "≤ 0.1 × 限值",
+    "within the limit": "限值以内",
+    "out, ≤ 1/1000 of the worst": "超限，不到最差的1/1000",
+    "the worst": "最差",
+    "relative error": "相对误差",
+    "limits": "限值",
+    "noise band": "噪声带",
+    "the guide's CheckList": "指南的CheckList",
+    "the guide, data set": "指南：数据集",
+    "the guide, local norm; align_hooks.norms": "指南：local norm；align_hooks.norms",
+    "the guide, optimizer computation": "指南：优化器计算",
+    "the guide, around the 0-axis": "指南：在0轴附近",
     "stage": "阶段",
     "name": "名称",
     "beyond the limit only": "仅超限",

@@ -51,7 +51,7 @@
   };
   const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
   const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("any is too much", "须逐位相等") : say("not finite", "非有限值"));
-  const short = (excess) => (!Number.isFinite(excess) ? "!" : excess >= 1000 ? excess.toExponential(0).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
+  const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
   const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
   // ---- plots
@@ -107,6 +107,16 @@
     return [...kept].sort((one, other) => one - other).map((i) => part[i]);
   }
 
+  // Where the axis of differences turns logarithmic, and its labels: the ends, the limit, zero.
+  function differences(rows) {
+    const limits = rows.map((row) => row.limit).filter((value) => value > 0), apart = rows.map((row) => row.d).filter((value) => value !== null);
+    const [low, high] = [Math.min(0, ...spread(apart)), Math.max(0, ...spread(apart))];
+    const limit = limits.length ? limits.reduce((one, other) => Math.max(one, other)) : 0;
+    const ends = [low, high].filter((value) => Math.abs(value) > 3 * limit);
+    return { small: (limit || Math.max(-low, high) || 1e-6) / 3, ticks: [...ends, -limit, 0, limit] };
+  }
+  const spread = (values) => values.length ? [values.reduce((one, other) => Math.min(one, other)), values.reduce((one, other) => Math.max(one, other))] : [];
+
   const minus = (value) => (value === null ? null : -value);
 
   async function plot(one) {
@@ -122,7 +132,7 @@
     const extent = [ends[0] - pad, ends[1] + pad];
     const positive = (value) => (value === null || value <= 0 ? null : value);
     if (one.names) for (const row of rows) { row.a = positive(row.a); row.b = positive(row.b); row.d = Math.max(row.d ?? 0, 1e-9); row.limit = positive(row.limit); }
-    const view = await draw(canvas, data.specs[one.spec], inSight(rows, extent), { zh: zh(), extent, starts: one.starts, labels: one.labels });
+    const view = await draw(canvas, data.specs[one.spec], inSight(rows, extent), { ...differences(rows), zh: zh(), extent, starts: one.starts, labels: one.labels });
     let at = null;
     const read = (x) => {
       if (x === null) return;
@@ -189,8 +199,9 @@
 
   const FIRST = 50;
   const columns = [
-    ["name", "tensor", "张量"], ["stage", "stage", "阶段"], ["step", "step", "步"], ["error", "error", "误差"], ["eps", "eps", "eps"],
-    ["limit", "limit", "限值"], ["excess", "error / limit", "误差/限值"], ["scale", "best scale", "最佳比例"], ["direction", "left after it", "其余误差"],
+    ["name", "tensor", "张量"], ["excess", "error / limit", "误差/限值"], ["error", "error", "误差"], ["limit", "limit", "限值"],
+    ["stage", "stage", "阶段"], ["step", "step", "步"], ["eps", "error in eps", "误差(eps)"], ["scale", "best scale", "最佳比例"],
+    ["direction", "error left at it", "该比例下的剩余误差"],
   ];
   let shown = FIRST, order = { by: "excess", down: true };
 
@@ -235,9 +246,9 @@
       if (one.out) line.className = "out";
       for (const [key] of columns) {
         const cell = document.createElement(key === "name" ? "th" : "td");
-        if (key === "name") { cell.scope = "row"; const code = document.createElement("code"); const link = document.createElement("a"); link.href = "#tensor=" + encodeURIComponent(one.name); link.textContent = one.name; code.append(link); cell.append(code); }
+        if (key === "name") { cell.scope = "row"; const code = document.createElement("code"); const link = document.createElement("a"); link.href = "#tensor=" + encodeURIComponent(one.name); for (const part of one.name.split(/(?<=\.)/)) link.append(part, document.createElement("wbr")); code.append(link); cell.append(code); }
         else if (key === "stage") cell.textContent = say(data.stages[one.stage][0], data.stages[one.stage][1]);
-        else { cell.className = key === "excess" && one.out ? "number out" : "number"; cell.textContent = number(one[key]); }
+        else { cell.className = key === "excess" && one.out ? "number out" : "number"; cell.textContent = key === "scale" && one.scale !== null ? Number(one.scale.toPrecision(6)).toString() : number(one[key]); }
         line.append(cell);
       }
       body.append(line);

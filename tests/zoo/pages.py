@@ -1,0 +1,152 @@
+"""Where on its page a culprit stands: every fault of the zoo as a page in headless Chromium, and the pictures of the docs.
+
+``python tests/zoo/pages.py [names] [--where build/zoo]``; runs that are there are not trained again. With every case opened, the places
+are written beside this file, from which ``table.py pages`` makes the table of ``docs/report.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from align_hooks import __version__, open_run
+from align_hooks.compare.health import health
+from align_hooks.compare.runs import compare
+from align_hooks.record.holdings import holdings
+from align_hooks.report.page import page
+from align_hooks.report.run_page import run_page
+from zoo.cases import CASES, FAULTS, Case
+from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_noise, train_references
+
+WIDTH, HEIGHT = 1280, 800
+"""Of the window that a page is opened in: a laptop's."""
+DOCS = Path(__file__).parents[2] / "docs" / "report"
+SHOWN = "rope_missing_on_keys"
+"""The case that the docs show."""
+PICTURES = {
+    "first_screen.png": ("#verdict", {"viewport": {"width": WIDTH, "height": 640}}, ""),
+    "where_it_starts.png": ("#where", {"viewport": {"width": WIDTH, "height": 440}, "color_scheme": "dark"}, ""),
+    "norms.png": ("#norms", {"viewport": {"width": WIDTH, "height": 470}}, ""),
+    "telephone.png": ("#verdict", {"viewport": {"width": 390, "height": 640}}, "?lang=zh"),
+}
+"""File to what it shows, the window, and the end of the address."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a case's culprit stands first on its page: the line, the pixel at which it ends, and the screens to scroll to it.
+
+    ``scrolls`` is None where the page names another culprit.
+    """
+
+    name: str
+    line: str = ""
+    within: str = ""
+    bottom: int = 0
+    scrolls: int | None = None
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A headless browser."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        sys.exit("no Chromium: make browser")
+    with sync_playwright() as found:
+        browser = found.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def opened(browser: Any, path: Path, address: str = "", **options: Any) -> Any:
+    """A page, every plot of it drawn."""
+    found = browser.new_context(**{"viewport": {"width": WIDTH, "height": HEIGHT}, "locale": "en-US"} | options).new_page()
+    found.goto(path.as_uri() + address)
+    found.wait_for_selector("html[data-drawn]", state="attached")
+    return found
+
+
+def place(found: Any, case: Case) -> Place:
+    """The first line under "first suspects" or "likely", or else of the evidence, that names the culprit of a case."""
+    for within, selector in (
+        ("first suspects", ".suspects li"),
+        ("likely", ".causes li"),
+        ("what shows it", "#verdict .findings tbody th"),
+    ):
+        for one in found.locator(selector).all():
+            text = one.inner_text()
+            if any(fnmatchcase(text, f"*{pattern}*") for pattern in case.culprit):
+                box = one.bounding_box()
+                bottom = math.ceil(box["y"] + box["height"])
+                return Place(case.name, text, within, bottom, max(0, math.ceil((bottom - HEIGHT) / HEIGHT)))
+    return Place(case.name)
+
+
+def pictures(browser: Any, path: Path, run: Path) -> None:
+    """The pictures of the docs, small."""
+    DOCS.mkdir(exist_ok=True)
+    for file, (at, options, address) in PICTURES.items():
+        found = opened(browser, path, address, **options)
+        found.locator(at).scroll_into_view_if_needed()
+        found.evaluate("at => document.querySelector(at).closest('section').scrollIntoView()", at)
+        photograph(found, DOCS / file)
+        found.context.close()
+    run_file = path.with_name("run.html")
+    read = open_run(run)
+    run_file.write_text(run_page(health(read, holdings(read)), __version__))
+    found = opened(browser, run_file, viewport={"width": WIDTH, "height": 560})
+    photograph(found, DOCS / "show.png")
+    found.context.close()
+
+
+def photograph(found: Any, path: Path) -> None:
+    """What is in the window, in few colours."""
+    found.wait_for_timeout(200)
+    found.screenshot(path=path)
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def main() -> int:
+    """The exit code is 1 where one of the named cases does not show its culprit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="cases of cases.py; every fault unless named")
+    parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
+    options = parser.parse_args()
+    where, precision = options.where.resolve() / "float32", PRECISIONS["float32"]
+    corpus_in(where)
+    references = train_references(where, precision)
+    noise = train_noise(references, precision)
+    found: list[Place] = []
+    with chromium() as browser:
+        for case in [CASES[name] for name in options.names] or FAULTS:
+            runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
+            path = where / case.name / "page.html"
+            path.write_text(page(compare(*runs, noise=[open_run(noise[case.reference])]), __version__), encoding="utf-8")
+            view = opened(browser, path)
+            found.append(place(view, case))
+            print(f"{case.name}: {found[-1].line or 'another culprit'} ({found[-1].within}), {found[-1].scrolls} scrolls", flush=True)
+            view.context.close()
+            if case.name == SHOWN:
+                pictures(browser, path, references[case.reference])
+    if not options.names:
+        (RESULTS / "pages.json").write_text(json.dumps([asdict(one) for one in found], indent=1, ensure_ascii=False) + "\n")
+    return int(any(one.scrolls is None for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
