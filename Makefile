@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test browser slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test browser pages slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -45,6 +45,10 @@ zoo: $(READY)  ## every planted misalignment and every honest difference: the ta
 	$(BIN)/python -W ignore tests/zoo/depth.py
 	$(BIN)/python tests/zoo/table.py
 	$(BIN)/python tests/zoo/table.py depth
+
+pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culprit stands, and the pictures of docs/report.md
+	-$(BIN)/python -W ignore tests/zoo/pages.py
+	$(BIN)/python tests/zoo/table.py pages
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

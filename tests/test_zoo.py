@@ -11,10 +11,10 @@ import pytest
 from zoo import altered
 from zoo.cases import CASES, FAULTS, HONEST, MEGATRON, Case
 from zoo.grade import rates
-from zoo.table import PRECISIONS, depth, read, table
+from zoo.table import PRECISIONS, depth, pages, read, table
 
 ZOO = Path(__file__).parent / "zoo"
-README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs" / "zoo.md"
+README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
 
 
 def functions(script: str) -> set[str]:
@@ -46,9 +46,12 @@ def test_every_case_has_a_result(precision: str) -> None:
     assert all(row["measured"].expected == CASES[row["measured"].name].stage for row in read(precision))
 
 
-@pytest.mark.parametrize(("command", "made"), [("table.py", table), ("table.py depth", depth)])
-def test_the_docs_show_the_results(command: str, made: Callable[[], str]) -> None:
-    assert DOCS.read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
+@pytest.mark.parametrize(
+    ("page", "command", "made"),
+    [("zoo.md", "table.py", table), ("zoo.md", "table.py depth", depth), ("report.md", "table.py pages", pages)],
+)
+def test_the_docs_show_the_results(page: str, command: str, made: Callable[[], str]) -> None:
+    assert (DOCS / page).read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
 
 
 def test_what_the_readme_says_is_what_was_found() -> None:

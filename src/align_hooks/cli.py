@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.record import atomic
-from align_hooks.record.holdings import holdings
+from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.reader import open_run
 from align_hooks.report.machine import as_json
 from align_hooks.report.run_text import render_run
@@ -64,6 +65,8 @@ def compare(
     console = Output()
     if html is not None:
         _needed_for_html()
+        if json is not None and html.resolve() == json.resolve():
+            raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
     with progress(Console(stderr=True)) as say:
         repeats = [open_run(path) for path in noise or ()]
         runs = open_run(reference), open_run(candidate)
@@ -96,7 +99,7 @@ def show(
     with progress(Console(stderr=True)) as say:
         say(f"reading {path}")
         run = open_run(path)
-        found = health(run, holdings(run))
+        found = health(run, holdings(run), not_whole(run))
     printed(lambda: render_run(found, console))
     if html is not None:
         from align_hooks.report.run_page import run_page
@@ -125,9 +128,10 @@ def printed(render: Callable[[], None]) -> None:
 def written(option: str, path: Path, text: Callable[[], str]) -> None:
     """Write what an option asked for to the file that it names."""
     try:
-        atomic.write_text(path, text())
-    except OSError as error:
-        raise AlignHooksError(f"{option} {path} cannot be written: {error.strerror or error}; name a file that you may write") from None
+        atomic.write_text(path, text().encode("utf-8", "backslashreplace").decode())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None
     printed(lambda: print(f"written: {plain(str(path))}"))
 
 
@@ -184,6 +188,9 @@ def progress(console: Console) -> Iterator[Progress]:
 
 def main() -> None:
     """Run a command and turn whatever happens into one line and an exit code of the contract."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a verdict stands on a terminal of any encoding
     try:
         app()
     except AlignHooksError as error:

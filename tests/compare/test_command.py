@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from align_hooks.compare.curves import values
 from align_hooks.compare.verdict import Comparison
 from align_hooks.report.text import render
 from synthetic import Synthetic, by_hand, grown, row, scalars_only, tensors
@@ -297,3 +298,35 @@ def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Pa
     done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"
+
+
+def test_a_page_and_json_are_two_files(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, reference, "--html", tmp_path / "x", "--json", tmp_path / "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "same file" in done.stderr
+
+
+def test_a_file_without_a_name_is_told_in_a_line(reference: Path) -> None:
+    done = command("compare", reference, reference, "--html", "")
+    assert done.returncode == 2
+    assert done.stderr.startswith("align_hooks: --html")
+
+
+def test_a_terminal_of_another_encoding_gets_the_verdict(reference: Path, tmp_path: Path) -> None:
+    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert done.stdout.startswith("diverged: step-0 loss")
+
+
+def test_of_many_settings_the_first_are_printed(tmp_path: Path) -> None:
+    one, other = Synthetic(), Synthetic()
+    one.model |= {f"setting_{at}": 1 for at in range(300)}
+    other.model |= {f"setting_{at}": 2 for at in range(300)}
+    done = command("compare", one.write(tmp_path / "one"), other.write(tmp_path / "other"))
+    assert "and 292 more" in " ".join(done.stdout.split())
+
+
+def test_a_learning_rate_that_differs_in_one_group_is_seen_in_its_curve() -> None:
+    assert values([1e-3, 5e-4], [1e-3, 1e-4]) == (5e-4, 1e-4)
+    assert values([1e-3, 5e-4], 1e-3) == (1e-3, 1e-3)
+    assert values(None, 1.0) == (None, 1.0)

@@ -17,7 +17,7 @@ from align_hooks import open_run
 from align_hooks.compare.health import Health, health
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison
-from align_hooks.record.holdings import holdings
+from align_hooks.record.holdings import holdings, not_whole
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
@@ -140,7 +140,7 @@ def hostile(compared: Pairs) -> Comparison:
 def healthy(run: Synthetic, path: Path) -> Health:
     """What ``show`` shows of a run."""
     found = open_run(run.write(path))
-    return health(found, holdings(found))
+    return health(found, holdings(found), not_whole(found))
 
 
 @dataclass

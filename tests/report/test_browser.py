@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from axe_core_python.sync_playwright import Axe
 from align_hooks.compare.verdict import Comparison
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
-from report.conftest import HOSTILE, Opened, healthy, model
+from report.conftest import HOSTILE, Opened, Pairs, healthy, model, planted
 
 Open = Callable[..., Opened]
 FAULT = "model.layers.2.self_attn.q_proj.weight"
@@ -140,6 +141,28 @@ def test_a_link_to_a_tensor_filters_for_it(opened: Open, text: str) -> None:
     assert opened(text, "#tensor=%E0%A4%A").clean  # an address that somebody broke
 
 
+def test_a_link_that_was_followed_already_is_followed_again(opened: Open, text: str) -> None:
+    found = opened(text).page
+    found.click(".suspects a")
+    assert found.input_value("#filter") == FAULT
+    found.fill("#filter", "norm")
+    found.click(".suspects a")
+    assert found.input_value("#filter") == FAULT
+
+
+def test_a_name_that_looks_like_an_address_is_linked_whole(opened: Open, compared: Pairs) -> None:
+    name = "model.layers.0.a=b&c#d 100%41 e.weight"
+    reference = model(1)
+    for part in (reference.shapes, reference.weights[0], reference.gradients[0]):
+        part[name] = part.pop("model.layers.0.self_attn.q_proj.weight")
+    reference.norms, reference.optimizer = {}, {}
+    reference.__post_init__()
+    found = opened(page(compared(reference, planted(reference, name)), "1.2.3")).page
+    found.click(".suspects a")
+    assert found.input_value("#filter") == name
+    assert found.locator("#tensor-table tbody tr").count() > 1
+
+
 def test_a_link_to_a_stage_opens_it(opened: Open, text: str) -> None:
     found = opened(text).page
     stage = found.locator("#stage-local-norms")
@@ -205,17 +228,72 @@ def test_a_plot_zooms_by_dragging_and_by_numbers(opened: Open, text: str) -> Non
     assert (first.input_value(), last.input_value()) == ("10", "39")
 
 
+def abscissas(figure: Any) -> list[float]:
+    """Where a plot's reference line goes, from left to right if it is right."""
+    path = figure.locator(".mark-line path").first.get_attribute("d")
+    return [float(one.split(",")[0]) for one in path.replace("M", "L").split("L") if one]
+
+
+@pytest.mark.parametrize("which", ["text", "large"])
+def test_lines_go_from_left_to_right_whatever_was_zoomed(opened: Open, request: pytest.FixtureRequest, which: str) -> None:
+    """A plot keeps the rows that it knows in their old order, so it is never handed one twice."""
+    given = request.getfixturevalue(which)
+    found = drawn(opened(given if which == "text" else page(given, "1.2.3")))
+    figure = found.locator("#plot-loss")
+    last = int(figure.locator(".to").input_value())
+    for numbers in ((last // 4, last // 2), (0, last), (last // 3, last // 3 + 9), (last, last // 2), None):
+        if numbers is None:
+            figure.locator(".reset").click()
+        else:
+            figure.locator(".from").fill(str(min(numbers)))
+            figure.locator(".to").fill(str(max(numbers)))
+            figure.locator(".to").press("Enter")
+        found.wait_for_timeout(100)
+        across = abscissas(figure)
+        assert len(across) > 5
+        assert across == sorted(across)
+
+
+def test_numbers_to_zoom_to_are_kept_within_the_axis(opened: Open, text: str) -> None:
+    figure = drawn(opened(text)).locator("#plot-loss")
+    first, last = figure.locator(".from"), figure.locator(".to")
+    for low, high, expected in (
+        ("30", "10", ("10", "30")),
+        ("", "20", ("0", "20")),
+        ("1e9", "2e9", ("0", "39")),
+        ("-5", "12", ("0", "12")),
+    ):
+        figure.locator(".reset").click()
+        last.fill(high)
+        first.fill(low)
+        first.press("Enter")
+        assert (first.input_value(), last.input_value()) == expected
+
+
+def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparison) -> None:
+    curve = diverged.curves[0]
+    odd = replace(curve, candidate=[float("nan"), float("inf"), None, *curve.candidate[3:]])
+    found = opened(page(replace(diverged, curves=(odd,)), "1.2.3"))
+    whole = drawn(found)
+    whole.locator("#plot-loss .canvas").focus()
+    said = []
+    for _ in range(3):
+        whole.keyboard.press("ArrowRight")
+        said.append(visible(whole, "#plot-loss .readout"))
+    assert "candidate nan, difference NaN" in said[0]
+    assert "candidate inf, difference ∞" in said[1]
+    assert "candidate –, difference" in said[2]
+    assert found.clean
+
+
 def test_thinning_keeps_a_spike(opened: Open, large: Comparison) -> None:
     """Of 5,000 steps the one that differs is seen, and a zoom shows every step around it."""
     curve = large.curves[0]
     step = 3210
     spiky = [one if at != step else (one or 0) * 1.5 for at, one in enumerate(curve.candidate)]
-    bent = type(large)(
-        **{name: getattr(large, name) for name in large.__dataclass_fields__}
-        | {"curves": (type(curve)("loss", curve.steps, curve.reference, spiky, curve.limits, curve.noise),)}
-    )
+    bent = replace(large, curves=(replace(curve, candidate=spiky),))
     found = drawn(opened(page(bent, "1.2.3")))
-    assert "5e-1" in found.locator("#plot-loss svg").text_content()  # the difference at that step labels the axis
+    assert "0.5" in found.locator("#plot-loss svg").text_content()  # the difference at that step labels the axis
 
 
 def test_the_picture_shows_where_it_starts_and_leads_to_the_tensor(opened: Open, text: str) -> None:
@@ -316,6 +394,25 @@ def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: Co
     assert visible(drawn(found), "#verdict-title").startswith("aligned")
     assert "closest to a limit" in visible(found.page, "#verdict")
     assert found.clean
+
+
+def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
+    """No limits, no tensors; nothing of it makes a plot complain."""
+    other = model(2, 12)
+    found = opened(page(compared(model(1, 12), other), "1.2.3"))
+    assert visible(drawn(found), "#verdict-title").startswith("not comparable")
+    assert found.page.locator("#tensors").count() == 0
+    assert found.clean
+
+
+def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> None:
+    found = opened(text, java_script_enabled=False).page
+    assert found.locator("button:visible, input:visible, select:visible").count() == 0
+
+
+def test_plots_say_what_they_are_to_a_screen_reader(opened: Open, text: str) -> None:
+    found = drawn(opened(text))
+    assert found.locator("#plot-loss .canvas").get_attribute("aria-label").startswith("loss: arrow keys")
 
 
 def test_a_run_alone(opened: Open, tmp_path: Path) -> None:

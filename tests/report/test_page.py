@@ -184,11 +184,13 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
 
 def test_only_findings_of_tensors_are_in_the_table() -> None:
     stages = (
-        Stage("first updates", Status.SAME, "", (found("a.weight", 0.5), found("all tensors", 0.5))),
+        Stage(
+            "first updates", Status.SAME, "", (found("a.weight", 0.5), found("plain", 0.7), Finding("all tensors", error=0.5, limit=1.0))
+        ),
         Stage("step-0 loss", Status.SAME, "", (found("loss", 0.5),)),
     )
     rows = tensor_rows(Comparison(Verdict.ALIGNED, None, stages, 1e-7))
-    assert [one.name for _, one in rows] == ["a.weight"]
+    assert [one.name for _, one in rows] == ["a.weight", "plain"]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,11 @@ def test_a_curve_that_is_not_finite_is_beyond_any_limit() -> None:
     said = of_curve(Curve("loss", [0, 1], [2.0, 1.0], [2.0, float("nan")], [0.1, 0.1]))
     assert "beyond the limit at 1 steps, first at step 1 (iteration 2)" in said
     assert "1 values are missing or not finite" in said
+
+
+def test_a_limit_is_held_against_the_difference_of_its_own_step() -> None:
+    said = of_curve(Curve("loss", [0, 1, 2], [None, 1.0, 1.0], [1.0, 1.0 + 1.5e-6, 1.1], [1e-6, 2e-6, 1e-6]))
+    assert "beyond the limit at 1 steps, first at step 2 (iteration 3)" in said
 
 
 def test_numbers_are_short() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,59 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
 def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> None:
     run = healthy(Synthetic(batches={}), tmp_path / "run")
     assert run.exit_code == 3
-    assert "batches of 3 steps were asked for and are not there, first step 0 (iteration 1)" in run.problems
+    assert "batches of 3 steps were asked for and are not there, first 0" in run.problems
+
+
+LOST = {
+    "weights": (lambda path: shutil.rmtree(path / "step_1/rank_0/weights"), "weights of 1 steps were asked for and are not there, first 1"),
+    "state": (lambda path: shutil.rmtree(path / "step_2/rank_0/optimizer_state"), "optimizer_state of 1 steps were asked for"),
+    "sketches": (lambda path: shutil.rmtree(path / "sketches"), "sketches/weights of 4 steps were asked for and are not there, first 0"),
+    "gradients": (lambda path: truncate(path / "step_1/rank_0/gradients.safetensors"), "is not a whole safetensors file"),
+    "a batch": (lambda path: truncate(path / "step_1/rank_0/tokens.npy"), "tokens.npy"),
+}
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize(("lose", "told"), LOST.values(), ids=LOST)
+def test_what_was_lost_on_the_way_is_missed(tmp_path: Path, lose: Callable[[Path], None], told: str) -> None:
+    path = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "run")
+    lose(path)
+    done = show(path)
+    assert done.returncode == 3, done.stderr
+    assert told in " ".join(done.stdout.split())
+
+
+ODD = {
+    "overrides": ("run.json", {"overrides": 5}),
+    "hooks": ("manifest/rank_0.json", {"hooks": ["x"]}),
+    "a hook": ("manifest/rank_0.json", {"hooks": {"x": 1}}),
+    "recorded": ("manifest/rank_0.json", {"recorded": {"scalars": "3"}}),
+    "a clip": ("run.json", {"optimizer": {"groups": [], "clip_grad": 10**400}}),
+}
+
+
+@pytest.mark.parametrize(("file", "change"), ODD.values(), ids=ODD)
+def test_what_is_of_no_known_type_is_refused_in_a_line(tmp_path: Path, file: str, change: dict[str, object]) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    (path / file).write_text(json.dumps(json.loads((path / file).read_text()) | change))
+    done = show(path)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "internal" not in done.stderr
+
+
+@pytest.mark.parametrize("change", [{"learning_rate": []}, {"learning_rate": [1e-3, None]}, {"seconds": "x"}])
+def test_rows_of_no_known_type_are_refused_in_a_line(tmp_path: Path, change: dict[str, object]) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    file = path / "scalars/rank_0.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(one | change) + "\n" for one in rows))
+    done = show(path)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:

@@ -26,13 +26,14 @@ from playwright.sync_api import sync_playwright
 from align_hooks import __version__, open_run
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare
-from align_hooks.record.holdings import holdings
+from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from zoo.cases import CASES, FAULTS, Case
 from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_noise, train_references
+from zoo.table import HEIGHT
 
-WIDTH, HEIGHT = 1280, 800
+WIDTH = 1280
 """Of the window that a page is opened in: a laptop's."""
 DOCS = Path(__file__).parents[2] / "docs" / "report"
 SHOWN = "rope_missing_on_keys"
@@ -107,7 +108,7 @@ def pictures(browser: Any, path: Path, run: Path) -> None:
         found.context.close()
     run_file = path.with_name("run.html")
     read = open_run(run)
-    run_file.write_text(run_page(health(read, holdings(read)), __version__))
+    run_file.write_text(run_page(health(read, holdings(read), not_whole(read)), __version__))
     found = opened(browser, run_file, viewport={"width": WIDTH, "height": 560})
     photograph(found, DOCS / "show.png")
     found.context.close()

@@ -12,6 +12,8 @@ from zoo.cases import CASES
 from zoo.grade import WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
+HEIGHT = 800
+"""Of the window that ``pages.py`` opens pages in."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -78,5 +80,21 @@ def how_far(one: Grade) -> str:
     return "named" if one.good else "placed" if one.placed and one.stage else "flagged"
 
 
+FIVE = ("keys_as_values", "rope_missing_on_keys", "loss_over_fewer_tokens", "decay_in_gradient", "labels_shifted")
+"""Cases whose pages are told one by one: a conversion, the attention, the loss, the optimizer, the data."""
+
+
+def pages() -> str:
+    """Where on its page a culprit stands, for five cases and for all."""
+    rows = {row["name"]: row for row in json.loads((RESULTS / "pages.json").read_text())}
+    lines = ["| planted | the line that names it | under | ends at pixel | scrolls |", "| --- | --- | --- | --- | --- |"]
+    for name in FIVE:
+        row = rows[name]
+        lines.append(f"| {CASES[name].what} | {row['line']} | {row['within']} | {row['bottom']} of {HEIGHT} | {row['scrolls']} |")
+    first = sum(row["scrolls"] == 0 for row in rows.values())
+    return "\n".join([*lines, "", f"Of all {len(rows)} faults the culprit is named on the first screen in {first}."]) + "\n"
+
+
 if __name__ == "__main__":
-    print(depth() if "depth" in sys.argv[1:] else table(), end="")
+    made = {"depth": depth, "pages": pages}.get(sys.argv[1] if sys.argv[1:] else "", table)
+    print(made(), end="")

@@ -26,7 +26,8 @@ def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
     steps = [ours["step"] for ours, _ in rows]
     found = []
     for name, limit in CURVES.items():
-        ours, theirs = ([value(row[name]) for row in side] for side in zip(*rows, strict=True)) if rows else ([], [])
+        both = [values(one[name], other[name]) for one, other in rows]
+        ours, theirs = [one for one, _ in both], [other for _, other in both]
         limits = [limit(ladder, step) for step in steps] if judged else []
         if any(one is not None for one in (*ours, *theirs)):
             found.append(Curve(name, steps, ours, theirs, limits, noise(ladder, name, steps)))
@@ -55,6 +56,13 @@ def of_one(run: Any) -> tuple[Curve, ...]:
 def value(number: Any) -> float | None:
     """One number of a row; of a learning rate that differs between groups the largest."""
     return None if number is None else float(np.max(number))
+
+
+def values(one: Any, other: Any) -> tuple[float | None, float | None]:
+    """A number of both sides; of learning rates of as many groups those of the group that is furthest apart."""
+    if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
+        return value(one), value(other)
+    return max(zip(map(float, one), map(float, other), strict=True), key=lambda pair: relative_difference(*pair))
 
 
 def side(run: Any) -> Side:

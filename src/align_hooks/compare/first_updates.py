@@ -90,4 +90,4 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
     widest = max(measured(one.name) for one in found)
     apart = math.sqrt(math.fsum((one.error * one.reference) ** 2 for one in found if one.error)) / size if size else 0.0
     together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
-    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together, name=ALL, step=step)]
+    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together, step=step)]

@@ -56,8 +56,8 @@ class Health:
         return {CLEAN: "clean", UNWELL: "unwell", UNREADABLE: "incomplete"}[self.exit_code]
 
 
-def health(run: Any, holds: Sequence[Any]) -> Health:
-    """Of a run made by ``open_run``, and what it holds."""
+def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
+    """Of a run made by ``open_run``, what it holds, and what of it is not whole."""
     rows = run.scalars()
     check = run.self_check
     found = tuple(Finding(f"{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in check.contradictions)
@@ -67,7 +67,7 @@ def health(run: Any, holds: Sequence[Any]) -> Health:
         planned=run.facts.get("planned_steps") if isinstance(run.facts.get("planned_steps"), int) else None,
         holds=tuple(holds),
         ranks=tuple(map(ranked, sorted(run.manifests.items()))),
-        problems=(*run.problems, *lacking(run)),
+        problems=(*run.problems, *not_whole),
         checked=checked(check) if run.manifests else "a directory made by hand says nothing of itself",
         contradictions=found,
         remarks=(*faults, *remarks(run, rows)),
@@ -90,15 +90,6 @@ def checked(check: Any) -> str:
     copies = f"{check.copies} copies alike" if check.copies else "no copies to compare"
     held = f"norms of {len(check.steps)} of {len(check.steps) + len(check.unchecked)} steps are the framework's own"
     return f"{held} (its rounding {check.inexact:.1e}), {copies}"
-
-
-def lacking(run: Any) -> Iterator[str]:
-    """What was asked for, could be there, and is not."""
-    for kind, steps in (("batches", run.batch_steps()), ("local_norms", run.local_norm_steps()), ("gradients", run.gradient_steps())):
-        asked = run.asked(kind)
-        lost = sorted({step for step in run.steps if step in asked} - set(steps))
-        if lost and not run.made_by_hand:
-            yield f"{kind} of {len(lost)} steps were asked for and are not there, first {when(lost[0])}"
 
 
 def not_finite(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -24,6 +24,11 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     groups = manifest.get("groups", [])
     if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
         raise RecordError(f"{path} is no manifest: its parameter groups cannot be read")
+    hooks, recorded = manifest.get("hooks") or {}, manifest.get("recorded") or {}
+    if not isinstance(hooks, dict) or not all(isinstance(hook, dict) for hook in hooks.values()):
+        raise RecordError(f"{path} is no manifest: its hooks cannot be read")
+    if not isinstance(recorded, dict) or not all(type(count) is int for count in recorded.values()):
+        raise RecordError(f"{path} is no manifest: what it recorded is no number each")
     if not isinstance(manifest.get("parameters", []), list):
         raise RecordError(f"{path} is no manifest: its parameter table is no list")
 
@@ -33,6 +38,12 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     for section in ("settings", "model", "training", "optimizer", "versions"):
         if not isinstance(facts.get(section, {}), dict):
             raise RecordError(f"{path}: {section} is no section of a run")
+    overrides = facts.get("overrides") or []
+    if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
+        raise RecordError(f"{path}: the overrides cannot be read")
+    long = [f"{section}.{key}" for section in ("model", "optimizer") for key, one in facts.get(section, {}).items() if _too_long(one)]
+    if long:
+        raise RecordError(f"{path}: {long[0]} is larger than any number that a run has")
     if not isinstance(facts.get("training", {}).get("compute_type", ""), str):
         raise RecordError(f"{path}: training.compute_type is no type")
     groups = facts.get("optimizer", {"groups": []}).get("groups")
@@ -57,7 +68,10 @@ def check_row(row: Mapping[str, Any], where: str) -> None:
         for one in value if isinstance(value, list) else [value]:
             if not _is_number(one):
                 raise RecordError(f"{where}: {key} is {str(one)[:40]!r}, not a number; record the run again")
-    for key in ("grad_norm", "loss_scale", "skipped", "squared"):
+    rates = row.get("learning_rate")
+    if isinstance(rates, list) and (not rates or None in rates):
+        raise RecordError(f"{where}: learning_rate is {str(rates)[:40]}, not a number each; record the run again")
+    for key in ("grad_norm", "loss_scale", "skipped", "squared", "seconds"):
         if not _is_number(row.get(key)) or isinstance(row.get(key), list):
             raise RecordError(f"{where}: {key} is {str(row.get(key))[:40]!r}, not one number; record the run again")
     shares = row.get("micro_batches") or []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from align_hooks.errors import RecordError
 
 STEPS: dict[str, Callable[[Any], list[int]]] = {
     "scalars": lambda run: run.steps,
@@ -45,17 +46,57 @@ def holdings(run: Any) -> tuple[Holding, ...]:
     return tuple(found)
 
 
+def not_whole(run: Any) -> tuple[str, ...]:
+    """What was asked for, could be there and is not, and files that are not whole, a sentence each. Of tensors only headers are read."""
+    return (*_lacking(run), *_unreadable(run))
+
+
+def _lacking(run: Any) -> Iterator[str]:
+    if not run.made_by_hand and not run.steps:
+        yield "no step is whole"
+    states = {*run.steps, *(step + 1 for step in run.steps)}
+    for kind, steps in STEPS.items():
+        asked = run.asked(kind.partition("/")[0]) if kind != "scalars" and not run.made_by_hand else ()
+        could = states if kind in ("weights", "optimizer_state", "sketches/weights") else set(run.steps)
+        lost = sorted({step for step in could if step in asked} - set(steps(run)))
+        if lost:
+            yield f"{kind} of {len(lost)} steps were asked for and are not there, first {lost[0]}"
+
+
+def _unreadable(run: Any) -> Iterator[str]:
+    opened = {
+        "batches": run.batch_facts,
+        "gradients": run.gradients,
+        "weights": run.weights,
+        "optimizer_state": run.optimizer_state,
+    }
+    for kind, read in opened.items():
+        for step in STEPS[kind](run):
+            try:
+                read(step)
+            except RecordError as error:
+                yield str(error)
+                break
+
+
 def bytes_by_kind(run: Any) -> Counter[str]:
     """Bytes on disk by kind; what is none of them is ``other``. Links are not followed."""
     sizes: Counter[str] = Counter()
-    for folder, _, names in os.walk(run.path):
-        inside = Path(folder).relative_to(run.path).parts or (".",)
-        for name in names:
+    _add(sizes, str(run.path), ())
+    return sizes
+
+
+def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> None:
+    """A folder's files, and those of the folders in it: there may be millions, so names stay strings."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _add(sizes, entry.path, (*inside, entry.name))
+                continue
             try:
-                sizes[_kind(inside, name)] += Path(folder, name).lstat().st_size
+                sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
             except FileNotFoundError:  # a file that a running job replaced
                 continue
-    return sizes
 
 
 def _kind(inside: tuple[str, ...], name: str) -> str:

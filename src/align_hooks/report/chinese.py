@@ -542,7 +542,7 @@ CHINESE: dict[str, str] = {
     "norms of {count} of {all} steps are the framework's own (its rounding {error}), {copies}": (
         "{all}步中{count}步的范数与框架自身一致（框架舍入误差{error}），{copies}"
     ),
-    "{what} of {count} steps were asked for and are not there, first {where}": "要求采集的{what}缺{count}步，首个为{where}",
+    "{what} of {count} steps were asked for and are not there, first {step}": "要求采集的{what}缺{count}步，首个为第{step}步",
     "{what} is not finite at {count} steps, first {where}": "{what}在{count}步为非有限值，首个为{where}",
     "loss from {first} to {last} over {count} steps": "loss在{count}步内由{first}到{last}",
     "{count} updates were skipped for an overflow, first {where}": "{count}次更新因溢出被跳过，首次在{where}",

@@ -8,6 +8,7 @@ from typing import Any
 
 from align_hooks.compare.settings import equal, show
 from align_hooks.compare.verdict import Side
+from align_hooks.report.text import plain
 
 MISSING = "–"
 ALL, FOUND, OWN = "all", "found on both sides", "each side's own"
@@ -80,8 +81,8 @@ def rows(tables: Sequence[Mapping[str, Any]], differing: str = ALL) -> list[Row]
     for name in names:
         values = [table.get(name) for table in tables]
         judged = differing == ALL or (differing == FOUND and None not in values and name != "run")
-        shown = tuple(MISSING if name not in table or table[name] is None else show(table[name])[:400] for table in tables)
-        found.append(Row(str(name), shown, judged and not all(equal(values[0], one) for one in values[1:])))
+        shown = tuple(MISSING if name not in table or table[name] is None else plain(show(table[name])[:400]) for table in tables)
+        found.append(Row(plain(str(name)), shown, judged and not all(equal(values[0], one) for one in values[1:])))
     return [row for row in found if set(row.values) != {MISSING}]
 
 

@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 from align_hooks.compare.verdict import Finding
 from align_hooks.record.atomic import json_text
 from align_hooks.report.chinese import chinese
+from align_hooks.report.text import plain
 from align_hooks.report.words import WORDS
 
 WEB = Path(__file__).parent / "web"
@@ -72,8 +73,8 @@ def digest(text: str) -> str:
 
 
 def in_both(text: str) -> Markup:
-    """A text in both languages, of which the page shows one; once where they are the same."""
-    return both(text, WORDS.get(text) or chinese(text))
+    """A text in both languages, of which the page shows one; once where they are the same. What is not printable shows as its escape."""
+    return both(plain(text), plain(WORDS.get(text) or chinese(text)))
 
 
 def both(english: str, other: str) -> Markup:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, when
 from align_hooks.report import plots
@@ -19,7 +20,7 @@ from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import number, render, times
 from align_hooks.report.methods import METHODS, Method, method
 from align_hooks.report.places import place
-from align_hooks.report.text import worst
+from align_hooks.report.text import plain, worst
 
 EVIDENCE, WORST = 3, 10
 """Findings shown beside the verdict, and of a stage."""
@@ -98,7 +99,7 @@ def page(comparison: Comparison, version: str) -> str:
         version=version,
         title=f"align_hooks: {comparison.verdict.text}" + (f" at {first.name}" if first else ""),
         sections=[one for one in SECTIONS if present.get(one[0], True)],
-        names=[one.path for one in comparison.sides],
+        names=[plain(one.path) for one in comparison.sides],
         verdict=comparison.verdict.text,
         first=first,
         blame=comparison.blame,
@@ -157,16 +158,17 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     for stage in telling:
         if stage.status is Status.DIFFERENT and stage.name in TENSORS:
             for finding in stage.findings:
-                found.setdefault(finding.name, finding)
+                if finding.excess > 1:
+                    found.setdefault(finding.name, finding)
     listed = []
     for text in comparison.blame.suspects if comparison.blame else ():
         name = text.partition(" at ")[0]
         one = found.get(name)
         listed.append(
             {
-                "text": name if one else text,
+                "text": plain(name if one else text),
                 "tensor": one is not None,
-                "link": name,
+                "link": quote(name.encode("utf-8", "backslashreplace"), safe=""),
                 "times": times(one) if one and math.isfinite(one.excess) else "",
             }
         )
@@ -193,7 +195,7 @@ def tensor_rows(comparison: Comparison) -> list[tuple[str, Finding]]:
         for stage in comparison.stages
         if stage.name in TENSORS
         for one in stage.findings
-        if "." in one.name and one.error is not None
+        if one.name and one.error is not None
     ]
 
 
@@ -202,7 +204,7 @@ def columns(rows: Sequence[tuple[str, Finding]]) -> dict[str, list[Any]]:
     names = list(dict.fromkeys(one.name for _, one in rows))
     numbers = {name: at for at, name in enumerate(names)}
     return {
-        "names": names,
+        "names": [plain(name) for name in names],
         "name": [numbers[one.name] for _, one in rows],
         "stage": [TENSORS.index(stage) for stage, _ in rows],
         "step": [one.step for _, one in rows],
@@ -284,7 +286,7 @@ def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
         "d": [rounded(one.error, 4) for one in found],
         "limit": [rounded(one.limit, 4) for one in found],
         "noise": [],
-        "names": [one.name for one in found],
+        "names": [plain(one.name) for one in found],
         "starts": starts,
         "labels": [across[at] for at in starts],
     }
@@ -330,7 +332,8 @@ def of_curve(curve: Curve) -> str:
         between = f"; from {there[0]:.6g} to {there[-1]:.6g}, between {min(there):.6g} and {max(there):.6g}" if there else ""
         return f"{len(curve.steps)} steps{between}{gaps}"
     largest, step = max(known, key=lambda one: (math.inf if math.isnan(one[0]) else one[0], -one[1]))
-    beyond = [step for (one, step), limit in zip(known, curve.limits, strict=False) if not one <= limit]
+    held = zip(curve.differences, curve.steps, curve.limits, strict=False)
+    beyond = [step for one, step, limit in held if one is not None and not abs(one) <= limit]
     out = f"; beyond the limit at {len(beyond)} steps, first at {when(beyond[0])}" if beyond else ""
     return f"{len(curve.steps)} steps; largest difference {number(largest)} at {when(step)}{out}{gaps}"
 

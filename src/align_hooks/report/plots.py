@@ -197,7 +197,8 @@ def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -
     bounds = {"width": {"signal": "width"}, "height": {"value": UPPER}}
     beneath = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": UPPER + GAP}}
     left = {"orient": "left", "grid": True, "tickCount": 5, **LEFT}
-    power = {"text": {"signal": "datum.value === 0 ? '0' : format(datum.value, '.1~e')"}}
+    plain = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000)"
+    power = {"text": {"signal": f"format(datum.value, {plain} ? '~g' : '.1~e')"}}
     return {
         "$schema": "https://vega.github.io/schema/vega/v6.json",
         "height": UPPER + GAP + LOWER,

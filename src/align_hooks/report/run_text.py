@@ -35,7 +35,7 @@ def headline(health: Health) -> str:
     """What a run is, in a line."""
     facts, side = health.side.facts, health.side
     versions = facts.get("versions") or {}
-    framework = str(facts.get("framework") or "a directory made by hand")
+    framework = str(facts.get("framework") or ("an unknown framework" if side.ranks else "a directory made by hand"))
     version = next((str(versions[name]) for name in ("megatron-core", "mindformers") if name in versions), "")
     layout = "".join(f" {name.upper()}{count}" for name, count in side.layout.items())
     ranks = f"{side.ranks} rank{'s' if side.ranks != 1 else ''}{layout}"

@@ -31,7 +31,7 @@ VERDICT_COLOUR = {
 }
 UNTOLD = (Status.NOT_COMPARED, Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Stages of which a reader must know why."""
-SHOWN, TENSORS = 3, 3
+SHOWN, TENSORS, SETTINGS = 3, 3, 8
 
 
 def escape(text: str) -> str:
@@ -67,7 +67,8 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.next:
         indented(console, f"next: {escape(comparison.next)}")
     if comparison.settings:
-        listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings)
+        listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings[:SETTINGS])
+        listed += f"; and {len(comparison.settings) - SETTINGS} more" if len(comparison.settings) > SETTINGS else ""
         indented(console, f"model settings that differ: {escape(listed)}")
     console.print(ladder(comparison.stages))
     for stage in comparison.stages:

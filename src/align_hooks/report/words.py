@@ -96,6 +96,7 @@ WORDS = {
     "clean": "正常",
     "unwell": "异常",
     "made by hand": "手工生成",
+    "an unknown framework": "未知框架",
     "steps": "步",
     "why the record is not whole": "记录为何不完整",
     "self-check": "自检",

@@ -62,7 +62,7 @@
     let box = document.querySelector(".vega-tip");
     if (!value || !value.name) { if (box) box.hidden = true; return; }
     if (!box) { box = document.createElement("div"); box.className = "vega-tip"; box.setAttribute("role", "tooltip"); document.body.append(box); }
-    box.textContent = `${value.name}\n${say("step", "第")} ${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${times(value)}`;
+    box.textContent = `${value.name}\n${say("step ", "第")}${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${times(value)}`;
     box.hidden = false;
     box.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 8)) + "px";
     box.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8)) + "px";
@@ -72,6 +72,11 @@
   async function draw(where, spec, rows, values) {
     const own = structuredClone(spec);
     own.data[0].values = rows;
+    own.description = where.getAttribute("aria-label") ?? "";
+    for (const scale of own.scales) if (scale.domain.fields) {
+      const known = scale.domain.fields.filter((field) => rows.some((row) => row[field] !== null));
+      if (known.length) scale.domain.fields = known; else scale.domain = [1, 10];
+    }
     for (const signal of own.signals) if (signal.name in values) signal.value = values[signal.name];
     const made = await vegaEmbed(where, own, options);
     drawn.push(made);
@@ -90,21 +95,27 @@
     const first = Math.max(0, rows.findIndex((row) => row.x >= low) - 1);
     const after = rows.findIndex((row) => row.x > high);
     const part = rows.slice(first, after < 0 ? rows.length : after + 1);
-    if (part.length <= MOST) return part;
+    const copy = (row) => ({ ...row });  // a plot marks the rows that it was handed, and keeps the order of those that it knows
+    if (part.length <= MOST) return part.map(copy);
+    const keys = ["a", "b", "d", "limit", "noise"].filter((key) => part.some((row) => row[key] !== null));
     const kept = new Set([0, part.length - 1]), size = Math.ceil(part.length / STRETCHES);
     for (let start = 0; start < part.length; start += size) {
       const end = Math.min(start + size, part.length);
-      for (const key of ["a", "b", "d"]) {
+      for (const key of keys) {
         let least = start, most = start;
         for (let i = start; i < end; i++) {
-          if (part[i][key] === null) { kept.add(i); continue; }
+          if ((part[i][key] === null) !== (part[Math.max(i - 1, 0)][key] === null)) kept.add(i).add(i - 1);
+          if (part[i][key] === null) continue;
           if (part[least][key] === null || part[i][key] < part[least][key]) least = i;
           if (part[most][key] === null || part[i][key] > part[most][key]) most = i;
         }
         kept.add(least).add(most);
       }
+      let furthest = -1;  // beyond its own limit, which need not be where the difference is largest
+      for (let i = start; i < end; i++) if (part[i].limit > 0 && part[i].d !== null && (furthest < 0 || Math.abs(part[i].d) / part[i].limit > Math.abs(part[furthest].d) / part[furthest].limit)) furthest = i;
+      if (furthest >= 0) kept.add(furthest);
     }
-    return [...kept].sort((one, other) => one - other).map((i) => part[i]);
+    return [...kept].sort((one, other) => one - other).map((i) => copy(part[i]));
   }
 
   // Where the axis of differences turns logarithmic, and its labels: the ends, the limit, zero.
@@ -131,18 +142,19 @@
     const pad = one.names ? 0.7 : 0;
     const extent = [ends[0] - pad, ends[1] + pad];
     const positive = (value) => (value === null || value <= 0 ? null : value);
-    if (one.names) for (const row of rows) { row.a = positive(row.a); row.b = positive(row.b); row.d = Math.max(row.d ?? 0, 1e-9); row.limit = positive(row.limit); }
+    if (one.names) for (const row of rows) { row.a = positive(row.a); row.b = positive(row.b); row.d = row.d === null ? null : Math.max(row.d, 1e-9); row.limit = positive(row.limit); }
     const view = await draw(canvas, data.specs[one.spec], inSight(rows, extent), { ...differences(rows), zh: zh(), extent, starts: one.starts, labels: one.labels });
     let at = null;
     const read = (x) => {
       if (x === null) return;
       at = nearest(one.x, x);
+      if (one.x[at] !== x) view.signal("hover", one.x[at]).runAsync();
       const where = one.names ? one.names[at] : say(`step ${one.x[at]} (iteration ${one.x[at] + 1})`, `第${one.x[at]}步（iteration ${one.x[at] + 1}）`);
       const parts = one.single ? [exact(one.a[at])] : [
-        say("reference ", "标杆 ") + exact(one.a[at]), say("candidate ", "待测 ") + exact(one.b[at]), say("difference ", "差 ") + number(one.d[at]),
+        say("reference ", "标杆 ") + exact(one.a[at]), say("candidate ", "待测 ") + exact(one.b[at]), say("difference ", "差 ") + number(float(one.d[at])),
       ];
-      if (one.limit[at] !== undefined) parts.push(say("limit ", "限值 ") + number(one.limit[at]));
-      if (one.noise[at] !== undefined) parts.push(say("noise ", "噪声 ") + number(one.noise[at]));
+      if (one.limit[at] !== undefined) parts.push(say("limit ", "限值 ") + number(float(one.limit[at])));
+      if (one.noise[at] !== undefined) parts.push(say("noise ", "噪声 ") + number(float(one.noise[at])));
       readout.textContent = `${where}: ${parts.join(", ")}`;
     };
     const zoom = (domain) => {
@@ -161,15 +173,21 @@
       if (sorted[1] - sorted[0] > (extent[1] - extent[0]) / 500) zoom(sorted);
     });
     canvas.addEventListener("dblclick", () => zoom(null));
-    for (const input of [from, to]) input.addEventListener("change", () => { if (Number(from.value) < Number(to.value)) zoom([Number(from.value) - pad, Number(to.value) + pad]); });
+    for (const input of [from, to]) input.addEventListener("change", () => {
+      const within = (input, end) => Math.max(ends[0], Math.min(ends[1], input.value === "" ? end : Number(input.value)));
+      const [low, high] = [within(from, ends[0]), within(to, ends[1])].sort((one, other) => one - other);
+      zoom(low < high ? [low - pad, high + pad] : null);
+    });
     figure.querySelector(".reset").addEventListener("click", () => zoom(null));
     canvas.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
       if (move === undefined) return;
       event.preventDefault();
       at = Math.max(0, Math.min(one.x.length - 1, (at ?? (move > 0 ? -1 : one.x.length)) + move));
-      view.signal("hover", one.x[at]).runAsync();
-      read(one.x[at]);
+      const domain = view.signal("domain"), x = one.x[at];
+      if (domain && (x < domain[0] || x > domain[1])) { const half = (domain[1] - domain[0]) / 2; zoom([x - half, x + half]); }
+      view.signal("hover", x).runAsync();
+      read(x);
     });
   }
 
@@ -190,7 +208,7 @@
     picture.addEventListener("click", (_, item) => {
       if (!item || !item.datum || !item.datum.name) return;
       $("filter").value = item.datum.name;
-      $("of-stage").value = String(chosen().stage);
+      $("of-stage").value = String(chosen().stage); $("only-out").checked = false;
       shown = FIRST; rows(); $("tensors").scrollIntoView();
     });
   }
@@ -278,6 +296,10 @@
     }
   }
   addEventListener("hashchange", follow);
+  addEventListener("click", (event) => {  // the address that is open already: no hash changes
+    const link = event.target.closest?.('a[href^="#"]');
+    if (link && link.hash === location.hash) follow();
+  });
 
   // ---- the rest
 
