@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def test_every_case_has_a_result(precision: str) -> None:
 )
 def test_the_docs_show_the_results(page: str, command: str, made: Callable[[], str]) -> None:
     assert (DOCS / page).read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
+
+
+def test_what_the_readme_says_of_pages_is_what_was_found() -> None:
+    places = json.loads((ZOO / "results" / "pages.json").read_text())
+    assert [one["name"] for one in places] == [case.name for case in FAULTS]
+    first = sum(one["scrolls"] == 0 for one in places)
+    assert f"on its first screen for {first} of the {len(places)} planted faults" in README.read_text()
 
 
 def test_what_the_readme_says_is_what_was_found() -> None:

@@ -81,6 +81,9 @@ def rows(tables: Sequence[Mapping[str, Any]], differing: str = ALL) -> list[Row]
     for name in names:
         values = [table.get(name) for table in tables]
         judged = differing == ALL or (differing == FOUND and None not in values and name != "run")
+        judged = judged and not all(
+            isinstance(one, str) and one.startswith(("/", "./")) for one in values
+        )  # where things lie is no setting
         shown = tuple(MISSING if name not in table or table[name] is None else plain(show(table[name])[:400]) for table in tables)
         found.append(Row(plain(str(name)), shown, judged and not all(equal(values[0], one) for one in values[1:])))
     return [row for row in found if set(row.values) != {MISSING}]

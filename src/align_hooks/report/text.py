@@ -87,7 +87,7 @@ def render(comparison: Comparison, console: Console) -> None:
 
 def indented(console: Console, markup: str) -> None:
     """Print a paragraph two columns in, its later lines too."""
-    console.print(Padding(markup, (0, 0, 0, 2)))
+    console.print(Padding(markup, (0, 0, 0, 2), expand=False))
 
 
 def blamed(blame: Blame) -> list[str]:
