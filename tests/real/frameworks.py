@@ -118,10 +118,10 @@ def program(where: Path, command: Sequence[str], variables: Mapping[str, object]
 
 
 def compare(*arguments: object) -> Ended:
-    """``align-hooks compare …``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "align_hooks", "compare", *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    """``align-hooks compare …`` on a terminal so wide that nothing is cut."""
+    line = [sys.executable, "-m", "align_hooks", "compare", *map(str, arguments)]
+    wide = os.environ | {"COLUMNS": "1000"}
+    done = subprocess.run(line, env=wide, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     return Ended(done.returncode, done.stdout + done.stderr)
 
 

@@ -140,7 +140,7 @@ PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "bias correction": (
         {"change": {"optimizer": {"type": "AdamWeightDecay", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}}},
         "bias_correction: True against False",
-        "bias correction of the candidate's updates: on expected against off found",
+        "bias correction of the candidate's updates: made expected against not made found",
     ),
 }
 

@@ -131,6 +131,19 @@ def test_more_rows_are_shown_when_asked_for(opened: Open, text: str) -> None:
     assert found.locator("#more").is_hidden()
 
 
+def test_configurations_show_what_differs_and_on_demand_all(opened: Open, compared: Pairs) -> None:
+    reference = model(1, 12)
+    candidate = planted(reference, "lm_head.weight")
+    candidate.model |= {"rms_norm_eps": 1e-6}
+    found = opened(page(compared(reference, candidate), "1.2.3")).page
+    shown = found.locator("table.configuration tbody tr:not(.group):visible th")
+    assert "rms_norm_eps ≠" in shown.all_inner_texts()
+    assert "path" in shown.all_inner_texts()
+    assert "model_type" not in shown.all_inner_texts()
+    found.uncheck("#only-different")
+    assert "model_type" in shown.all_inner_texts()
+
+
 # ---- deep links
 
 

@@ -27,12 +27,16 @@ from align_hooks.report.text import plain
 from align_hooks.report.words import WORDS
 
 WEB = Path(__file__).parent / "web"
+PARTS = ("shared", "plots", "table", "page")
+"""Of the page's own script."""
 DOT = re.compile(r"((?<=\w)\.)(?=\w)")
 
 
 def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
     """A page from its template, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
-    style, script, library = (WEB / "page.css").read_text(), (WEB / "page.js").read_text(), vega()
+    style, library = (WEB / "page.css").read_text(encoding="utf-8"), vega()
+    parts = [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in PARTS]
+    script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
     policy = "; ".join(
         [
             "default-src 'none'",

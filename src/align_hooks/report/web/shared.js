@@ -1,0 +1,32 @@
+// What all parts of a page share: its data, its language, and how it writes numbers.
+// The parts are one script: the frame puts them together, in this order: shared, plots, table, page.
+// Text of a record only ever becomes text: textContent, never markup.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const root = document.documentElement;
+root.classList.remove("no-js");
+const $ = (id) => document.getElementById(id);
+const zh = () => root.lang === "zh";
+const say = (english, chinese) => (zh() ? chinese : english);
+const drawn = [];
+
+// Rows of the table, from columns: names once, numbers that JSON has no word for as strings.
+const float = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
+const tensors = data.tensors && data.tensors.name.map((name, i) => {
+  const one = { name: data.tensors.names[name], stage: data.tensors.stage[i], step: data.tensors.step[i] };
+  for (const key of ["error", "limit", "excess", "scale", "direction"]) one[key] = float(data.tensors[key][i]);
+  return Object.assign(one, { eps: one.error / data.eps, out: !(one.excess <= 1) });
+});
+
+// ---- numbers
+
+const number = (value) => {
+  if (value === null || value === undefined) return "";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "-∞";
+  if (value === 0) return "0";
+  return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
+};
+const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
+const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("any is too much", "须逐位相等") : say("not finite", "非有限值"));
+const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
+const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);

@@ -1,0 +1,79 @@
+// The table of tensors: sorted by its heads, filtered by name, stage and limit, some rows at a time.
+
+const FIRST = 50;
+const columns = [
+  ["name", "tensor", "张量"], ["excess", "error / limit", "误差/限值"], ["error", "error", "误差"], ["limit", "limit", "限值"],
+  ["stage", "stage", "阶段"], ["step", "step", "步"], ["eps", "error in eps", "误差(eps)"], ["scale", "best scale", "最佳比例"],
+  ["direction", "error left at it", "该比例下的剩余误差"],
+];
+let shown = FIRST, order = { by: "excess", down: true };
+
+function heads() {
+  const line = document.createElement("tr");
+  for (const [key, english, chinese] of columns) {
+    const cell = document.createElement("th"), button = document.createElement("button");
+    cell.scope = "col";
+    if (key !== "name" && key !== "stage") cell.className = "number";
+    button.type = "button";
+    button.textContent = say(english, chinese) + (order.by === key ? (order.down ? " ▾" : " ▴") : "");
+    cell.setAttribute("aria-sort", order.by === key ? (order.down ? "descending" : "ascending") : "none");
+    button.dataset.key = key;
+    button.addEventListener("click", () => {
+      order = { by: key, down: order.by === key ? !order.down : key !== "name" && key !== "stage" };
+      heads(); rows();
+      document.querySelector(`#tensor-table button[data-key=${key}]`).focus();
+    });
+    cell.append(button);
+    line.append(cell);
+  }
+  document.querySelector("#tensor-table thead").replaceChildren(line);
+}
+
+function compared(one, other) {
+  const [a, b] = [one[order.by], other[order.by]];
+  if (a === b) return 0;
+  if (a === null) return 1;
+  if (b === null) return -1;
+  const far = (x) => (Number.isNaN(x) ? Infinity : x);  // what is no number is as far out as can be
+  const less = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : far(a) === far(b) ? 0 : far(a) - far(b);
+  return order.down ? -less : less;
+}
+
+function cellOf(one, key) {
+  const cell = document.createElement(key === "name" ? "th" : "td");
+  if (key === "stage") { cell.textContent = say(...data.stages[one.stage]); return cell; }
+  if (key !== "name") {
+    cell.className = key === "excess" && one.out ? "number out" : "number";
+    cell.textContent = key === "scale" && one.scale !== null ? Number(one.scale.toPrecision(6)).toString() : number(one[key]);
+    return cell;
+  }
+  const code = document.createElement("code"), link = document.createElement("a");
+  cell.scope = "row";
+  link.href = "#tensor=" + encodeURIComponent(one.name);
+  for (const part of one.name.split(/(?<=\.)/)) link.append(part, document.createElement("wbr"));
+  code.append(link);
+  cell.append(code);
+  return cell;
+}
+
+function rows() {
+  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), stage = $("of-stage").value, out = $("only-out").checked;
+  const found = tensors.filter((one) => (stage === "" || one.stage === Number(stage)) && (!out || one.out) && words.every((word) => one.name.toLowerCase().includes(word)));
+  found.sort(compared);
+  const body = document.createDocumentFragment();
+  for (const one of found.slice(0, shown)) {
+    const line = document.createElement("tr");
+    if (one.out) line.className = "out";
+    for (const [key] of columns) line.append(cellOf(one, key));
+    body.append(line);
+  }
+  document.querySelector("#tensor-table tbody").replaceChildren(body);
+  const part = Math.min(shown, found.length);
+  $("count").textContent = say(`${part} of ${found.length} shown, ${tensors.length} in all`, `显示${part}/${found.length}行，共${tensors.length}行`);
+  $("more").hidden = found.length <= shown;
+}
+
+if (tensors) {
+  for (const [id, event] of [["filter", "input"], ["of-stage", "change"], ["only-out", "change"]]) $(id).addEventListener(event, () => { shown = FIRST; rows(); });
+  $("more").addEventListener("click", () => { shown += 500; rows(); });
+}
