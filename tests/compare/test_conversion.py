@@ -83,3 +83,4 @@ def test_two_that_took_each_others_place_are_one_sentence() -> None:
     sentences = ["a: it is the reference's b", "b: it is the reference's a", "c: it is the reference's a", "d: it is transposed"]
     assert exchanged(sentences) == ["a and b are exchanged", "c: it is the reference's a", "d: it is transposed"]
     assert exchanged([]) == []
+    assert exchanged(["a: it is the reference's b: it is the reference's c"]) == ["a: it is the reference's b: it is the reference's c"]

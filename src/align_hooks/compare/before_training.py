@@ -9,7 +9,7 @@ import numpy as np
 
 from align_hooks.compare import settings
 from align_hooks.compare.batches import differences, weights_of_tokens
-from align_hooks.compare.findings import WORST, rates_equal
+from align_hooks.compare.findings import WORST, contradictions, copies_alike, rates_equal
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.settings import by_parameter, show
 from align_hooks.compare.verdict import Finding, Stage, Status, when
@@ -51,16 +51,11 @@ def match(ladder: Ladder) -> Stage:
 def self_check(ladder: Ladder) -> Stage:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
-    found = [
-        Finding(f"the {side}'s {one.what} at {when(one.step)}", one.one, one.other)
-        for side, check in checks.items()
-        for one in check.contradictions
-    ]
+    found = [one for side, check in checks.items() for one in contradictions(check, f"the {side}'s ")]
     held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}" for side, check in checks.items()]
     copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
-    alike = f"{copies} copies alike" if copies else "no copies to compare"
     of_steps = " and ".join(held) or "of none"
-    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {alike}"
+    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies_alike(copies)}"
     if found:
         said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
         return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))

@@ -40,7 +40,7 @@ def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, size
 
 def exchanged(found: Sequence[str]) -> list[str]:
     """What was told of several tensors, two that took each other's place in one sentence."""
-    takes = dict(one.split(TAKEN) for one in found if TAKEN in one)
+    takes = dict(one.partition(TAKEN)[::2] for one in found if TAKEN in one)
     pairs = {name: other for name, other in takes.items() if takes.get(other) == name}
     apart = [one for one in found if one.partition(TAKEN)[0] not in pairs]
     return [f"{name} and {other} are exchanged" for name, other in pairs.items() if name < other] + apart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,8 @@ def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]
     return found
 
 
-def of_one(run: Any) -> tuple[Curve, ...]:
-    """The same curves of a run alone."""
-    rows = run.scalars()
+def of_one(rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, ...]:
+    """The same curves of a run alone, of its rows of scalars."""
     found = [Curve(name, [row["step"] for row in rows], [value(row[name]) for row in rows]) for name in CURVES]
     return tuple(one for one in found if any(number is not None for number in one.reference))
 

@@ -67,6 +67,16 @@ def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> 
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
+def contradictions(check: Any, whose: str = "") -> list[Finding]:
+    """What a record's self-check found; ``whose`` is put before each, ``the candidate's `` say."""
+    return [Finding(f"{whose}{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in check.contradictions]
+
+
+def copies_alike(copies: int) -> str:
+    """How many copies on other ranks a self-check compared."""
+    return f"{copies} copies alike" if copies else "no copies to compare"
+
+
 def labelled(kind: str, found: Iterable[Finding]) -> list[Finding]:
     """Findings that say what kind of tensor they are about."""
     return [replace(finding, what=f"{kind.replace('_', ' ')}: {finding.what}") for finding in found]

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from align_hooks.compare.curves import of_one, side
+from align_hooks.compare.findings import contradictions, copies_alike
 from align_hooks.compare.verdict import Curve, Finding, Side, when
 
 CLEAN, UNWELL, UNREADABLE = 0, 1, 3
@@ -60,7 +61,6 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
     """Of a run made by ``open_run``, what it holds, and what of it is not whole."""
     rows = run.scalars()
     check = run.self_check
-    found = tuple(Finding(f"{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in check.contradictions)
     faults = list(not_finite(rows))
     return Health(
         side=side(run),
@@ -69,10 +69,10 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
         ranks=tuple(map(ranked, sorted(run.manifests.items()))),
         problems=(*run.problems, *not_whole),
         checked=checked(check) if run.manifests else "a directory made by hand says nothing of itself",
-        contradictions=found,
+        contradictions=tuple(contradictions(check)),
         remarks=(*faults, *remarks(run, rows)),
         unwell=bool(faults),
-        curves=of_one(run),
+        curves=of_one(rows),
     )
 
 
@@ -87,9 +87,8 @@ def ranked(given: tuple[int, Mapping[str, Any]]) -> Rank:
 
 def checked(check: Any) -> str:
     """What a record was held against, in words."""
-    copies = f"{check.copies} copies alike" if check.copies else "no copies to compare"
     held = f"norms of {len(check.steps)} of {len(check.steps) + len(check.unchecked)} steps are the framework's own"
-    return f"{held} (its rounding {check.inexact:.1e}), {copies}"
+    return f"{held} (its rounding {check.inexact:.1e}), {copies_alike(check.copies)}"
 
 
 def not_finite(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -139,6 +139,11 @@ class Side:
     layout: Mapping[str, int]
     steps: int
 
+    @property
+    def laid_out(self) -> str:
+        """The layout in words, ``TP2 DP4``; empty on one rank."""
+        return " ".join(f"{name.upper()}{size}" for name, size in self.layout.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

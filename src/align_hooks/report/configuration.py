@@ -47,13 +47,12 @@ def configurations(sides: Sequence[Side]) -> list[tuple[str, list[Row]]]:
 def about(side: Side) -> dict[str, Any]:
     """What a run is, in a few lines."""
     facts = side.facts
-    layout = " ".join(f"{name.upper()}{size}" for name, size in side.layout.items())
     return {
         "path": side.path,
         "run id": facts.get("run_id"),
         "framework": facts.get("framework"),
         "created": facts.get("created"),
-        "ranks": f"{side.ranks}" + (f" ({layout})" if layout else ""),
+        "ranks": f"{side.ranks}" + (f" ({side.laid_out})" if side.layout else ""),
         "steps": side.steps,
         "padded vocabulary": facts.get("padded_vocabulary"),
     }

@@ -135,7 +135,7 @@ def shown(stage: Stage) -> Shown:
         stage.name,
         stage.status.value,
         stage.summary,
-        worst(stage).replace(" of ", " / "),
+        worst(stage, " / "),
         found,
         max(0, more),
         method(stage.name),
@@ -157,16 +157,16 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     telling = sorted(comparison.stages, key=lambda stage: (first, "gradients", "local norms", stage.name).index(stage.name))
     for stage in telling:
         if stage.status is Status.DIFFERENT and stage.name in TENSORS:
-            for finding in stage.findings:
-                if finding.excess > 1:
-                    found.setdefault(finding.name, finding)
+            for finding in (one for one in stage.findings if one.name and one.excess > 1):
+                found.setdefault(finding.name, finding)
+                found.setdefault(finding.what, finding)
     listed = []
     for text in comparison.blame.suspects if comparison.blame else ():
-        name = text.partition(" at ")[0]
-        one = found.get(name)
+        one = found.get(text)
+        name = one.name if one else text
         listed.append(
             {
-                "text": plain(name if one else text),
+                "text": plain(name),
                 "tensor": one is not None,
                 "link": quote(name.encode("utf-8", "backslashreplace"), safe=""),
                 "times": times(one) if one and math.isfinite(one.excess) else "",

@@ -31,6 +31,13 @@ CONFIG: Spec = {
     },
     "text": {"font": "system-ui, sans-serif"},
 }
+FRAME: Spec = {
+    "$schema": "https://vega.github.io/schema/vega/v6.json",
+    "autosize": {"type": "fit-x", "contains": "padding"},
+    "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
+    "config": CONFIG,
+}
+"""What every specification begins with."""
 WIDTH: Spec = {
     "name": "width",
     "init": "max(240, containerSize()[0])",
@@ -50,9 +57,9 @@ def steps(*, single: bool = False) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
     Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
-    ``below`` and ``quiet``; None leaves a gap. The scale of differences is
-    linear up to the signal ``small`` and logarithmic beyond, so that a limit is seen beside what is far beyond it; ``ticks`` are its
-    labels. The page hands over the rows that are in sight, thinned out where they are thousands.
+    ``below`` and ``quiet``; None leaves a gap. The scale of differences is linear up to the signal ``small`` and logarithmic beyond, so
+    that a limit is seen beside what is far beyond it; ``ticks`` are its labels. The page hands over the rows that are in sight, thinned
+    out where they are thousands.
     """
     upper = [_line("a", "var(--reference)", 2.2), _line("b", "var(--candidate)", 1.4, [6, 3])]
     lower = [
@@ -71,12 +78,12 @@ def steps(*, single: bool = False) -> Spec:
     ]
     whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
     x = {"orient": "bottom", "scale": "x", "title": title("step", "步"), "grid": True, "encode": {"labels": {"update": {"text": whole}}}}
-    if not single:
-        spec = _panels(scales, upper, lower, x)
-        spec["signals"] += [{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}]
-        spec["axes"][-1]["values"] = {"signal": "ticks"}
-        return spec
-    return _one_panel(_panels(scales[:1], upper[:1], [], x))
+    if single:
+        return _one_panel(_panels(scales[:1], upper[:1], [], x))
+    spec = _panels(scales, upper, lower, x)
+    spec["signals"] += [{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}]
+    spec["axes"][-1]["values"] = {"signal": "ticks"}
+    return spec
 
 
 def tensors() -> Spec:
@@ -143,10 +150,7 @@ def picture() -> Spec:
         "fill": {"signal": "'var(--on-bin-' + datum.bin + ')'"},
     }
     return {
-        "$schema": "https://vega.github.io/schema/vega/v6.json",
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
-        "config": CONFIG,
+        **FRAME,
         "signals": [
             WIDTH,
             ZH,
@@ -200,11 +204,8 @@ def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -
     plain = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000)"
     power = {"text": {"signal": f"format(datum.value, {plain} ? '~g' : '.1~e')"}}
     return {
-        "$schema": "https://vega.github.io/schema/vega/v6.json",
+        **FRAME,
         "height": UPPER + GAP + LOWER,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"top": 6, "right": 10, "bottom": 8, "left": 0},
-        "config": CONFIG,
         "signals": [
             WIDTH,
             ZH,

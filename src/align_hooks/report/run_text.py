@@ -37,8 +37,7 @@ def headline(health: Health) -> str:
     versions = facts.get("versions") or {}
     framework = str(facts.get("framework") or ("an unknown framework" if side.ranks else "a directory made by hand"))
     version = next((str(versions[name]) for name in ("megatron-core", "mindformers") if name in versions), "")
-    layout = "".join(f" {name.upper()}{count}" for name, count in side.layout.items())
-    ranks = f"{side.ranks} rank{'s' if side.ranks != 1 else ''}{layout}"
+    ranks = f"{side.ranks} rank{'s' if side.ranks != 1 else ''} {side.laid_out}".rstrip()
     types = str((facts.get("training") or {}).get("compute_type") or "")
     steps = f"{side.steps} of {health.planned} steps" if health.planned else f"{side.steps} steps"
     return ", ".join(filter(None, (f"{framework} {version}".strip(), types, ranks if side.ranks else "", steps)))

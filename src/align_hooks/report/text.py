@@ -118,10 +118,10 @@ def ladder(stages: tuple[Stage, ...]) -> Table:
     return table
 
 
-def worst(stage: Stage) -> str:
+def worst(stage: Stage, beside: str = " of ") -> str:
     """A stage's largest error beside its limit."""
     numbers = [finding for finding in stage.findings if finding.error is not None and finding.limit is not None]
-    return f"{numbers[0].error:.1e} of {numbers[0].limit:.0e}" if numbers else ""
+    return f"{numbers[0].error:.1e}{beside}{numbers[0].limit:.0e}" if numbers else ""
 
 
 def describe(finding: Finding, eps: float) -> str:
