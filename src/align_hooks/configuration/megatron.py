@@ -1,0 +1,227 @@
+"""Megatron-LM's arguments, from a launch script, a command line or a bare list of arguments.
+
+An argument is a word that starts with two dashes, and its values are the words up to the next such word: a boolean flag takes none,
+whatever stands behind it. Names are those of the attributes that Megatron's parser gives them, so that a record reads the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from align_hooks.configuration.bash import evaluate
+from align_hooks.configuration.files import read_text
+from align_hooks.configuration.script import CONTINUED, Script, Word
+from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Value
+
+RENAMED: dict[str, tuple[str, Any]] = {
+    "norm_epsilon": ("layernorm_epsilon", None),
+    "apply_layernorm_1p": ("layernorm_zero_centered_gamma", True),
+    "disable_bias_linear": ("add_bias_linear", False),
+    "fp8_format": ("fp8", None),
+    "no_position_embedding": ("add_position_embedding", False),
+    "no_masked_softmax_fusion": ("masked_softmax_fusion", False),
+    "no_bias_gelu_fusion": ("bias_gelu_fusion", False),
+    "no_bias_swiglu_fusion": ("bias_swiglu_fusion", False),
+    "no_bias_dropout_fusion": ("bias_dropout_fusion", False),
+    "no_rope_fusion": ("apply_rope_fusion", False),
+    "no_gradient_accumulation_fusion": ("gradient_accumulation_fusion", False),
+    "no_gradient_reduce_div_fusion": ("gradient_reduce_div_fusion", False),
+    "no_check_for_nan_in_loss_and_grad": ("check_for_nan_in_loss_and_grad", False),
+    "no_create_attention_mask_in_dataloader": ("create_attention_mask_in_dataloader", False),
+    "no_pad_vocab_size": ("pad_vocab_size", False),
+    "disable_pad_vocab_size": ("pad_vocab_size", False),
+    "no_initialization": ("perform_initialization", False),
+    "no_data_sharding": ("data_sharding", False),
+    "no_mmap_bin_files": ("mmap_bin_files", False),
+    "use_mcore_models": ("deprecated_use_mcore_models", True),
+    "no_overlap_p2p_communication": ("overlap_p2p_comm", False),
+    "persistent_save_interval": ("save_interval", None),
+    "no_align_grad_reduce": ("align_grad_reduce", False),
+    "no_yarn_correction_range_round_to_int": ("yarn_correction_range_round_to_int", False),
+    "adlr_beta1": ("adam_beta1", None),
+}
+"""Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
+
+FLAGS: Mapping[str, str] = dict(
+    line.split() for line in (Path(__file__).parent / "megatron_flags.txt").read_text(encoding="utf-8").splitlines() if line[0] != "#"
+)
+"""Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
+
+TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
+"""Arguments that tell a training command from another."""
+
+LAUNCHER = {"nproc_per_node": "nproc_per_node", "nnodes": "nnodes", "nproc-per-node": "nproc_per_node"}
+_NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+LONGEST_NUMBER = 64
+LIST_NAME = "_align_hooks_arguments"
+
+
+def is_bare_list(text: str) -> bool:
+    """Whether a text is a list of arguments and no script: what stands first begins with a dash."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "").startswith("-")
+
+
+def read_script(
+    text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None
+) -> Configuration:
+    """The training command of a script, or a bare list of arguments, one or many a line.
+
+    :raises ConfigurationError: no command of it trains, several do, or an argument is given twice.
+    """
+    if is_bare_list(text):
+        script = bare_list(text, name, environment)
+    else:
+        script = evaluate(text, name, environment, arguments, folder)
+    found = [command for command in script.commands if TELLING & {_attribute(word.text) for word in command}]
+    if not found:
+        gap = f" ({script.gaps[0]})" if script.gaps else ""
+        if script.ended:
+            raise ConfigurationError(
+                f"no command of {name} trains{gap}: it ends at line {script.ended}; what it asks for there may be put before the command, "
+                f"'NAME=... bash {name}'"
+            )
+        raise ConfigurationError(
+            f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
+            f"or put the arguments themselves in a file"
+        )
+    different = {" ".join(word.text for word in command) for command in found}
+    if len(different) > 1:
+        lines = ", ".join(str(command[0].line) for command in found)
+        raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
+    return read_words(found[0], script)
+
+
+def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
+    """A list of arguments: as bash would read it, with variables; else word by word, where it holds what bash would not take unquoted."""
+    script = evaluate(f"{LIST_NAME}=( {text}\n)\n{LIST_NAME} ${{{LIST_NAME}[@]}}", name, environment)
+    script.exported.clear()
+    if not script.gaps and script.commands:
+        return script
+    script = Script(name)
+    words = [Word(LIST_NAME, 1)]
+    for line, content in enumerate(text.replace("\\\n", " \n").splitlines(), 1):
+        try:
+            words += [Word(word, line) for word in shlex.split(content, comments=True)]
+        except ValueError as error:
+            raise ConfigurationError(f"{name}:{line} cannot be read as arguments: {str(error).lower()}") from None
+    script.start(words)
+    return script
+
+
+def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
+    """A quoted command line: ``bash pretrain.sh 7B``, ``torchrun … pretrain_gpt.py --…``, or arguments alone."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigurationError(f"the command {command[:60]!r} cannot be read: {error}") from None
+    at = next((at for at, word in enumerate(words) if word.endswith((".sh", ".bash"))), None)
+    if at is not None and not any(word.startswith("--num-layers") for word in words):
+        settings = dict(word.split("=", 1) for word in words[:at] if re.match(r"^\w+=", word))
+        path = Path(words[at])
+        text = read_text(path)
+        return read_script(text, path.name, {**environment, **settings}, words[at + 1 :], path.parent)
+    return read_script(command, "the command", environment)
+
+
+def read_words(words: Sequence[Word], script: Script) -> Configuration:
+    """One command's words as a configuration.
+
+    :raises ConfigurationError: an argument is given twice.
+    """
+    name = script.name
+    values: dict[str, Value] = {}
+    flags: dict[str, str] = {}
+    notes: list[str] = []
+    start = _script_word(words)
+    for word, given in _options(words[start:]):
+        flag, _, attached = word.text.partition("=")
+        given = [Word(attached, word.line), *given] if attached else given
+        attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
+        where = f"{name}:{word.line} {flag}" if word.line else f"the command {flag}"
+        told = f"{where} {_joined(given)}".strip()
+        unknown = next((one.unknown for one in given if one.unknown), "")
+        if constant is not None and given and not unknown:
+            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)!r}; take it out")
+        value = constant if constant is not None else number(_joined(given)) if given else True
+        if attribute in values and (values[attribute].value != value or unknown):
+            raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {told}; leave one out")
+        if attribute in values:
+            notes.append(f"{flag} is given twice, with the same value: {flags[attribute]} and {told}")
+        flags[attribute] = told
+        values[attribute] = Value(value, where, unknown)
+    gaps = list(script.gaps)
+    gaps += [f"{name}:{one.line} {one.text} may be more arguments: {one.unknown}" for one in _loose(words[start:])]
+    for word, given in _options(words[:start]):
+        attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
+        if attribute in ("nproc_per_node", "nnodes") and (given or "=" in word.text):
+            said = Word(word.text.partition("=")[2], word.line) if "=" in word.text else given[0]
+            values.setdefault(f"launcher.{attribute}", Value(number(said.text), f"{name}:{word.line}", said.unknown))
+    return Configuration(MEGATRON, name, values, script.environment(words), notes=notes, gaps=tuple(gaps))
+
+
+def _script_word(words: Sequence[Word]) -> int:
+    """Where the training script's own arguments start."""
+    for at, word in enumerate(words):
+        if word.text.endswith(".py") and not word.text.startswith("--"):
+            return at + 1
+        if word.text == "-m" and at + 1 < len(words) and "torch" not in words[at + 1].text:
+            return at + 2
+    return 0
+
+
+def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+    """Each word that names an option, with the words that are its values."""
+    found: list[tuple[Word, list[Word]]] = []
+    for at, word in enumerate(words):
+        if word.text.startswith("--") and len(word.text) > 2:
+            found.append((word, []))
+        elif found and not (word.unknown and word.text.startswith("$") and not _is_value(words, at)):
+            found[-1][1].append(word)
+    return found
+
+
+def _loose(words: Sequence[Word]) -> list[Word]:
+    """Words that are not known and stand where an option may: any number of arguments may be in them."""
+    return [word for at, word in enumerate(words) if word.unknown and word.text.startswith("$") and not _is_value(words, at)]
+
+
+def _is_value(words: Sequence[Word], at: int) -> bool:
+    """Whether a word follows an option that takes a value."""
+    if at == 0 or not words[at - 1].text.startswith("--") or "=" in words[at - 1].text:
+        return False
+    flag = words[at - 1].text
+    return FLAGS.get(flag[2:]) != "nothing" and RENAMED.get(_attribute(flag), ("", None))[1] is None
+
+
+def _attribute(flag: str) -> str:
+    """The name that Megatron's parser gives a flag; a flag with a ``_`` where its own have a dash is none of its, and stays as it is."""
+    name = flag.partition("=")[0]
+    if not name.startswith("--"):
+        return ""
+    return name if "_" in name and name[2:] not in FLAGS else name.lstrip("-").replace("-", "_")
+
+
+def _joined(words: Sequence[Word]) -> str:
+    return " ".join(word.text for word in words).replace(CONTINUED, "")
+
+
+def number(text: str) -> Any:
+    """A value as Megatron's parser would hold it: whole numbers, numbers, ``True``, ``False``, None, lists, or text."""
+    if _NUMBER.match(text) and len(text) < LONGEST_NUMBER:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(text)
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    if text[:1] in "[({" and text[-1:] in "])}":
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return text
+    return text

@@ -1,0 +1,143 @@
+"""MindFormers' YAML files, keys with dots, each value with its line.
+
+Loaded as MindFormers loads them, by the safe loader of YAML 1.1, which makes objects of no tag and text of ``1e-8``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from align_hooks.configuration.files import read_text
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
+
+MOST = 100_000
+"""Values of a file: aliases can make more than a machine holds of a few lines."""
+DEEPEST = 10_000
+MODEL = "model.model_config."
+SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
+HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
+
+
+def read_yaml(text: str, name: str, folder: Path) -> Configuration:
+    """A YAML file, over the files that its ``base_config`` names; with ``pretrained_model_dir`` the ``config.json`` there, if it is here.
+
+    :raises ConfigurationError: it is no YAML, holds a tag, a key twice, or is no MindFormers configuration.
+    """
+    values = _with_bases(text, name, folder, ())
+    if not any(key.startswith(SECTIONS) for key in values):
+        raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
+    note, unread = _hugging_face(values, folder)
+    return Configuration(MINDFORMERS, name, values, notes=[note] if note else [], unread=unread)
+
+
+def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...]) -> dict[str, Value]:
+    """A file's values, and below them those of the files that it stands over, which may stand over others."""
+    values = leaves(text, name)
+    for base in _bases(values):
+        file = (folder / base).resolve()
+        if file in above:
+            raise ConfigurationError(f"{name} stands over base_config {file}, which stands over it; take one out")
+        try:
+            below = _with_bases(read_text(file), file.name, file.parent, (*above, file))
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{name} stands over base_config {file}, which cannot be read: {error}; copy it beside the YAML"
+            ) from None
+        for key, value in below.items():
+            values.setdefault(key, value)
+    return values
+
+
+def _bases(values: dict[str, Value]) -> list[str]:
+    said = values.pop("base_config", None)
+    return [] if said is None else [str(one) for one in reversed(said.value)] if isinstance(said.value, list) else [str(said.value)]
+
+
+def leaves(text: str, name: str) -> dict[str, Value]:
+    """Every value of a YAML file by its dotted key.
+
+    :raises ConfigurationError: it is no YAML, holds a tag or a key twice, or PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ConfigurationError("reading a YAML file needs PyYAML, which is not installed; pip install 'align-hooks[cli]'") from None
+    values: dict[str, Value] = {}
+    if max(map(len, re.findall(r"[\[{][\[{\s]*", text)), default=0) > DEEPEST:  # the parser is in C, and ends the process
+        raise ConfigurationError(f"{name} cannot be read as YAML: it opens more than {DEEPEST} brackets, one in another")
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        node = loader.get_single_node()
+        if node is not None and _size(node, {}) > MOST:
+            raise ConfigurationError(f"{name} unfolds into more than {MOST} values; take its aliases out")
+        if isinstance(node, yaml.MappingNode):
+            _flatten(loader, node, "", name, values, ())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name}:{mark.line + 1}" if mark is not None else name
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        if "constructor" in problem:
+            tag = problem.rpartition("tag ")[2].strip("'")
+            problem = f"the tag {tag} makes an object, and MindFormers reads none; nothing was executed, take it out"
+        raise ConfigurationError(f"{where} cannot be read as YAML: {problem}") from None
+    except (RecursionError, ValueError, TypeError, LookupError) as error:
+        raise ConfigurationError(
+            f"{name} cannot be read as YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from None
+    return values
+
+
+def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
+    """Every leaf of a mapping under its dotted key."""
+    import yaml
+
+    if id(node) in above:
+        raise ConfigurationError(f"{name}:{node.start_mark.line + 1} holds itself; take the alias out")
+    seen: dict[str, int] = {}
+    for key_node, _ in node.value:
+        key, line = str(key_node.value), key_node.start_mark.line + 1
+        if key in seen and key != "<<":
+            raise ConfigurationError(f"{prefix}{key} is given twice, in {name}:{seen[key]} and {name}:{line}; leave one out")
+        seen[key] = line
+    loader.flatten_mapping(node)
+    for key_node, value_node in node.value:
+        key = prefix + str(key_node.value)
+        if isinstance(value_node, yaml.MappingNode) and value_node.tag != "tag:yaml.org,2002:map":
+            loader.construct_undefined(value_node)  # raises
+        if isinstance(value_node, yaml.MappingNode):
+            _flatten(loader, value_node, f"{key}.", name, values, (*above, id(node)))
+        else:
+            values[key] = Value(loader.construct_object(value_node, deep=True), f"{name}:{key_node.start_mark.line + 1}")
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """How many values a node unfolds into, each alias counted; the time is that of what is written."""
+    if id(node) not in known:
+        known[id(node)] = MOST + 1  # of one that holds itself
+        inner = node.value if isinstance(node.value, list) else []
+        pieces = [piece for one in inner for piece in (one if isinstance(one, tuple) else (one,))]
+        known[id(node)] = 1 + sum(_size(piece, known) for piece in pieces)
+    return known[id(node)]
+
+
+def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[str, str]:
+    """Add what the Hugging Face configuration says, which the YAML's own keys stand above; what to say of it, and what is not here."""
+    said = next((values[key] for key in HUGGING_FACE if key in values and values[key].value), None)
+    if said is None:
+        return "", ""
+    file = folder / str(said.value) / "config.json"
+    if not file.is_file():
+        return f"{said.where} takes the model from {file}, which is not on this machine, so what only it says is not known", str(file)
+    try:
+        facts = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file} cannot be read as JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(facts, dict):
+        raise ConfigurationError(f"{file} is no Hugging Face configuration: it holds no table")
+    for key, value in facts.items():
+        for name, one in ({f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {key: value}).items():
+            values.setdefault(MODEL + name, Value(one, str(file)))
+    return f"the model is the one of {file}, where the YAML does not say otherwise", ""

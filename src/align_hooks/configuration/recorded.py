@@ -1,0 +1,34 @@
+"""A recorded run as a configuration: what the frameworks held when they trained, and what was built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from align_hooks.configuration.megatron import number
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+from align_hooks.errors import RecordError
+
+WHERE = "run.json"
+
+
+def recorded(facts: Mapping[str, Any], source: str) -> Configuration:
+    """The configuration of a run, from its ``run.json``.
+
+    :raises RecordError: it holds no arguments, as a directory made by hand does.
+    """
+    held = facts.get("arguments")
+    if not isinstance(held, Mapping):
+        raise RecordError(f"{source} holds no run.json with the framework's arguments; check the run's launch script instead")
+    values = {str(name): Value(number(str(value)), WHERE) for name, value in held.items()}
+    environment = {
+        str(name): Value(str(one.get("value")), WHERE)
+        for name, one in _table(facts.get("environment")).items()
+        if isinstance(one, Mapping) and one.get("value") is not None
+    }
+    side = MINDFORMERS if facts.get("side") == "ms" else MEGATRON
+    return Configuration(side, source, values, environment, facts)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,39 @@
+"""What ``check`` is given for one side: a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from align_hooks.configuration.files import read_text
+from align_hooks.configuration.megatron import read_command, read_script
+from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.values import Configuration, ConfigurationError
+
+
+def read(given: str, environment: Mapping[str, str]) -> Configuration:
+    """The configuration of a file or a quoted command; a directory, which is a record, is read by :mod:`recorded`.
+
+    :raises ConfigurationError: there is no such file, or it cannot be read.
+    """
+    if not given.strip():
+        raise ConfigurationError("a side is empty; name a run's directory, a launch script, a YAML file, or quote a command")
+    path = Path(given)
+    if not _is_file(path):
+        if " " in given.strip() or given.startswith("--"):
+            return read_command(given, environment)
+        raise ConfigurationError(
+            f"{given} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote a "
+            f"command with its arguments"
+        )
+    text = read_text(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return read_yaml(text, path.name, path.parent)
+    return read_script(text, path.name, environment, folder=path.parent)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,257 @@
+"""Scripts, lists of arguments and YAML files: what they say, without running anything, and what cannot be read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from align_hooks.configuration.megatron import is_bare_list, read_command, read_script
+from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.source import read
+from align_hooks.configuration.values import Configuration, ConfigurationError
+
+SCRIPT = """#!/bin/bash
+# starts a small model
+set -ex
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}
+HIDDEN=$((64 * 2))  # a comment
+SIZE=${1:-small}
+MODEL_ARGS=(
+    --num-layers 2          # two
+    --hidden-size $HIDDEN
+    "--norm-epsilon 1e-6"
+    --bf16 \\
+    --swiglu
+)
+if [[ "$SIZE" == "large" ]]; then
+    MODEL_ARGS+=(--num-attention-heads 32)
+elif [ -z "$SIZE" ]; then
+    MODEL_ARGS+=(--num-attention-heads 1)
+else
+    MODEL_ARGS+=(--num-attention-heads 4)
+fi
+case $SIZE in
+  large|huge) LR=1e-5 ;;
+  *) LR="1e-4" ;;
+esac
+OPTIM="--lr $LR --adam-beta1 0.9 \\
+  --adam-beta2 0.95"
+launch() {
+  torchrun --nproc_per_node 8 --nnodes=2 pretrain_gpt.py "$@" 2>&1 | tee logs/$(date +%F).log
+}
+echo torchrun pretrain_gpt.py --num-layers 99
+launch ${MODEL_ARGS[@]} $OPTIM --split '98,2,0' --data-path 0.3 "/data/a b" 0.7 /data/c --save "$OUT"
+"""
+
+
+def values(configuration: Configuration) -> dict[str, object]:
+    return {name: f"? {value.unknown}" if value.unknown else value.value for name, value in configuration.values.items()}
+
+
+def test_a_script_is_followed() -> None:
+    found = read_script(SCRIPT, "train.sh", {})
+    assert values(found) == {
+        "num_layers": 2,
+        "hidden_size": 128,
+        "layernorm_epsilon": 1e-6,
+        "bf16": True,
+        "swiglu": True,
+        "num_attention_heads": 4,
+        "lr": 1e-4,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "split": "98,2,0",
+        "data_path": "0.3 /data/a b 0.7 /data/c",
+        "save": "? nothing sets $OUT, which stands at train.sh:31; put OUT=... before the command",
+        "launcher.nproc_per_node": 8,
+        "launcher.nnodes": 2,
+    }
+    assert found.values["layernorm_epsilon"].where == "train.sh:10 --norm-epsilon"
+    assert found.environment["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
+
+
+def test_its_arguments_and_the_environment_count() -> None:
+    found = read_script(SCRIPT, "train.sh", {"OUT": "/out"}, ["large"])
+    assert (found.values["num_attention_heads"].value, found.values["lr"].value, found.values["save"].value) == (32, 1e-5, "/out")
+
+
+def test_what_a_quoted_command_sets_counts(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(SCRIPT)
+    assert read_command(f"OUT=/out bash {script} large", {}).values["save"].value == "/out"
+
+
+def bash_says(tmp_path: Path, text: str, *arguments: str) -> list[str]:
+    """What bash itself starts: torchrun replaced by what prints its words."""
+    stub = tmp_path / "bin" / "torchrun"
+    stub.parent.mkdir(exist_ok=True)
+    stub.write_text('#!/bin/bash\nprintf "%s\\n" "$@" > "$WORDS"\n')
+    stub.chmod(0o755)
+    script = tmp_path / "train.sh"
+    script.write_text(text)
+    environment = {"PATH": f"{stub.parent}:{os.environ['PATH']}", "WORDS": str(tmp_path / "words"), "OUT": "/out"}
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    subprocess.run(["bash", str(script), *arguments], env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=20)
+    return (tmp_path / "words").read_text().splitlines()
+
+
+TRICKY = {
+    "strings": 'A="--num-layers 2"\nB=\'--lr 1e-4\'\ntorchrun pretrain_gpt.py $A $B --seed "7"',
+    "arrays": 'A=(--num-layers 2)\nA+=(--lr 1e-4 "--seed" 7)\ntorchrun pretrain_gpt.py "${A[@]}"',
+    "defaults": "torchrun pretrain_gpt.py --num-layers ${LAYERS:-2} --lr ${RATE:=1e-4} --seed ${SEED-7}${RATE:+}",
+    "arithmetic": "N=2\ntorchrun pretrain_gpt.py --num-layers $((N * 2 + 1)) --lr 1e-4 --seed $(( (N+1) % 2 ))",
+    "continued": "torchrun pretrain_gpt.py \\\n  --num-layers 2 \\\n  --lr 1e-4 \\\n  --seed 7",
+    "eval": 'CMD="torchrun pretrain_gpt.py --num-layers 2 --lr 1e-4"\neval $CMD',
+    "heredoc": "cat > /dev/null <<EOF\n--num-layers 9\nEOF\ntorchrun pretrain_gpt.py --num-layers 2 --lr 1e-4",
+    "functions": "run() { torchrun pretrain_gpt.py --num-layers $1 --lr $2; }\nrun 2 1e-4",
+    "conditions": 'X=1\n[ $X -eq 1 ] && L=3 || L=4\nif [ $X -gt 0 ] && [ -n "$X" ]; then S=7; fi\n'
+    "torchrun pretrain_gpt.py --num-layers $L --lr 1e-4 --seed $S",
+    "exported": "export L=2\nLR=1e-4 ; torchrun pretrain_gpt.py --num-layers $L --lr=$LR",
+    "unset": "L=2\nS=7\nunset S\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4 --seed ${S:-1}",
+}
+
+
+@pytest.mark.parametrize("text", TRICKY.values(), ids=TRICKY)
+def test_it_reads_as_bash_runs(tmp_path: Path, text: str) -> None:
+    words = bash_says(tmp_path, text)
+    said = read_command(" ".join(words[words.index("pretrain_gpt.py") + 1 :]), {})
+    assert values(read_script(text, "train.sh", {"OUT": "/out"})) == values(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("torchrun pretrain_gpt.py --num-layers $L --lr 1e-4", "nothing sets $L"),
+        ("L=$(nproc)\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4", "is the output of a command"),
+        ("L=2\nif some_program; then L=4; fi\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4", "line 2 of train.sh decides"),
+        ("torchrun pretrain_gpt.py --num-layers ${2} --lr 1e-4", "$2 is an argument of train.sh"),
+        ("for L in 1 2; do break; done\ntorchrun pretrain_gpt.py --num-layers ${L%%x} --lr 1e-4", "--num-layers"),
+    ],
+)
+def test_what_only_a_run_can_tell_is_not_told(text: str, told: str) -> None:
+    found = read_script(text, "train.sh", {}).values["num_layers"]
+    assert found.unknown
+    assert told in f"{found.unknown} {found.where}"
+
+
+def test_a_bare_list_of_arguments() -> None:
+    text = "# a comment\n--num-layers 2\n--hidden-size 64 --bf16 \\\n--lr=1e-4\n--no-rope-fusion"
+    assert is_bare_list(text)
+    found = read_script(text, "llama.args", {})
+    assert values(found) == {"num_layers": 2, "hidden_size": 64, "bf16": True, "lr": 1e-4, "apply_rope_fusion": False}
+    assert found.values["lr"].where == "llama.args:4 --lr"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "torchrun pretrain_gpt.py --lr 1e-4 --num-layers 2 --lr 1e-5",
+            r"--lr is given twice: train.sh:1 --lr 1e-4 and train.sh:1 --lr 1e-5; leave one out",
+        ),
+        ("torchrun pretrain_gpt.py --norm-epsilon 1e-5 --num-layers 2 \\\n --norm-epsilon=1e-6", r"--norm-epsilon is given twice"),
+        ("echo hello", "no command of train.sh trains"),
+        ("torchrun a.py --num-layers 2\ntorchrun a.py --num-layers 3", r"starts 2 trainings that differ \(lines 1, 2\)"),
+        ("if [ 1 ]; then (((\n", "is no bash that can be read"),
+    ],
+)
+def test_scripts_that_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_script(text, "train.sh", {})
+
+
+YAML = """
+seed: 42
+optimizer:
+  type: AdamW
+  eps: 1.e-8
+model:
+  model_config: &m
+    num_layers: 2
+    rms_norm_eps: 1.0e-5
+    nested: {a: [1, 2], b: null}
+copy: *m
+"""
+
+
+def test_a_yaml_is_read_with_its_lines() -> None:
+    found = read_yaml(YAML, "llama.yaml", Path())
+    assert found.values["model.model_config.rms_norm_eps"].value == 1e-5
+    assert found.values["model.model_config.rms_norm_eps"].where == "llama.yaml:9"
+    assert found.values["model.model_config.nested.a"].value == [1, 2]
+    assert found.values["copy.num_layers"].where == "llama.yaml:8"
+
+
+BOMB = "model:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"  {chr(98 + at)}: &{chr(98 + at)} [" + ", ".join([f"*{chr(97 + at)}"] * 9) + "]\n" for at in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "model: !!python/object/apply:os.system ['touch {marker}']\n",
+            r"llama.yaml:1 cannot be read as YAML: the tag tag:yaml.org,2002:python.*nothing was executed",
+        ),
+        ("model:\n  model_config:\n    x: !mine {{}}\n", r"llama.yaml:3 .*the tag !mine"),
+        ("model:\n  model_config: {{num_layers: 2\n", "cannot be read as YAML"),
+        ("model:\n  model_config:\n    num_layers: 2\n    num_layers: 3\n", r"num_layers is given twice, in llama.yaml:3 and llama.yaml:4"),
+        ("a: 1\n", "is no MindFormers configuration"),
+        ("- 1\n- 2\n", "is no MindFormers configuration"),
+        ("", "is no MindFormers configuration"),
+        ("model: &m\n  x: *m\n", "unfolds into more than"),
+    ],
+)
+def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
+    marker = tmp_path / "executed"
+    with pytest.raises(ConfigurationError, match=message):
+        read_yaml(text.format(marker=marker), "llama.yaml", tmp_path)
+    assert not marker.exists()
+
+
+def test_aliases_that_would_fill_the_memory_end_soon(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="unfolds into more than"):
+        read_yaml(BOMB, "bomb.yaml", tmp_path)
+
+
+def test_two_names_of_one_thing_must_agree(tmp_path: Path) -> None:
+    found = read_yaml("model:\n  model_config:\n    num_layers: 2\n    num_hidden_layers: 3\n", "llama.yaml", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"num_layers is 2 \(llama.yaml:3\) and .*num_hidden_layers, which means the same, is 3"):
+        found.find(("model.model_config.num_layers", "model.model_config.num_hidden_layers"))
+
+
+def test_a_base_config_lies_below(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("seed: 1\nmodel:\n  model_config:\n    num_layers: 2\n    hidden_size: 64\n")
+    found = read_yaml("base_config: base.yaml\nmodel:\n  model_config:\n    num_layers: 4\n", "llama.yaml", tmp_path)
+    told = {name: value.value for name, value in found.values.items()}
+    assert told == {"model.model_config.num_layers": 4, "model.model_config.hidden_size": 64, "seed": 1}
+    with pytest.raises(ConfigurationError, match=r"base_config .*gone\.yaml, which cannot be read"):
+        read_yaml("base_config: gone.yaml\nmodel: {a: 1}\n", "llama.yaml", tmp_path)
+
+
+def test_the_hugging_face_configuration_fills_in(tmp_path: Path) -> None:
+    text = "pretrained_model_dir: {}\nuse_legacy: False\nmodel:\n  model_config:\n    hidden_size: 64\n"
+    (tmp_path / "config.json").write_text('{"hidden_size": 1, "num_hidden_layers": 5, "rope_scaling": {"rope_type": "llama3"}}')
+    found = read_yaml(text.format("."), "llama.yaml", tmp_path)
+    assert found.values["model.model_config.hidden_size"].value == 64
+    assert found.values["model.model_config.num_hidden_layers"].value == 5
+    assert found.values["model.model_config.rope_scaling.rope_type"].value == "llama3"
+    absent = read_yaml(text.format("/nowhere"), "llama.yaml", tmp_path)
+    assert absent.unread.endswith("config.json")
+    assert "not on this machine" in absent.notes[0]
+
+
+@pytest.mark.parametrize("given", ["no_such_file.yaml", "no_such_file.sh"])
+def test_a_file_that_is_not_there(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no file and no recorded run"):
+        read(given, {})
+
+
+def test_what_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ConfigurationError, match="is no text"):
+        read(str(tmp_path / "x.sh"), {})
