@@ -104,7 +104,8 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     attach = importlib.import_module("align_hooks.hooking.attach").attach
     session: Session = here.make_session(settings, Launch.from_environment(environment))
-    session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in wanted.items()}
+    seen = {name: environment.get(name) for name in (*here.DETERMINISTIC, *here.WATCHED)}
+    session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in (seen | wanted).items()}
     if not lazily:
         session.begin()
     attach(catalogue.HOOKS, session)

@@ -11,6 +11,18 @@ FRAMEWORK = ("mindspore",)
 
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
 
+WATCHED = (
+    "MS_ASCEND_CHECK_OVERFLOW_MODE",
+    "MS_DEV_RUNTIME_CONF",
+    "MS_ENABLE_LCCL",
+    "MS_INTERNAL_DISABLE_CUSTOM_KERNEL_LIST",
+    "HCCL_ALGO",
+    "LCCL_DETERMINISTIC",
+    "CLOSE_MATMUL_K_SHIFT",
+    "ATB_MATMUL_SHUFFLE_K_ENABLE",
+)
+"""What else a run may depend on: written down as it is, and left as it is."""
+
 
 def variables(settings: Settings) -> dict[str, str]:
     """What the settings need in the environment of the process."""

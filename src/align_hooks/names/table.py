@@ -115,6 +115,11 @@ class Fused:
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 
+def any_layer(name: str) -> str:
+    """A canonical name with ``*`` in place of the number of its layer, and of its expert."""
+    return re.sub(r"\.\d+(?=\.)", ".*", name)
+
+
 def gathered(runs: Iterable[tuple[str, Array]]) -> dict[str, Array]:
     """Canonical name to piece, from what :meth:`Fused.split` yields, its runs joined."""
     found: dict[str, list[Array]] = {}

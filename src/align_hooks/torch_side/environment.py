@@ -22,6 +22,19 @@ DETERMINISTIC = {
     "ASCEND_LAUNCH_BLOCKING": "1",
 }
 
+WATCHED = (
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "NVTE_FLASH_ATTN",
+    "NVTE_FUSED_ATTN",
+    "NVTE_UNFUSED_ATTN",
+    "NCCL_PROTO",
+    "HCCL_ALGO",
+    "INF_NAN_MODE_ENABLE",
+    "TORCHDYNAMO_DISABLE",
+)
+"""What else a run may depend on: written down as it is, and left as it is."""
+
 
 def variables(settings: Settings) -> dict[str, str]:
     """What the settings need in the environment of the process."""

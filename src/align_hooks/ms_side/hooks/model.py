@@ -16,6 +16,7 @@ from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.hooks.config import get
+from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, optimizer_facts
 from align_hooks.ms_side.place import summed
@@ -97,6 +98,8 @@ def facts(session: MsSession) -> dict[str, Any]:
             "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},
+        "layers": layers(cell.network, parameters),
+        "classes": classes(cell.network),
         "arguments": flat(config),
     }
 

@@ -19,6 +19,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
+from align_hooks.torch_side.layers import classes, layers
 from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
@@ -142,6 +143,8 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
             "compute_type": compute_type(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
+        "layers": layers(session.chunks, parameters),
+        "classes": classes(session.chunks),
         "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
     }
 
