@@ -89,7 +89,8 @@ def test_compare_never_imports_record() -> None:
 
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
-    data = ("compare.verdict", "compare.health", "compare.settings", "record.holdings", "record.atomic", "report")
+    compared, checked = ("compare.verdict", "compare.health", "compare.settings"), ("checklist.judge", "checklist.result")
+    data = (*compared, *checked, "record.holdings", "record.atomic", "report")
     assert len(rooms) > 1
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []
 
@@ -102,7 +103,23 @@ def test_only_pages_need_the_html_extra() -> None:
     """And the terminal's report needs none of them."""
     pages = ("align_hooks.report.frame",)
     assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
-    assert {"align_hooks.report.page", "align_hooks.report.run_page"} == importers("align_hooks.report.frame")
+    assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page")} == importers("align_hooks.report.frame")
+
+
+def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
+    """And the tables of the CheckList, and what judges by them, need none."""
+    readers = {"tree_sitter": "bash", "tree_sitter_bash": "bash", "yaml": "mindformers"}
+    for library, module in readers.items():
+        assert importers(library) == {f"align_hooks.configuration.{module}"}
+    assert importers("tokenizers") == {"align_hooks.checklist.batches"}
+
+
+def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
+    below = {"align_hooks.configuration": ("errors", "configuration"), "align_hooks.checklist": ("errors", "configuration", "checklist")}
+    for room, needed in below.items():
+        rooms = [name for name in MODULES if inside(name, room)]
+        assert len(rooms) > 5
+        assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
 
 
 def test_record_and_names_need_no_room_above_them() -> None:

@@ -19,6 +19,9 @@ except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
 from align_hooks import __version__
+from align_hooks.check import check as check_sides
+from align_hooks.check import check_runs
+from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.compare.findings import Progress
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
@@ -27,6 +30,8 @@ from align_hooks.hooking.script import report
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.reader import open_run
+from align_hooks.report.check_machine import check_as_json
+from align_hooks.report.check_text import render_check
 from align_hooks.report.machine import as_json
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, plain, render
@@ -78,8 +83,45 @@ def compare(
     if html is not None:
         from align_hooks.report.page import page
 
-        written("--html", html, lambda: page(comparison, __version__))
+        written("--html", html, lambda: page(comparison, __version__, check_runs(*runs)))
     raise typer.Exit(comparison.verdict.exit_code)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def check(
+    reference: Annotated[
+        str, typer.Argument(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")
+    ],
+    candidate: Annotated[str, typer.Argument(help="the same of the side that is questioned")],
+    tokenizer: Annotated[str | None, typer.Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
+    mindformers: Annotated[str | None, typer.Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="list every row, also those that are the same")] = False,
+    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+) -> None:
+    """Hold two runs, or what is to be run, against the guide's CheckList; nothing is trained and nothing that is read is executed.
+
+    Exit codes: 0 clean, 1 something differs that changes the result, 2 usage, 3 unreadable, 4 something that matters is not told.
+
+    Example: align-hooks check pretrain_llama.sh llama.yaml
+    """
+    console = Output()
+    if html is not None:
+        _needed_for_html()
+        if json is not None and html.resolve() == json.resolve():
+            raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
+    decode = open_tokenizer(tokenizer) if tokenizer is not None else None
+    with progress(Console(stderr=True)) as say:
+        found = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
+    printed(lambda: render_check(found, console, everything=everything))
+    if json is not None:
+        about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
+        written("--json", json, lambda: atomic.json_text(check_as_json(found, **about)))
+    if html is not None:
+        from align_hooks.report.check_page import check_page
+
+        written("--html", html, lambda: check_page(found, __version__))
+    raise typer.Exit(found.exit_code)
 
 
 @app.command()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from align_hooks.report.check_chinese import CHECK
+
 LONGEST, DEEPEST = 4000, 8
 """Characters of a sentence, and sentences within a sentence, beyond which nothing is translated."""
 VERBATIM = ("path", "command", "error")
@@ -550,6 +552,8 @@ CHINESE: dict[str, str] = {
     "{count} settings of the framework were changed, as asked: they are listed under its configuration": (
         "按要求改动了框架的{count}项设置，列于其配置中"
     ),
+    # a check
+    **CHECK,
 }
 """English to Chinese; slots are of the same names on both sides, with something literal between any two."""
 

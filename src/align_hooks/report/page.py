@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from align_hooks.checklist.result import Checklist
 from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, when
 from align_hooks.report import plots
+from align_hooks.report.checked_rows import first_rows
 from align_hooks.report.chinese import chinese
 from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import number, render, times
@@ -53,6 +55,7 @@ SECTIONS = (
     ("norms", "Norms"),
     ("curves", "Curves"),
     ("stages", "Stages"),
+    ("checklist", "CheckList"),
     ("configurations", "Configurations"),
     ("acceptance", "Acceptance"),
     ("methods", "Methods"),
@@ -73,8 +76,8 @@ class Shown:
     method: Method | None
 
 
-def page(comparison: Comparison, version: str) -> str:
-    """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
+def page(comparison: Comparison, version: str, checklist: Checklist | None = None) -> str:
+    """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks, ``checklist`` a check of the same two runs."""
     stages = [shown(one) for one in comparison.stages]
     first = shown(comparison.first) if comparison.first is not None else None
     rows = tensor_rows(comparison)
@@ -84,7 +87,7 @@ def page(comparison: Comparison, version: str) -> str:
     same = [one for one in comparison.curves if constant(one)]
     curves = [curve_plot(one) for one in comparison.curves if one not in same]
     settings = configurations(comparison.sides)
-    present = {"where": pictures, "tensors": rows, "norms": norms, "curves": curves}
+    present = {"checklist": checklist is not None, "where": pictures, "tensors": rows, "norms": norms, "curves": curves}
     data = {
         "eps": comparison.eps,
         "tensors": columns(rows) if rows else None,
@@ -100,6 +103,7 @@ def page(comparison: Comparison, version: str) -> str:
         title=f"align_hooks: {comparison.verdict.text}" + (f" at {first.name}" if first else ""),
         sections=[one for one in SECTIONS if present.get(one[0], True)],
         names=[plain(one.path) for one in comparison.sides],
+        frameworks=[plain(str(one.facts.get("framework") or "")) for one in comparison.sides],
         verdict=comparison.verdict.text,
         first=first,
         blame=comparison.blame,
@@ -118,6 +122,7 @@ def page(comparison: Comparison, version: str) -> str:
         curves=curves,
         same=[(TITLES[one.name], f"{one.reference[0]:.6g} on both sides at every step") for one in same],
         bins=BINS,
+        checked=first_rows(checklist) if checklist is not None else None,
         configurations=settings,
         differing=[row.name for _, rows in settings for row in rows if row.differs],
         acceptance=comparison.acceptance,

@@ -1,0 +1,181 @@
+"""What MindFormers does where a YAML says nothing: the defaults of its configuration classes, by family of model.
+
+Those of the newer models are what the classes of MindFormers 1.9 hold after they were built from an empty configuration, and tests build
+them again; those of the older ones are ``LlamaConfig``'s and ``MoEConfig``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from align_hooks.checklist.row import UNSET, is_new, model
+from align_hooks.configuration.values import Configuration
+
+LLAMA = "llama"
+"""The older family: ``LlamaConfig``, which also serves Qwen2.5, Mixtral and GLM of ``use_legacy: True``."""
+
+ARCHITECTURES = {
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "telechat": "Telechat2ForCausalLM",
+    "telechat3": "TeleChat3ForCausalLM",
+    "telechat3_moe": "TeleChat3MoeForCausalLM",
+}
+"""Family, which is ``model_type``, to the name of its architecture."""
+
+CHATGLM = "chatglm2"
+"""The other older family: ``ChatGLM2Config``, which serves GLM-3 and GLM-4 too."""
+OLDER = (LLAMA, CHATGLM)
+
+MLA = ("deepseek_v3", "telechat3_moe")
+EXPERTS = ("qwen3_moe", "deepseek_v3", "glm4_moe", "telechat3_moe")
+OTHERS = ""
+"""The row of a table that holds for every other family of the newer models."""
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "num_layers": {
+        OTHERS: 32,
+        "qwen3_moe": 24,
+        "deepseek_v3": 61,
+        "glm4": 40,
+        "glm4_moe": 46,
+        "telechat": 30,
+        "telechat3_moe": 4,
+        LLAMA: 32,
+        CHATGLM: 28,
+    },
+    "hidden_size": {OTHERS: 4096, "qwen3_moe": 2048, "deepseek_v3": 7168, "telechat3_moe": 2560, LLAMA: 4096, CHATGLM: 4096},
+    "ffn_hidden_size": {
+        OTHERS: 22016,
+        "qwen3_moe": 6144,
+        "deepseek_v3": 18432,
+        "glm4": 13696,
+        "glm4_moe": 10944,
+        "telechat": 12288,
+        "telechat3_moe": 7680,
+        CHATGLM: 13696,
+    },
+    "num_attention_heads": {OTHERS: 32, "deepseek_v3": 128, "glm4_moe": 96, LLAMA: 32, CHATGLM: 32},
+    "max_position_embeddings": {
+        OTHERS: 32768,
+        "deepseek_v3": 4096,
+        "telechat": 4096,
+        "telechat3_moe": 4096,
+        "glm4": 131072,
+        "glm4_moe": 131072,
+    },
+    "seq_length": {OTHERS: 4096, LLAMA: 2048, CHATGLM: 2048},
+    "position_embedding_type": {OTHERS: "rope", "glm4": "partial_rope", LLAMA: "rope", CHATGLM: "rope"},
+    "rotary_percent": {OTHERS: 1.0, LLAMA: 1.0, CHATGLM: 0.5},
+    "rotary_base": {OTHERS: 10000.0, LLAMA: 10000.0},
+    "rotary_interleaved": {OTHERS: False, LLAMA: False},
+    "normalization": {OTHERS: "RMSNorm", LLAMA: "RMSNorm", CHATGLM: "RMSNorm"},
+    "layernorm_epsilon": {OTHERS: 1e-6, "glm4": 1.5625e-07, "glm4_moe": 1e-5, "telechat": 1e-5, LLAMA: 1e-5, CHATGLM: 1e-5},
+    "hidden_act": {OTHERS: "silu"},
+    "gated_linear_unit": {OTHERS: True, LLAMA: True, CHATGLM: True},
+    "add_bias_linear": {OTHERS: False, "telechat": True, LLAMA: False, CHATGLM: False},
+    "add_qkv_bias": {OTHERS: False, "glm4": True, LLAMA: False, CHATGLM: True},
+    "qk_layernorm": {OTHERS: False, LLAMA: False, CHATGLM: False},
+    "tie_word_embeddings": {OTHERS: False, LLAMA: False, CHATGLM: False},
+    "vocab_size": {
+        OTHERS: 151936,
+        "deepseek_v3": 129280,
+        "glm4": 151552,
+        "glm4_moe": 151552,
+        "telechat": 160256,
+        "telechat3": 131072,
+        "telechat3_moe": 131072,
+        LLAMA: 32000,
+        CHATGLM: 65024,
+    },
+    "init_method_std": {OTHERS: 0.02, LLAMA: 0.01},
+    "attention_dropout": {OTHERS: 0.0, LLAMA: 0.0, CHATGLM: 0.0},
+    "hidden_dropout": {OTHERS: 0.1, "deepseek_v3": 0.0, "telechat": 0.0, "telechat3_moe": 0.0, LLAMA: 0.0, CHATGLM: 0.0},
+    "params_dtype": {OTHERS: "float32", LLAMA: "float16", CHATGLM: "float16"},
+    "compute_dtype": {OTHERS: "bfloat16", LLAMA: "float16", CHATGLM: "float16"},
+    "layernorm_compute_dtype": {OTHERS: "float32", LLAMA: "float32", CHATGLM: "float32"},
+    "softmax_compute_dtype": {OTHERS: "float32", LLAMA: "float32", CHATGLM: "float32"},
+    "rotary_dtype": {OTHERS: "float32", LLAMA: "float32"},
+    "moe_router_dtype": {OTHERS: "float32", LLAMA: "float32"},
+    "fp32_residual_connection": {OTHERS: False},
+    "use_flash_attention": {OTHERS: True, LLAMA: False, CHATGLM: False},
+    "num_moe_experts": {OTHERS: None, "qwen3_moe": 128, "glm4_moe": 128, "deepseek_v3": 256, "telechat3_moe": 192, LLAMA: 1, CHATGLM: 1},
+    "moe_router_topk": {OTHERS: 2, "qwen3_moe": 8, "deepseek_v3": 8, "glm4_moe": 8, "telechat3_moe": 8, LLAMA: 1},
+    "shared_expert_num": {OTHERS: 0, "deepseek_v3": 1, "glm4_moe": 1, "telechat3_moe": 1, LLAMA: 0},
+    "first_k_dense_replace": {OTHERS: None, "deepseek_v3": 3, "telechat3_moe": 3, "glm4_moe": 1},
+    "moe_router_score_function": {
+        OTHERS: "softmax",
+        "deepseek_v3": "sigmoid",
+        "glm4_moe": "sigmoid",
+        "telechat3_moe": "sigmoid",
+        LLAMA: "softmax",
+    },
+    "norm_topk_prob": {OTHERS: True, "qwen3_moe": False, LLAMA: True},
+    "moe_router_num_groups": {OTHERS: None, "deepseek_v3": 8, "telechat3_moe": 8, "glm4_moe": 1, LLAMA: None},
+    "moe_router_group_topk": {OTHERS: None, "deepseek_v3": 4, "telechat3_moe": 4, "glm4_moe": 1, LLAMA: None},
+    "moe_router_topk_scaling_factor": {OTHERS: None, "deepseek_v3": 2.5, "glm4_moe": 1.0, "telechat3_moe": 2.8, LLAMA: 1.0},
+    "moe_router_enable_expert_bias": {OTHERS: False, "deepseek_v3": True, "glm4_moe": True, "telechat3_moe": True, LLAMA: False},
+    "moe_router_bias_update_rate": {OTHERS: 0.001, LLAMA: 0.0},
+    "moe_aux_loss_coeff": {OTHERS: 0.0, LLAMA: 0.05},
+    "moe_router_load_balancing_type": {OTHERS: "sub_seq_aux_loss"},
+    "mtp_num_layers": {OTHERS: 0, "deepseek_v3": 1, "telechat3_moe": 1, LLAMA: 0, CHATGLM: 0},
+    "multi_latent_attention": {OTHERS: False, "deepseek_v3": True, "telechat3_moe": True, LLAMA: False, CHATGLM: False},
+    "q_lora_rank": {"deepseek_v3": 1536, "telechat3_moe": 1536},
+    "kv_lora_rank": {"deepseek_v3": 512, "telechat3_moe": 512},
+    "qk_head_dim": {"deepseek_v3": 128, "telechat3_moe": 128},
+    "qk_pos_emb_head_dim": {"deepseek_v3": 64, "telechat3_moe": 64},
+    "v_head_dim": {"deepseek_v3": 128, "telechat3_moe": 128},
+    "moe_grouped_gemm": {OTHERS: False, LLAMA: False},
+    "moe_token_dispatcher_type": {OTHERS: "alltoall"},
+    "bias_swiglu_fusion": {OTHERS: False},
+    "apply_rope_fusion": {OTHERS: False},
+}
+"""Field of ``TransformerConfig`` to its value by family. Group heads and feed-forward sizes that follow from others are worked out."""
+
+KEY_VALUE_HEADS = {CHATGLM: 2, "qwen3_moe": 4, "glm4": 2, "glm4_moe": 8}
+HEAD_DIM = {CHATGLM: 128, "qwen3": 128, "qwen2": 128, "telechat3": 128, "glm4": 128, "telechat": 128}
+EXPERT_SIZE = {"qwen3_moe": 768, "deepseek_v3": 2048, "glm4_moe": 1408, "telechat3_moe": 1536}
+
+
+def family(configuration: Configuration) -> str | None:
+    """The family of a MindFormers configuration; None where it is not one that is known."""
+    kinds = ("model_type", "architectures", "type")
+    model_type, architectures, kind = (configuration.find(model(name)) for name in kinds)
+    if not is_new(configuration):
+        name = str(kind.value).lower() if kind is not None else LLAMA
+        return LLAMA if "llama" in name else CHATGLM if "chatglm" in name else None
+    if model_type is not None and str(model_type.value) in ARCHITECTURES:
+        return str(model_type.value)
+    named = architectures.value if architectures is not None else None
+    first = named[0] if isinstance(named, list) and named else named
+    return next((name for name, known in ARCHITECTURES.items() if known.lower() == str(first).lower()), None)
+
+
+def default(field: str) -> Callable[[Configuration], Any]:
+    """What a family does with a field that nothing sets; not known where the model's own ``config.json`` is not here to be read."""
+
+    def of(configuration: Configuration) -> Any:
+        known, table = family(configuration), DEFAULTS[field]
+        if configuration.unread or known is None:
+            return UNSET
+        return table.get(known, UNSET if known in OLDER else table.get(OTHERS, UNSET))
+
+    return of
+
+
+LLAMA_KEYS = frozenset(
+    [
+        *("batch_size", "seq_length", "hidden_size", "num_layers", "num_heads", "n_kv_heads", "max_position_embedding", "vocab_size"),
+        *("intermediate_size", "multiple_of", "ffn_dim_multiplier", "rms_norm_eps", "theta", "extend_method", "scaling_factor"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "ignore_token_id", "compute_dtype", "layernorm_compute_type", "rotary_dtype"),
+        *("softmax_compute_type", "param_init_type", "embedding_init_type", "qkv_has_bias", "qkv_concat", "attn_proj_has_bias"),
+        *("moe_config", "use_past", "is_dynamic", "use_rope_slice", "use_flash_attention", "use_attn_mask_compression", "offset"),
+        *("init_method_std", "tie_word_embeddings", "fused_rms_norm", "input_sliced_sig", "calculate_per_token_loss", "pp_interleave_num"),
+    ]
+)
+"""Names that ``LlamaConfig`` reads; no other may be told to write in an older model."""

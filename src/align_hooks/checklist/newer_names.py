@@ -1,0 +1,114 @@
+"""Names that MindFormers 1.9's newer models do not take: what it passes over, what it refuses, and what to write instead.
+
+1.6 to 1.8 read nearly all of them, and so do the guide and old YAML files. Which is which depends on the family, for Qwen3's classes
+convert their configuration twice; tests build every family with every name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+IGNORED: Mapping[str, str] = {
+    "num_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "theta": "rope_theta",
+    "param_init_type": "params_dtype",
+    "qkv_has_bias": "attention_bias",
+    "expert_num": "num_experts, or n_routed_experts of DeepSeek-V3",
+    "num_experts_chosen": "num_experts_per_tok",
+    "use_gating_sigmoid": "moe_router_score_function",
+    "scoring_func": "moe_router_score_function",
+    "balance_via_topk_bias": "moe_router_enable_expert_bias",
+    "topk_bias_update_rate": "moe_router_bias_update_rate",
+    "mtp_depth": "num_nextn_predict_layers",
+    "aux_loss_alpha": "moe_aux_loss_coeff",
+    "use_gmm": "moe_grouped_gemm",
+    "use_fused_rope": "apply_rope_fusion",
+    "use_fused_swiglu": "bias_swiglu_fusion",
+    "use_fused_ops_permute": "moe_permute_fusion",
+    "layernorm_compute_type": "layernorm_compute_dtype",
+    "softmax_compute_type": "softmax_compute_dtype",
+    "extend_method": "position_embedding_type",
+    "scaling_factor": "rotary_scaling_factor, or rope_scaling.factor",
+    "router_aux_loss_coef": "moe_aux_loss_coeff",
+    "decoder_sparse_step": "moe_layer_freq",
+    "mlp_only_layers": "moe_layer_freq",
+    "router_dense_type": "moe_router_dtype",
+}
+"""Passed over with a warning, or without one, and what to write instead."""
+READ_BY = {"router_dense_type": ("qwen3_moe", "telechat3_moe")}
+"""Families that do read what the others pass over."""
+
+INSTEAD: Mapping[str, str] = {
+    **IGNORED,
+    "num_layers": "num_hidden_layers",
+    "rotary_base": "rope_theta",
+    "ffn_hidden_size": "intermediate_size",
+    "layernorm_epsilon": "rms_norm_eps",
+    "moe_router_topk": "num_experts_per_tok",
+    "num_query_groups": "num_key_value_heads",
+    "init_method_std": "initializer_range",
+    "add_qkv_bias": "attention_bias",
+    "kv_channels": "head_dim",
+    "moe_ffn_hidden_size": "moe_intermediate_size",
+    "num_moe_experts": "num_experts, or n_routed_experts of DeepSeek-V3",
+    "n_routed_experts": "num_experts",
+    "qk_head_dim": "qk_nope_head_dim",
+    "qk_pos_emb_head_dim": "qk_rope_head_dim",
+    "moe_router_group_topk": "topk_group",
+    "moe_router_num_groups": "n_group",
+    "moe_router_topk_scaling_factor": "routed_scaling_factor",
+    "mtp_num_layers": "num_nextn_predict_layers",
+    "shared_expert_num": "n_shared_experts",
+    "attention_dropout_rate": "attention_dropout",
+    "hidden_dropout_rate": "hidden_dropout",
+    "max_position_embedding": "max_position_embeddings",
+    "padded_vocab_size": "vocab_size",
+    "residual_dtype": "fp32_residual_connection",
+    "fused_rms_norm": "fused_norm",
+    "layer_norm_eps": "rms_norm_eps",
+    "layer_norm_epsilon": "rms_norm_eps",
+    "multi_query_group_num": "num_key_value_heads",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_embed": "hidden_size",
+}
+"""What to write instead of a name that is refused, where there is anything."""
+
+EVERY = ("qwen3", "qwen3_moe", "deepseek_v3", "telechat3", "telechat3_moe")
+"""The families that 1.9 trains."""
+QWEN3 = ("qwen3", "qwen3_moe")
+LATENT = ("deepseek_v3", "telechat3_moe")
+WITH_EXPERTS = ("qwen3_moe", "deepseek_v3", "telechat3_moe")
+REFUSED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (EVERY, ("num_layers", "rotary_base", "ffn_hidden_size", "layernorm_epsilon", "num_query_groups", "init_method_std", "add_qkv_bias")),
+    (EVERY, ("expert_tensor_parallel_size",)),
+    (WITH_EXPERTS, ("moe_ffn_hidden_size", "moe_router_topk", "num_moe_experts")),
+    (LATENT, ("moe_router_group_topk", "moe_router_num_groups", "moe_router_topk_scaling_factor", "mtp_num_layers", "shared_expert_num")),
+    (("deepseek_v3",), ("qk_head_dim", "qk_pos_emb_head_dim")),
+    (("qwen3", "telechat3"), ("kv_channels",)),
+    (
+        QWEN3,
+        ("num_heads", "n_kv_heads", "theta", "qkv_has_bias", "aux_loss_alpha", "use_fused_swiglu", "extend_method", "n_layer", "n_head"),
+    ),
+    (QWEN3, ("layernorm_compute_type", "softmax_compute_type", "attention_dropout_rate", "hidden_dropout_rate", "residual_dtype")),
+    (QWEN3, ("attn_proj_has_bias", "mlp_has_bias", "embedding_init_type", "fused_rms_norm", "layer_norm_eps", "layer_norm_epsilon")),
+    (QWEN3, ("max_position_embedding", "moe_input_jitter_eps", "moe_pad_expert_input_to_capacity", "moe_per_layer_logging", "n_embed")),
+    (QWEN3, ("mrope_section", "multi_query_group_num", "n_groups", "no_position_embedding", "padded_vocab_size", "rope_interleave")),
+    (QWEN3, ("routing_policy", "use_gqa", "n_head")),
+    (("qwen3",), ("router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers")),
+    (("qwen3_moe",), ("balance_via_topk_bias", "expert_num", "n_routed_experts", "num_experts_chosen", "scoring_func")),
+    (("qwen3_moe",), ("use_gating_sigmoid",)),
+)
+"""Families, and the names whose presence ends their training before it begins."""
+
+
+def refused(family: str | None) -> frozenset[str]:
+    """Names that a family refuses; of one that 1.9 does not train, or that is not known, those that all refuse."""
+    known = family if family in EVERY else None
+    return frozenset(name for families, names in REFUSED for name in names if (known in families if known else families == EVERY))
+
+
+def ignored(family: str | None) -> frozenset[str]:
+    """Names that a family passes over."""
+    return frozenset(name for name in IGNORED.keys() - refused(family) if family not in READ_BY.get(name, ()))

@@ -1,0 +1,55 @@
+"""Learning rate and weight decay of either side, and whether two sides use the same."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from align_hooks.checklist.megatron_schedule import megatron_rate
+from align_hooks.checklist.mindformers_schedule import mindformers_rate
+from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, needed, value_of
+from align_hooks.configuration.values import MINDFORMERS, Configuration
+
+
+def learning_rate(configuration: Configuration) -> Schedule:
+    """The learning rate of a configuration.
+
+    :raises NotTold: something that the schedule needs is not set, or is not known.
+    """
+    return mindformers_rate(configuration) if configuration.side == MINDFORMERS else megatron_rate(configuration)
+
+
+def same_rates(one: Configuration, other: Configuration) -> bool:
+    """Whether both sides use the same learning rate at every step of the shorter run, within float32's rounding.
+
+    :raises NotTold: a side does not say enough.
+    """
+    return not any(difference > RATE for difference in differences(learning_rate(one), learning_rate(other))[1])
+
+
+def weight_decay(configuration: Configuration) -> Schedule:
+    """Weight decay of every step: only Megatron's changes, by ``--start-weight-decay`` and ``--end-weight-decay``.
+
+    :raises NotTold: something that the schedule needs is not set.
+    """
+    if configuration.side == MINDFORMERS:
+        decay = float(value_of(configuration, ("optimizer.weight_decay",), 0.0))
+        return Schedule(lambda at: np.full(np.shape(at), decay), None, f"{decay:.7g}")
+    style = str(value_of(configuration, ("weight_decay_incr_style",), "constant"))
+    decay = float(value_of(configuration, ("weight_decay",), 0.01))
+    if style == "constant":
+        return Schedule(lambda at: np.full(np.shape(at), decay), None, f"{decay:.7g}")
+    first, last = (
+        float(needed(configuration, "start_weight_decay", "--start-weight-decay")),
+        float(needed(configuration, "end_weight_decay", "--end-weight-decay")),
+    )
+    steps = megatron_rate(configuration).steps or 1
+    samples, batch = value_of(configuration, ("train_samples",)), value_of(configuration, ("global_batch_size",))
+    length = samples / batch if samples and batch and not value_of(configuration, ("train_iters",)) else steps
+
+    def rate(at: Floats) -> Floats:
+        part = np.clip(np.asarray(at, np.float64) / length, 0.0, 1.0)
+        return first + (part if style == "linear" else 0.5 * (np.cos(math.pi * (1 - part)) + 1.0)) * (last - first)
+
+    return Schedule(rate, steps, f"{style} from {first:.7g} to {last:.7g}")

@@ -1,0 +1,18 @@
+"""The rows of the CheckList, a file a group, and all of them in the order of the guides."""
+
+from __future__ import annotations
+
+from align_hooks.checklist.row import Row
+from align_hooks.checklist.tables.control import CONTROL
+from align_hooks.checklist.tables.data import DATA
+from align_hooks.checklist.tables.environment import ENVIRONMENT
+from align_hooks.checklist.tables.experts import EXPERTS
+from align_hooks.checklist.tables.features import FEATURES
+from align_hooks.checklist.tables.optimizer import OPTIMIZER
+from align_hooks.checklist.tables.parallel import PARALLEL
+from align_hooks.checklist.tables.precision import PRECISION
+from align_hooks.checklist.tables.setup import SETUP
+from align_hooks.checklist.tables.structure import STRUCTURE
+
+ROWS: tuple[Row, ...] = (*STRUCTURE, *EXPERTS, *OPTIMIZER, *PRECISION, *PARALLEL, *DATA, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
+GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))

@@ -1,0 +1,263 @@
+"""The optimizer and its schedules: the guide's optimizer table, and that of the comparison with Megatron-LM.
+
+The settings of the schedule are shown, and judged by what they make of it: the learning rate of every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from align_hooks.checklist.mindformers_schedule import SHAPES
+from align_hooks.checklist.rates import same_rates
+from align_hooks.checklist.readings import decay
+from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings.training import schedule_keys
+from align_hooks.checklist.row import Advice, Row, Says, numeric, text
+from align_hooks.checklist.schedule import NotTold
+from align_hooks.configuration.values import Configuration
+
+GROUP = "optimizer"
+RATE = "the learning rate of every step is the same"
+
+STYLES = {
+    "ConstantWarmUpLR": "constant",
+    "LinearWithWarmUpLR": "linear",
+    "CosineWithWarmUpLR": "cosine",
+    "CosineAnnealingLR": "cosine",
+    "WarmUpStableDecayLR": "wsd",
+    "WSD": "wsd",
+}
+"""Names of the same shape of a schedule."""
+
+
+def same_schedule(one: Configuration, other: Configuration) -> str:
+    """Whether the settings of two schedules, however written, come to the same."""
+    try:
+        return RATE if same_rates(one, other) else ""
+    except NotTold:
+        return ""
+
+
+def same_end(one: Configuration, other: Configuration) -> str:
+    """Whether the lowest rate of two schedules matters."""
+    styles = [kind.value for c in (one, other) for kind in [c.find(("lr_decay_style", *schedule_keys("type")))] if kind is not None]
+    constant = len(styles) == 2 and all(STYLES.get(str(kind), kind) == "constant" for kind in styles)
+    return same_schedule(one, other) or ("both rates are constant, and have no end" if constant else "")
+
+
+def _beta(at: int) -> Callable[[Configuration], object]:
+    return lambda c: read.betas(c, at)
+
+
+OPTIMIZER = (
+    Row(
+        "optimizer",
+        GROUP,
+        Says(("optimizer",), read=read.megatron_optimizer, note="Megatron's adam is AdamW"),
+        Says(("optimizer.type",), read=read.mindformers_optimizer, choices=("AdamW", "Adam")),
+        sources=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
+    ),
+    Row(
+        "beta1",
+        GROUP,
+        Says(("adam_beta1",), 0.9),
+        Says(("optimizer.betas", "optimizer.beta1"), read=_beta(0)),
+        form=numeric,
+        fact="optimizer.groups.0.betas.0",
+        advice=Advice("0.9", lambda beta: abs(beta - 0.9) < 1e-6),
+        sources=("CheckList: optimizer: beta1", "comparison: optimizer: adam-beta1, adam-beta2"),
+    ),
+    Row(
+        "beta2",
+        GROUP,
+        Says(("adam_beta2",), 0.999),
+        Says(("optimizer.betas", "optimizer.beta2"), read=_beta(1)),
+        form=numeric,
+        fact="optimizer.groups.0.betas.1",
+        advice=Advice("0.95", lambda beta: abs(beta - 0.95) < 1e-6),
+        sources=("CheckList: optimizer: beta2", "comparison: optimizer: adam-beta1, adam-beta2"),
+    ),
+    Row(
+        "eps",
+        GROUP,
+        Says(("adam_eps",), 1e-8),
+        Says(("optimizer.eps",), read=read.mindformers_eps),
+        form=numeric,
+        fact="optimizer.groups.0.eps",
+        advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
+        sources=("CheckList: optimizer: eps", "comparison: optimizer: adam-eps"),
+    ),
+    Row(
+        "weight_decay",
+        GROUP,
+        Says(("weight_decay",), read=decay.strength),
+        Says(("optimizer.weight_decay",), read=decay.strength),
+        form=numeric,
+        sources=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
+    ),
+    Row(
+        "weights that decay",
+        GROUP,
+        Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
+        Says(read=decay.decaying, note="grouped by optimizer_grouped_parameters"),
+        tell=decay.told,
+        unless=decay.without,
+        sources=("CheckList: optimizer: weight_decay",),
+    ),
+    Row(
+        "start_weight_decay",
+        GROUP,
+        Says(("start_weight_decay",), read=lambda c: read.unless_constant(c, "start_weight_decay")),
+        Says(fixed=None, note="MindFormers' weight decay does not change"),
+        sources=("comparison: optimizer: start-weight-decay",),
+    ),
+    Row(
+        "end_weight_decay",
+        GROUP,
+        Says(("end_weight_decay",), read=lambda c: read.unless_constant(c, "end_weight_decay")),
+        Says(fixed=None, note="MindFormers' weight decay does not change"),
+        sources=("comparison: optimizer: end-weight-decay",),
+    ),
+    Row(
+        "weight_decay_incr_style",
+        GROUP,
+        Says(("weight_decay_incr_style",), "constant"),
+        Says(fixed="constant", note="MindFormers' weight decay does not change"),
+        form=text,
+        sources=("comparison: optimizer: weight-decay-incr-style",),
+    ),
+    Row(
+        "clip_grad",
+        GROUP,
+        Says(("clip_grad",), 1.0),
+        Says(
+            ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
+            read=read.mindformers_clip,
+            note="use_clip_grad switches it, max_grad_norm (1.0) says to what; 0 means not clipped",
+        ),
+        form=numeric,
+        fact="optimizer.clip_grad",
+        advice=Advice("1.0", lambda norm: norm == 1.0),
+        sources=("CheckList: optimizer: clip_grad", "comparison: optimizer: clip-grad"),
+    ),
+    Row(
+        "lr",
+        GROUP,
+        Says(("lr",)),
+        Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
+        form=numeric,
+        unless=same_schedule,
+        sources=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
+    ),
+    Row(
+        "min_lr",
+        GROUP,
+        Says(("min_lr",), 0.0),
+        Says((*schedule_keys("lr_end"), *schedule_keys("eta_min"), *schedule_keys("min_lr")), 0.0),
+        form=lambda rate: numeric(rate) or 0.0,
+        unless=same_end,
+        sources=("comparison: optimizer: min-lr",),
+    ),
+    Row(
+        "lr_decay_style",
+        GROUP,
+        Says(("lr_decay_style", "lr_wsd_decay_style"), "linear"),
+        Says(schedule_keys("type"), "constant", choices=tuple(SHAPES)),
+        form=lambda kind: STYLES.get(str(kind), text(kind)),
+        unless=same_schedule,
+        sources=("comparison: optimizer: lr-decay-style",),
+    ),
+    Row(
+        "lr_decay_iters",
+        GROUP,
+        Says(("lr_decay_iters",), read=read.megatron_decay_length),
+        Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
+        form=numeric,
+        unless=same_end,
+        sources=("comparison: optimizer: lr-decay-iters",),
+    ),
+    Row(
+        "lr_decay_samples",
+        GROUP,
+        Says(("lr_decay_samples",), None),
+        Says(fixed=None, note="MindFormers counts its schedule in steps"),
+        unless=same_schedule,
+        sources=("comparison: optimizer: lr-decay-samples",),
+    ),
+    Row(
+        "lr_warmup_iters",
+        GROUP,
+        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note="the fraction wins"),
+        Says(
+            (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
+            read=read.mindformers_warmup,
+            note="warmup_ratio wins, also where it is 0",
+            beside=("lr_schedule.warmup_epochs",),
+        ),
+        form=numeric,
+        unless=same_schedule,
+        sources=("comparison: optimizer: lr-warmup-iters",),
+    ),
+    Row(
+        "lr_warmup_fraction",
+        GROUP,
+        Says(("lr_warmup_fraction",), None),
+        Says(schedule_keys("warmup_ratio"), None),
+        form=lambda part: numeric(part) or None,
+        unless=same_schedule,
+        sources=(
+            "CheckList: optimizer: lr_warmup_fraction",
+            "CheckList: optimizer: warmup_ratio",
+            "comparison: optimizer: lr-warmup-fraction",
+        ),
+    ),
+    Row(
+        "lr_warmup_init",
+        GROUP,
+        Says(("lr_warmup_init",), 0.0),
+        Says(schedule_keys("warmup_lr_init"), 0.0),
+        form=numeric,
+        unless=same_schedule,
+        sources=("comparison: optimizer: lr-warmup-init",),
+    ),
+    Row(
+        "rates of their own for the embedding and output",
+        GROUP,
+        Says(("decoupled_lr", "decoupled_min_lr"), None),
+        Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
+        sources=("CheckList: optimizer: lr",),
+    ),
+    Row(
+        "global_batch_size",
+        GROUP,
+        Says(
+            ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
+            read=read.megatron_global_batch,
+            note="one micro-batch a data-parallel rank where it is not set",
+        ),
+        Says(
+            (
+                "runner_config.batch_size",
+                "parallel_config.data_parallel",
+                "parallel_config.micro_batch_num",
+                "parallel_config.pipeline_stage",
+                "micro_batch_interleave_num",
+                "runner_config.gradient_accumulation_steps",
+                "parallel.parallel_mode",
+                "use_parallel",
+                "device_num",
+                "train_dataset.batch_size",
+                "runner_config.global_batch_size",
+            ),
+            read=read.mindformers_global_batch,
+            note="batch_size × data_parallel × (micro_batch_num of a pipeline, else accumulation) × micro_batch_interleave_num",
+        ),
+        form=numeric,
+        sources=(
+            "CheckList: optimizer: global_batch_size",
+            "comparison: control: global_batch_size",
+            "comparison: control: batch_size",
+            "comparison: control: micro_batch_interleave_num",
+        ),
+    ),
+)

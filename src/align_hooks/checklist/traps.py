@@ -1,0 +1,196 @@
+"""What a configuration says and a framework does not do: names that are ignored, defaults that changed, numbers that YAML makes text of.
+
+Each was found by building the newer models of MindFormers 1.9 from such a configuration, or in Megatron-LM's own source; tests build
+them again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+
+from align_hooks.checklist.defaults import MLA, family
+from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
+from align_hooks.checklist.readings.training import schedule_keys
+from align_hooks.checklist.row import is_new, model
+from align_hooks.configuration.megatron import FLAGS
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+
+MODEL = "model.model_config."
+WITHOUT_EFFECT = (
+    *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
+    *("use_fused_ops_topkrouter", "embedding_init_type", "n_groups"),
+)
+"""Names of a newer model that its training graph does not read."""
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "normalization": ("LayerNorm", "RMSNorm"),
+    "moe_router_load_balancing_type": ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
+}
+"""Fields of a newer model that know a few values alone, as they are written: ``get_norm_cls`` and ``TopKRouter`` of its training graph."""
+NEAR = 0.88
+"""How like two names are, of which one may be the other misspelt, from 0 to 1 (``difflib``)."""
+SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
+CONTEXT = ("deterministic", "enable_graph_kernel", "jit_level", "graph_kernel_flags")
+"""Keys under ``context`` that 1.9 warns about and passes over."""
+NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
+"""What YAML 1.1 reads as text: it wants a point and a sign."""
+
+
+def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
+    """Names that a configuration sets and MindFormers of a version ignores, so that they do not count; 1.6 to 1.8 read them all."""
+    if configuration.side != MINDFORMERS or not is_new(configuration) or not ignores(version):
+        return frozenset()
+    return frozenset(MODEL + name for name in (*ignored(family(configuration)), *WITHOUT_EFFECT))
+
+
+def ignores(version: str) -> bool:
+    """Whether MindFormers of a version passes names over that were its own before."""
+    numbers = re.findall(r"\d+", version)[:2]
+    return len(numbers) < 2 or tuple(map(int, numbers)) >= (1, 9)
+
+
+def traps(configuration: Configuration) -> Iterator[str]:
+    """One line a trap that a configuration walks into. A record's are of what was built, which has walked past them."""
+    if configuration.facts is not None:
+        return
+    yield from _misspelt(configuration)
+    if configuration.side == MINDFORMERS:
+        yield from _schedule(configuration)
+        yield from _accumulation(configuration)
+        yield from _numbers(configuration)
+        yield from _newer(configuration) if is_new(configuration) else _older(configuration)
+    else:
+        yield from _megatron(configuration)
+
+
+def _misspelt(c: Configuration) -> Iterator[str]:
+    """Names that no row knows and that are nearly one that a row does know and that is not set."""
+    known = sorted(name for name in c.used - c.values.keys() - c.passed_over if not name.startswith("launcher."))
+    strangers = []
+    for name, value in c.not_covered(("launcher.",)):
+        flag = value.where.rpartition(" ")[2].removeprefix("--")
+        if value.where.endswith(".json") or (c.side == MEGATRON and flag in FLAGS):
+            continue
+        near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
+        if c.side == MEGATRON and near:
+            yield f"{value.where} is no flag of Megatron-LM 0.19; --{near.replace('_', '-')} is one"
+        elif near:
+            yield f"{value.where} {name.removeprefix(MODEL)} is a name that no row knows; {near.removeprefix(MODEL)} is one"
+        elif c.side == MEGATRON:
+            strangers.append(f"--{flag}")
+    if strangers:
+        yield f"no flags of Megatron-LM 0.19: {', '.join(strangers)}"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """The one of some names that a name is nearly: under the same section, or of the same name under a section that is nearly the same."""
+    section, _, own = name.rpartition(".")
+    split = [(other.rpartition(".")[0], other.rpartition(".")[2], other) for other in known]
+    beside = {one: other for holder, one, other in split if holder == section}
+    namesakes = {holder: other for holder, one, other in split if one == own}
+    for asked, among in ((own, beside), (section, namesakes)):
+        if found := difflib.get_close_matches(asked, among, 1, NEAR) if len(asked) > 3 else []:
+            return among[found[0]]
+    return ""
+
+
+def _accumulation(c: Configuration) -> Iterator[str]:
+    asked, piped = c.find(("runner_config.gradient_accumulation_steps",)), c.find(("parallel_config.pipeline_stage",))
+    mode, parallel = c.find(("parallel.parallel_mode",)), c.find(("use_parallel",))
+    alone = (parallel is not None and parallel.value is False) or (mode is not None and mode.value in (0, "DATA_PARALLEL", "data_parallel"))
+    if asked is None or not isinstance(asked.value, int) or asked.value < 2:
+        return
+    if alone or (piped is not None and isinstance(piped.value, int) and piped.value > 1):
+        yield (
+            f"{asked.where} gradient_accumulation_steps counts as 1: MindFormers accumulates only under semi-automatic parallelism "
+            "without a pipeline"
+        )
+
+
+def _numbers(c: Configuration) -> Iterator[str]:
+    for name, value in c.values.items():
+        if isinstance(value.value, str) and NOT_A_FLOAT.match(value.value):
+            yield f"{value.where} {name}: {value.value} is text to YAML 1.1, and stays text; write {_point(value.value)}"
+
+
+def _point(text: str) -> str:
+    """The same number as YAML 1.1 reads it: with a point, and with a sign."""
+    digits, _, power = text.lower().partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}e{power if power[:1] in '+-' else '+' + power}"
+
+
+def _newer(c: Configuration) -> Iterator[str]:
+    known = family(c)
+    for name in sorted(ignored(known)):
+        if MODEL + name in c.passed_over and (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
+            yield f"{value.where} {name} is ignored by MindFormers 1.9 (1.6 to 1.8 read it); write {INSTEAD[name]}"
+    for name in sorted(refused(known)) if c.passed_over else ():
+        if (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
+            instead = f"; write {INSTEAD[name]}" if name in INSTEAD else "; take it out"
+            yield f"{value.where} {name} is refused by MindFormers 1.9 (1.6 to 1.8 read it){instead}"
+    for name in WITHOUT_EFFECT:
+        if (value := c.values.get(MODEL + name)) is not None and value.value:
+            yield f"{value.where} {name} has no effect: the training graph of MindFormers 1.9 does not read it"
+    for name, values in ALLOWED.items():
+        if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
+            yield f"{value.where} {name}: {value.value} is refused by MindFormers 1.9, which knows {' and '.join(values)}"
+    for name in CONTEXT:
+        if (value := c.values.get(f"context.{name}")) is not None:
+            yield f"{value.where} context.{name} is passed over by MindFormers 1.9" + (
+                "; train_precision_sync: True is what works" if name == "deterministic" else ""
+            )
+    scaling = next((c.values[key] for key in SCALED if key in c.values), None)
+    if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
+        yield f"{scaling.where} rope_scaling of type {scaling.value} leaves a newer model without rotary positions; yarn is what it knows"
+    if known in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
+        yield f"{grouped.where} moe_grouped_gemm: False is refused by MindFormers 1.9, which knows nothing else; write True"
+    dropout = _own(c, "hidden_dropout")
+    if dropout is None and known is not None and known not in (*MLA, "telechat"):
+        yield f"{c.source} does not set hidden_dropout, which is 0.1 in MindFormers 1.9 and was 0 before; write hidden_dropout: 0.0"
+    for name in ("hidden_dropout", "attention_dropout"):
+        if (value := _own(c, name)) is not None and value.value == 0 and isinstance(value.value, int):
+            yield f"{value.where} {name}: 0 is refused by MindFormers 1.9, which wants a float; write 0.0"
+    asked = _own(c, "qk_layernorm")
+    if known in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
+        yield f"{asked.where} qk_layernorm: False has no effect: Qwen3 normalises queries and keys whatever is set"
+
+
+def _schedule(c: Configuration) -> Iterator[str]:
+    kind, steps, part = (c.find(schedule_keys(name)) for name in ("type", "warmup_steps", "warmup_ratio"))
+    if kind is None:
+        return
+    warms = any(value is not None and value.value for value in (steps, part))
+    if kind.value == "WarmUpStableDecayLR" and not warms:
+        yield f"{kind.where} WarmUpStableDecayLR without a warm-up divides 0 by 0 in its first step, whose rate is NaN; warm up for a step"
+    if steps is None and part is None and kind.value not in ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts"):
+        yield f"{kind.where} {kind.value} cannot be built with neither warmup_steps nor warmup_ratio; write warmup_steps: 0"
+
+
+def _older(c: Configuration) -> Iterator[str]:
+    optimizer = c.find(("optimizer.type",))
+    if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay":
+        yield f"{optimizer.where} FP32StateAdamWeightDecay is not there in MindFormers 1.9; AdamW is"
+    for name, value in c.values.items():
+        if name.startswith(f"{MODEL}moe_config."):
+            yield f"{value.where} {name} is overwritten: of older models moe_config counts at the top of the YAML"
+            return
+
+
+def _megatron(c: Configuration) -> Iterator[str]:
+    groups, grouped = c.values.get("num_query_groups"), c.values.get("group_query_attention")
+    if groups is not None and grouped is None:
+        yield f"{groups.where} counts only with --group-query-attention, which is not given; as it stands there are as many groups as heads"
+    kind = c.values.get("tokenizer_type")
+    if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values:
+        yield f"{kind.where} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.16 and older; give one less there"
+    config = c.values.get("yaml_cfg")
+    if config is not None:
+        yield f"{config.where} takes arguments from a YAML of Megatron's own, which is not read"
+    saved = c.values.get("use_checkpoint_args")
+    if saved is not None:
+        yield f"{saved.where} takes arguments from the checkpoint, which is not read; check the recorded run instead"
+
+
+def _own(c: Configuration, name: str) -> Value | None:
+    return c.find(model(name))

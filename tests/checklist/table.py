@@ -1,0 +1,81 @@
+"""The table of docs/checklist.md, from the rows themselves: ``python tests/checklist/table.py``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from align_hooks.checklist.row import UNSET, Row, Says
+from align_hooks.checklist.tables import GROUPS, ROWS
+from align_hooks.checklist.tables.structure import ALONE
+from align_hooks.configuration.megatron import RENAMED
+from checklist.exercises import EXERCISES
+
+PAGE = Path(__file__).parents[2] / "docs" / "checklist.md"
+START, END = "<!-- rows: made by python tests/checklist/table.py -->\n", "<!-- end of rows -->\n"
+SHORT = "model.model_config."
+
+
+def flag(attribute: str) -> str:
+    """A flag of an attribute of Megatron's."""
+    return "--" + next((name for name, (held, _) in RENAMED.items() if held == attribute), attribute).replace("_", "-")
+
+
+def said(says: Says, keys: list[str]) -> str:
+    """One side of a row: names, what holds without them, and what is to be known."""
+    if says.fixed is not UNSET:
+        return f"always {says.fixed}" + (f" ({says.note})" if says.note else "")
+    names = ", ".join(f"`{one}`" for one in dict.fromkeys(keys))
+    default = "" if says.default is UNSET or callable(says.default) or says.default is None else f"else {says.default}"
+    return "; ".join(filter(None, (names, default, says.note))) or "–"
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    cells: list[Any] = [
+        row.name,
+        said(row.megatron, [flag(one) for one in row.megatron.keys if "." not in one]),
+        said(row.mindformers, [one.removeprefix(SHORT) for one in row.mindformers.keys]),
+        row.effect.value,
+        "; ".join(filter(None, (row.advice.text if row.advice else "", f"by hand: {row.by_hand}" if row.by_hand else ""))),
+        "; ".join(row.sources),
+        tested(row),
+    ]
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def tested(row: Row) -> str:
+    """The test that exercises a row."""
+    if any(one.row == row.name for one in EXERCISES):
+        return "`test_rows.py::test_row`"
+    if row in ALONE:
+        return "`test_rows.py::test_what_only_megatron_can_be_told_is_a_difference_where_it_is`"
+    if row.advice is not None and row.advice.setup:
+        return "`test_rows.py::test_set_ups`"
+    return "`test_records.py`"
+
+
+def table() -> str:
+    """All rows, a table a group."""
+    parts = []
+    for group in GROUPS:
+        rows = [row for row in ROWS if row.group == group]
+        head = "| row | Megatron-LM | MindFormers | a difference changes | the guide's advice | asked for by | test |\n"
+        parts.append(
+            f"### {group[0].upper()}{group[1:]}\n\n{head}| --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(map(line, rows))
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with its table made anew."""
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

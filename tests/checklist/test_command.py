@@ -1,0 +1,174 @@
+"""``align-hooks check`` in a process of its own: exit codes, what is printed, JSON, pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from checklist.exercises import MEGATRON, OLD, mindformers
+from synthetic import Synthetic
+
+Done = subprocess.CompletedProcess[str]
+LAUNCH = Path(__file__).parents[2] / "launch"
+
+
+def command(*arguments: object, **variables: str) -> Done:
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
+    line = [sys.executable, "-m", "align_hooks", "check", *map(str, arguments)]
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+
+
+def script(path: Path, **changes: Any) -> Path:
+    told = {**MEGATRON, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    words = [f"  --{name}" if value is None else f"  --{name} {value}" for name, value in told.items()]
+    path.write_text("#!/bin/bash\ntorchrun --nproc_per_node 1 pretrain_gpt.py \\\n" + " \\\n".join(words) + "\n")
+    return path
+
+
+def configuration(path: Path, **changes: Any) -> Path:
+    tree: dict[str, Any] = {}
+    values = {name: value.value for name, value in mindformers(OLD, {}).values.items()} | {
+        name.replace("__", "."): value for name, value in changes.items()
+    }
+    for name, value in values.items():
+        *folders, last = name.split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_two_files_that_agree(tmp_path: Path) -> None:
+    done = command(script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("clean: nothing that changes the result differs")
+
+
+def test_a_difference_with_both_values_their_places_and_the_change(tmp_path: Path) -> None:
+    one = script(tmp_path / "train.sh", norm_epsilon="1e-6")
+    done = command(one, configuration(tmp_path / "llama.yaml"), COLUMNS="120")
+    assert done.returncode == 1
+    assert done.stdout.startswith("differs: 1 setting differs and changes the result")
+    lines = done.stdout.splitlines()
+    at = next(at for at, line in enumerate(lines) if "rms_norm_eps" in line)
+    assert lines[at].split() == ["rms_norm_eps", "1e-06", "1e-05", "rms_norm_eps:", "1.0e-06"]
+    number = next(at for at, line in enumerate(one.read_text().splitlines(), 1) if "norm-epsilon" in line)
+    assert f"line {number}" in lines[at + 1]
+
+
+def test_it_fits_eighty_columns(tmp_path: Path) -> None:
+    done = command(script(tmp_path / "train.sh", norm_epsilon="1e-6", lr="1e-5"), configuration(tmp_path / "llama.yaml"), "--all")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_what_is_not_told_is_no_agreement(tmp_path: Path) -> None:
+    done = command(script(tmp_path / "train.sh", vocab_size="$VOCABULARY"), configuration(tmp_path / "llama.yaml"))
+    assert done.returncode == 4
+    assert "nothing sets $VOCABULARY" in " ".join(done.stdout.split())
+    done = command(script(tmp_path / "train.sh", vocab_size="$VOCABULARY"), configuration(tmp_path / "llama.yaml"), VOCABULARY="256")
+    assert done.returncode == 0
+
+
+def test_the_learning_rate_of_the_whole_run(tmp_path: Path) -> None:
+    one = script(tmp_path / "train.sh", lr_decay_style="cosine", lr_warmup_fraction="0.2", min_lr="1e-5")
+    other = configuration(
+        tmp_path / "llama.yaml", lr_schedule__type="CosineWithWarmUpLR", lr_schedule__warmup_ratio=0.2, lr_schedule__lr_end=2e-5
+    )
+    done = command(one, other, "--json", tmp_path / "check.json")
+    assert done.returncode == 1
+    rates = json.loads((tmp_path / "check.json").read_text())["courses"][0]
+    assert (rates["name"], rates["same"], rates["steps"]) == ("learning rate of every step", False, list(range(10)))
+    assert rates["reference"][:3] == [0.0, 0.0005, 0.001]
+    assert rates["text"].startswith("differs at 7 of 10 steps, first at step 3")
+
+
+def test_json_has_every_row_and_what_no_row_covers(tmp_path: Path) -> None:
+    one = script(tmp_path / "train.sh", quantum_entanglement=3)
+    command(one, configuration(tmp_path / "llama.yaml", flux__capacitor=1.21), "--json", tmp_path / "check.json")
+    found = json.loads((tmp_path / "check.json").read_text())
+    assert len(found["rows"]) == sum(found["counts"].values()) > 160
+    uncovered = [{one["name"]: one["value"] for one in side["not_covered"]} for side in found["sides"]]
+    assert uncovered[0] == {"quantum_entanglement": "3"}
+    assert uncovered[1] == {"flux.capacitor": "1.21"}
+
+
+def test_unknown_names_are_listed(tmp_path: Path) -> None:
+    done = command(script(tmp_path / "train.sh", quantum_entanglement=3), configuration(tmp_path / "llama.yaml"))
+    assert "Not covered, Megatron-LM: quantum_entanglement" in done.stdout
+
+
+def test_a_script_that_ends_before_it_trains_says_where(tmp_path: Path) -> None:
+    one = script(tmp_path / "train.sh")
+    one.write_text('if [[ -z "$DATA" ]]; then\n  exit 1\nfi\n' + one.read_text())
+    done = command(one, configuration(tmp_path / "llama.yaml"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no command of train.sh trains: it ends at line 2; what it asks for there may be put before the command" in done.stderr
+    assert command(f"DATA=/x bash {one}", configuration(tmp_path / "llama.yaml")).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        ("no_such_file.sh", "no_such_file.sh is no file and no recorded run"),
+        ("--lr 1e-4 --lr 1e-5 --num-layers 2", "--lr is given twice"),
+        ("torchrun nothing.py", "no command of the command trains"),
+        ("'unclosed", "is no file and no recorded run"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_exit_code_two(tmp_path: Path, one: str, message: str) -> None:
+    done = command("--", one, configuration(tmp_path / "llama.yaml"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_object_in_a_yaml_is_never_made(tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile.yaml"
+    hostile.write_text(f"model: !!python/object/apply:os.system ['touch {tmp_path / 'executed'}']\n")
+    done = command(script(tmp_path / "train.sh"), hostile)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "nothing was executed" in done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_directory_that_is_no_record_is_exit_code_three(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = command(tmp_path / "empty", configuration(tmp_path / "llama.yaml"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+
+
+def test_a_record_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    done = command(run, run)
+    assert done.returncode == 3
+    assert "holds no run.json with the framework's arguments" in done.stderr
+
+
+def test_one_file_for_two_options_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command(script(tmp_path / "a.sh"), configuration(tmp_path / "b.yaml"), "--html", out, "--json", out)
+    assert (done.returncode, out.exists()) == (2, False)
+
+
+def test_a_tokenizer_that_is_not_there(tmp_path: Path) -> None:
+    done = command(script(tmp_path / "a.sh"), configuration(tmp_path / "b.yaml"), "--tokenizer", tmp_path / "gone.json")
+    assert done.returncode == 2
+    assert "name a tokenizer.json" in done.stderr
+
+
+def test_the_models_of_launch_differ_in_what_a_person_would_name() -> None:
+    """Their weights and data come from the record, so their own differ."""
+    done = command(LAUNCH / "llama.args", LAUNCH / "llama.yaml")
+    assert done.returncode == 1
+    assert done.stdout.startswith("differs: 1 setting differs")
+    assert "init_method_std" in done.stdout

@@ -1,0 +1,253 @@
+"""What only a record can tell: built types, which weights decay, versions, variables, and the batches themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.checklist.batches import Look, look, side_by_side
+from align_hooks.checklist.judge import Checked, Outcome, judge
+from align_hooks.checklist.result import check
+from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.values import Configuration
+from align_hooks.errors import RecordError
+from checklist.exercises import NEW, OLD, megatron, mindformers
+
+DECAYS, SPARED = ["model.embed_tokens.weight", "lm_head.weight"], ["model.norm.weight", "model.layers.0.input_layernorm.weight"]
+
+
+def facts(side: str, **more: Any) -> dict[str, Any]:
+    """A run.json, of either framework."""
+    base = megatron(OLD, {}) if side == "torch" else mindformers(OLD, {})
+    groups = [{"weight_decay": 0.1, "betas": [0.9, 0.95], "eps": 1e-8, "parameters": DECAYS}]
+    groups.append({"weight_decay": 0.0, "betas": [0.9, 0.95], "eps": 1e-8, "parameters": SPARED})
+    held: dict[str, Any] = {
+        "side": side,
+        "arguments": {name: str(value.value) for name, value in base.values.items()},
+        "optimizer": {"type": "AdamW", "clip_grad": 1.0, "groups": groups},
+        "layers": {"model.embed_tokens.weight": {"class": "Embedding", "weight": "float32", "compute": "float32"}},
+        "classes": ["FlashAttention"],
+        "settings": {},
+    }
+    return held | more
+
+
+def pair(one: dict[str, Any], other: dict[str, Any]) -> tuple[Configuration, Configuration]:
+    return recorded(one, "reference"), recorded(other, "candidate")
+
+
+def row(name: str, one: dict[str, Any], other: dict[str, Any]) -> Checked:
+    return next(found for found in judge(*pair(one, other)) if found.row.name == name)
+
+
+def test_two_honest_records_are_clean() -> None:
+    found = check(*pair(facts("torch"), facts("ms")))
+    assert (found.differing, found.exit_code) == ([], 0)
+
+
+@pytest.mark.parametrize("sides", [("torch", "ms"), ("ms", "torch"), ("torch", "torch"), ("ms", "ms")])
+def test_which_weights_decay_is_taken_from_the_optimizers_by_name(sides: tuple[str, str]) -> None:
+    one, other = (facts(side) for side in sides)
+    assert row("weights that decay", one, other).outcome is Outcome.SAME
+    other["optimizer"]["groups"] = [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]
+    found = row("weights that decay", one, other)
+    assert found.outcome is Outcome.DIFFERENT
+    assert (found.candidate.shown, found.why) == (
+        "4 weights",
+        "model.layers.0.input_layernorm.weight decays on one side, and 1 more that the rule spares",
+    )
+    one["optimizer"]["groups"] = [
+        {"weight_decay": 0.1, "parameters": [*DECAYS, SPARED[0]]},
+        {"weight_decay": 0.0, "parameters": SPARED[1:]},
+    ]
+    assert row("weights that decay", one, other).why == "model.layers.0.input_layernorm.weight decays on one side only"
+
+
+def test_an_embedding_in_float32_against_bfloat16_is_seen_as_in_the_guides_own_case() -> None:
+    one, other = facts("torch"), facts("ms")
+    one["layers"] = {"model.embed_tokens.weight": {"compute": "bfloat16"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
+    other["layers"] = {"model.embed_tokens.weight": {"compute": "float32"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
+    found = row("types that the built layers compute in", one, other)
+    assert (found.outcome, found.why) == (Outcome.ROUNDING, "model.embed_tokens.weight: bfloat16 against float32")
+
+
+def test_the_built_attention_core_counts_before_the_switch() -> None:
+    one, other = facts("torch", classes=["TEDotProductAttention"]), facts("ms", classes=["LLamaAttention"])
+    assert row("use_flash_attention", one, other).outcome is Outcome.ROUNDING
+    assert row("use_flash_attention", one, facts("ms", classes=["FlashAttention"])).outcome is Outcome.SAME
+
+
+def test_what_was_built_counts_before_what_was_written() -> None:
+    one, other = facts("torch"), facts("ms", model={"num_hidden_layers": 3})
+    found = row("num_layers", one, other)
+    assert (found.outcome, found.candidate.shown) == (Outcome.DIFFERENT, "3")
+
+
+@pytest.mark.parametrize(
+    ("versions", "advised"),
+    [({"mindformers": "1.9.0", "mindspore": "2.9.0"}, False), ({"mindformers": "1.9.0", "mindspore": "2.7.0"}, True)],
+)
+def test_versions_that_belong_together(versions: dict[str, str], advised: bool) -> None:
+    found = row("MindSpore beside MindFormers", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions))
+    assert bool(found.advised) is advised
+    assert (
+        row("framework", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions)).reference.shown
+        == "megatron-core 0.19.2"
+    )
+
+
+@pytest.mark.parametrize(("mode", "advised"), [("INFNAN_MODE", False), ("SATURATION_MODE", True), (None, False)])
+def test_overflow_mode(mode: str | None, advised: bool) -> None:
+    environment = {"MS_ASCEND_CHECK_OVERFLOW_MODE": {"value": mode, "effective": True}}
+    found = row("MS_ASCEND_CHECK_OVERFLOW_MODE", facts("torch"), facts("ms", environment=environment))
+    assert bool(found.advised) is advised
+    assert found.outcome is (Outcome.BY_HAND if mode is None else Outcome.ALONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HCCL_DETERMINISTIC", "false"),
+        ("ASCEND_LAUNCH_BLOCKING", "0"),
+        ("NCCL_ALGO", "Tree"),
+        ("CUBLAS_WORKSPACE_CONFIG", ":0:0"),
+        ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"),
+    ],
+)
+def test_variables_are_held_against_the_advice(name: str, value: str) -> None:
+    environment = {name: {"value": value, "effective": True}}
+    assert row(name, facts("torch", environment=environment), facts("ms")).advised
+    assert not row(name, facts("torch"), facts("ms")).advised
+
+
+def test_determinism_is_read_back_from_the_frameworks() -> None:
+    one = facts("torch", determinism={"torch.are_deterministic_algorithms_enabled": True})
+    other = facts("ms", determinism={"mindspore.get_context(deterministic)": "ON"})
+    assert row("deterministic algorithms", one, other).outcome is Outcome.SAME
+    other["determinism"]["mindspore.get_context(deterministic)"] = "OFF"
+    assert row("deterministic algorithms", one, other).outcome is Outcome.ROUNDING
+
+
+def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:
+    one, other = facts("torch"), facts("ms", settings={"replay_batches": "/runs/megatron"})
+    other["arguments"]["train_dataset.data_loader.config.split"] = "9,1,0"
+    found = row("split", one, other)
+    assert (found.outcome, found.why) == (Outcome.HARMLESS, "one side was fed the other's recorded batches")
+
+
+def test_of_one_framework_what_no_row_covers_is_compared_all_the_same() -> None:
+    one, other = facts("torch"), facts("torch")
+    other["arguments"]["quantum_entanglement"] = "True"
+    assert check(*pair(one, other)).unlike == (("quantum_entanglement", "–", "True"),)
+    assert check(*pair(one, facts("ms"))).unlike == ()
+
+
+def test_a_record_made_by_hand_says_so() -> None:
+    with pytest.raises(RecordError, match=r"holds no run\.json"):
+        recorded({}, "runs/by_hand")
+
+
+TOKENS = np.arange(40, 104).reshape(2, 32)
+
+
+def batches(*steps: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Batches whose labels are the next token and whose tokens all count, each bent by a step's own arrays."""
+    for step, own in enumerate(steps):
+        tokens = own.get("tokens", TOKENS + 64 * step)
+        yield step, {"tokens": tokens, "labels": tokens + 1, "loss_mask": np.ones(np.shape(tokens)), **own}
+
+
+def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> Look:
+    return look(batches(*steps), vocabulary, special)
+
+
+def test_honest_batches_have_no_problems() -> None:
+    found = seen({}, {})
+    assert (found.problems, found.notes) == ([], [])
+    assert (found.rows, found.tokens, found.counted, found.smallest, found.largest) == (4, 128, 128, 40, 167)
+    assert (found.shifted, found.pairs) == (124, 124)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"tokens": TOKENS - 41}, "the smallest id is -1"),
+        ({"tokens": TOKENS + 1000}, "the largest id is 1103, and the vocabulary ends at 999"),
+        ({"labels": TOKENS}, "62 of 62 labels that count are not the next token"),
+        ({"loss_mask": np.zeros((2, 32))}, "no token counts"),
+        ({"loss_mask": np.array([[1.0] * 32, [0.0] * 32])}, "step 0, row 1 has no token that counts"),
+        ({"tokens": np.array([[7] * 32, [*range(50, 82)]])}, "step 0, row 0 holds 1 different ids in 32"),
+    ],
+)
+def test_what_no_training_wants_is_told(arrays: dict[str, Any], problem: str) -> None:
+    assert any(one.startswith(problem) for one in seen(arrays).problems), seen(arrays).problems
+
+
+def test_labels_that_do_not_count_need_not_be_the_next_token() -> None:
+    labels, mask = TOKENS + 1, np.ones((2, 32))
+    labels[0, 5], mask[0, 5] = -100, 0.0
+    found = seen({"labels": labels, "loss_mask": mask})
+    assert (found.problems, found.shifted, found.pairs) == ([], 61, 61)
+    labels[0, 5], mask[0, 5] = 7, 1.0
+    assert seen({"labels": labels, "loss_mask": mask}).notes == [
+        "1 of 62 labels that count are not the next token, as where documents meet"
+    ]
+
+
+def test_labels_below_zero_do_not_count_whatever_the_mask_says() -> None:
+    labels = TOKENS + 1
+    labels[0, :16] = -100
+    found = seen({"labels": labels})
+    assert (found.problems, found.counted, found.tokens) == ([], 48, 64)
+
+
+def test_samples_that_occur_twice_are_noted() -> None:
+    twice = {"tokens": np.array([TOKENS[0], TOKENS[0]])}
+    assert seen(twice).notes == ["1 samples occur more than once, first step 0, row 0 and step 0, row 1"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "note"),
+    [
+        ({"loss_mask": np.ones(3)}, "loss_mask of step 0 have another shape than its tokens"),
+        ({"tokens": TOKENS.astype(float)}, "step 0 holds no tokens that are whole numbers, and was passed over"),
+        ({"labels": np.ones((2, 31), int)}, "labels of step 0 have another shape than its tokens"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_noted(arrays: dict[str, Any], note: str) -> None:
+    assert note in seen(arrays).notes
+
+
+def test_special_ids_are_counted_with_and_without_the_mask() -> None:
+    mask = np.ones((2, 32))
+    mask[0, 0] = 0.0
+    found = seen({"loss_mask": mask}, pad_token_id=40, eos_token_id=41)
+    assert found.special == {"pad_token_id": (1, 0, 40), "eos_token_id": (1, 1, 41)}
+    assert found.notes == []
+    assert seen({}, pad_token_id=40).notes[0].startswith("pad_token_id 40 stands 1 times where the loss counts")
+
+
+def test_samples_are_decoded_the_first_and_the_odd_ones() -> None:
+    odd = np.array([[7] * 32, [*range(50, 82)]])
+    found = look(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
+    assert found.decoded == [("step 0, row 0", "32 ids from 40"), ("step 1, row 0", "32 ids from 7")]
+
+
+def test_two_runs_side_by_side() -> None:
+    one = seen({}, {})
+    assert side_by_side(one, seen({}, {})) == ("the same tokens at all 2 common steps", True)
+    assert side_by_side(one, seen({"tokens": TOKENS[::-1]}, {})) == ("the same samples in another order, from step 0 on", False)
+    told = "other tokens at 1 of 2 common steps, first at step 0; 2 samples are in both"
+    assert side_by_side(one, seen({"tokens": TOKENS + 500}, {})) == (told, False)
+    told = "the same tokens, and other loss_mask at 1 of 2 common steps, first at step 0"
+    assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (told, False)
+    assert side_by_side(seen({}), look([], 10, {})) == ("no step of both has a batch recorded", None)
+
+
+def test_new_and_old_names_meet_in_a_record_too() -> None:
+    new = mindformers(NEW, {})
+    held = facts("ms", arguments={name: str(value.value) for name, value in new.values.items()})
+    assert row("num_layers", facts("torch"), held).outcome is Outcome.SAME

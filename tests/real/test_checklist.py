@@ -1,0 +1,784 @@
+"""The CheckList's tables, formulas and traps against the frameworks themselves, which answer from a process of their own."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from align_hooks.checklist import defaults, newer_names, rates, traps
+from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
+from align_hooks.checklist.judge import hold, same
+from align_hooks.checklist.readings import decay, experts, structure
+from align_hooks.checklist.result import as_read
+from align_hooks.checklist.row import UNSET, Row, dtype
+from align_hooks.checklist.tables import ROWS
+from align_hooks.configuration.megatron import FLAGS, RENAMED, read_command
+from align_hooks.configuration.mindformers import MODEL, read_yaml
+from align_hooks.configuration.values import Configuration
+from real import frameworks
+
+STEPS = 300
+TRAINED = ("qwen3", "qwen3_moe", "deepseek_v3", "telechat3", "telechat3_moe")
+"""Families of newer models that MindFormers 1.9 has a training class of; the others only predict."""
+BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
+
+
+def model_yaml(family: str, **keys: Any) -> str:
+    """A newer model's YAML that says nothing but its family and ``keys``."""
+    named = {"model_type": family, "architectures": ARCHITECTURES[family], **keys}
+    return yaml.safe_dump({"use_legacy": False, "model": {"model_config": named}})
+
+
+def mindformers_configuration(text: str) -> Configuration:
+    return read_yaml(text, "x.yaml", Path())
+
+
+# --- Megatron-LM: flags ---
+
+GONE = {"adlr_beta1": "no flag of any version that is known"}
+"""Flags of RENAMED that Megatron 0.19 has not, and the versions that had them."""
+OTHER_NAMES = {
+    "norm_epsilon": "flag",  # of layernorm_epsilon, as a record of 0.14 and older held it
+    "apply_layernorm_1p": "flag",
+    "use_legacy_models": "before-0.16",
+    "moe_use_shared_expert_gate": "NeMo",
+    "moe_use_legacy_grouped_gemm": "before-0.16",
+    "moe_extended_tp": "before-0.12",
+    "data_parallel_size": "derived",
+    "world_size": "derived",
+    "transformer_pipeline_model_parallel_size": "derived",
+    "retriever_seq_length": "before-0.19",
+    "launcher.nproc_per_node": "launcher",
+    "launcher.nnodes": "launcher",
+}
+"""Names that a row looks for and 0.19's parser has not, with the reason in a word."""
+ANY_RUN = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 --micro-batch-size 2 "
+ANY_RUN += "--transformer-impl local --no-gradient-accumulation-fusion --no-masked-softmax-fusion --tokenizer-type NullTokenizer "
+BY_ITERS, BY_SAMPLES = f"--global-batch-size 6 --train-iters {STEPS} ", f"--global-batch-size 6 --train-samples {STEPS * 6} "
+PEAK = "--lr 3e-4 "
+
+MEGATRON_SCHEDULES = {
+    "constant": BY_ITERS + PEAK + "--lr-decay-style constant",
+    "constant, warm-up": BY_ITERS + PEAK + "--lr-decay-style constant --lr-warmup-iters 17 --min-lr 1e-5",
+    "default style": BY_ITERS + PEAK,
+    "linear": BY_ITERS + PEAK + "--lr-decay-style linear --min-lr 3e-5 --lr-warmup-iters 20",
+    "linear, short": BY_ITERS
+    + PEAK
+    + "--lr-decay-style linear --min-lr 3e-5 --lr-decay-iters 150 --lr-warmup-init 1e-6 --lr-warmup-iters 9",
+    "cosine": BY_ITERS + PEAK + "--lr-decay-style cosine --min-lr 3e-5",
+    "cosine, fraction": BY_ITERS + PEAK + "--lr-decay-style cosine --min-lr 3e-5 --lr-warmup-fraction 0.0313",
+    "cosine, fraction of a short decay": BY_ITERS + PEAK + "--lr-decay-style cosine --lr-warmup-fraction 0.1 --lr-decay-iters 111",
+    "cosine, longer than the run": BY_ITERS + PEAK + "--lr-decay-style cosine --lr-decay-iters 1000 --lr-warmup-iters 10",
+    "inverse square root": BY_ITERS + PEAK + "--lr-decay-style inverse-square-root --lr-warmup-iters 30 --min-lr 1e-4",
+    "inverse square root, no warm-up": BY_ITERS + PEAK + "--lr-decay-style inverse-square-root --lr-decay-iters 200",
+    "inverse square root, samples": BY_SAMPLES + PEAK + "--lr-decay-style inverse-square-root --lr-warmup-samples 100",
+    "samples": BY_SAMPLES + PEAK + "--lr-decay-style cosine --lr-warmup-samples 100 --min-lr 1e-5 --lr-warmup-init 1e-7",
+    "samples, fraction": BY_SAMPLES + PEAK + "--lr-decay-style linear --lr-warmup-fraction 0.07 --lr-decay-samples 1111",
+    "samples that no batch divides": f"--global-batch-size 6 --train-samples 2003 {PEAK} --lr-decay-style linear --lr-warmup-samples 100",
+    "WSD in samples": BY_SAMPLES
+    + PEAK
+    + "--lr-decay-style WSD --lr-wsd-decay-samples 333 --lr-wsd-decay-style linear --lr-warmup-samples 50",
+    "WSD, default style": BY_ITERS + PEAK + "--lr-decay-style WSD --lr-wsd-decay-iters 100",
+    "WSD, short": BY_ITERS + PEAK + "--lr-decay-style WSD --lr-wsd-decay-iters 40 --lr-decay-iters 200 --lr-wsd-decay-style minus_sqrt",
+    **{
+        f"WSD {style}": f"{BY_ITERS}{PEAK}--lr-decay-style WSD --lr-wsd-decay-iters 77 --lr-wsd-decay-style {style} --lr-warmup-iters 12 "
+        "--min-lr 2e-5"
+        for style in ("linear", "cosine", "exponential", "minus_sqrt")
+    },
+    "decay constant": BY_ITERS + PEAK + "--lr-decay-style constant --weight-decay 0.07",
+    **{
+        f"decay {style}{name}": f"{length}{PEAK}--lr-decay-style cosine --weight-decay-incr-style {style} --start-weight-decay 0.01 "
+        "--end-weight-decay 0.2"
+        for style in ("linear", "cosine")
+        for name, length in {
+            "": BY_ITERS,
+            ", samples": BY_SAMPLES,
+            ", samples that no batch divides": "--global-batch-size 6 --train-samples 101 ",
+        }.items()
+    },
+}
+
+MEGATRON_MODELS = {
+    "plain": "",
+    "swiglu": "--swiglu",
+    "swiglu, odd": "--swiglu --hidden-size 1000 --num-attention-heads 8",
+    "ffn": "--ffn-hidden-size 100 --swiglu",
+    "heads": "--kv-channels 24",
+    "groups": "--group-query-attention --num-query-groups 2",
+    "groups, default": "--group-query-attention",
+    "groups without the flag": "--num-query-groups 2",
+    "relu": "--squared-relu --no-bias-gelu-fusion",
+    "experts": "--num-experts 4 --swiglu",
+    "experts, sized": "--num-experts 4 --moe-ffn-hidden-size 96",
+    "vocabulary": "--vocab-size 50257",
+    "vocabulary, multiple": "--vocab-size 50257 --make-vocab-size-divisible-by 100",
+    "vocabulary, fitting": "--vocab-size 512",
+}
+PATTERNS = ("1", "2", "([0]+[1]*3)", "[0]*1+[1]*3", "([0]+[1])*2", "[0,1,1,1]", "([0]*2+[1]*2)*1", "([1]+[0]*3)*1")
+
+
+def given_again(line: str, more: str) -> str:
+    """A command line with some of its flags given other values."""
+    flags = {flag for flag in more.split() if flag.startswith("--")}
+    kept = [part for part in re.findall(r"--\S+(?: [^-\s]\S*)*", line) if part.split()[0] not in flags]
+    return " ".join([*kept, more])
+
+
+def megatron_model(name: str) -> str:
+    return given_again(f"{ANY_RUN}--train-iters 10 --lr 1e-3 --vocab-size 256", MEGATRON_MODELS[name])
+
+
+@pytest.fixture(scope="module")
+def megatron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Megatron's answers."""
+    asked = {
+        "schedules": {name: {"command": ANY_RUN + "--vocab-size 256 " + one, "steps": STEPS} for name, one in MEGATRON_SCHEDULES.items()},
+        "models": {name: megatron_model(name) for name in MEGATRON_MODELS},
+        "patterns": PATTERNS,
+    }
+    return answered(tmp_path_factory.mktemp("megatron"), "checklist_megatron.py", asked)
+
+
+def answered(where: Path, script: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a script answers to questions, in a process of its own."""
+    (where / "asked.json").write_text(json.dumps(asked))
+    files = [str(where / "asked.json"), str(where / "answers.json")]
+    frameworks.python(where, [str(frameworks.SCRIPTS / script), *files], {}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}).succeeded()
+    found: dict[str, Any] = json.loads((where / "answers.json").read_text())
+    return found
+
+
+def value(answer: Mapping[str, Any]) -> Any:
+    """What a framework did, where it did not refuse."""
+    assert "refused" not in answer, answer["refused"]
+    return answer["value"]
+
+
+def of_flag(megatron: Mapping[str, Any], name: str) -> Any:
+    return next((megatron["flags"][flag] for flag in (f"--{name.replace('_', '-')}", f"--{name}") if flag in megatron["flags"]), None)
+
+
+def test_flags_that_are_called_otherwise_than_their_attribute(megatron: dict[str, Any]) -> None:
+    wrong = {}
+    for name, (attribute, constant) in RENAMED.items():
+        real = of_flag(megatron, name)
+        if real is None:
+            wrong |= {name: "is no flag"} if name not in GONE else {}
+        elif (real["dest"], real["const"]) != (attribute, constant):
+            wrong[name] = (real["dest"], real["const"])
+    assert wrong == {}
+    assert all(of_flag(megatron, name) is None for name in GONE)
+
+
+def test_the_list_of_flags_is_megatrons(megatron: dict[str, Any]) -> None:
+    """``configuration/megatron_flags.txt``, a line a flag."""
+    assert {flag[2:]: real["takes"] for flag, real in megatron["flags"].items() if flag.startswith("--")} == FLAGS
+
+
+def test_flags_of_every_attribute_that_a_row_names_are_read(megatron: dict[str, Any]) -> None:
+    """A flag that says what a row asks for under another name must be renamed; deprecated doubles of ``--no-`` are among them."""
+    asked = {key for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
+    unread = {}
+    for flag, real in megatron["flags"].items():
+        name = flag.lstrip("-").replace("-", "_")
+        if real["dest"] in asked and name != real["dest"] and RENAMED.get(name) != (real["dest"], real["const"]):
+            unread[flag] = real["dest"]
+    assert unread == {}
+
+
+def test_names_that_rows_look_for_are_megatrons(megatron: dict[str, Any]) -> None:
+    real = {one["dest"] for one in megatron["flags"].values()}
+    asked = {key: row.name for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
+    assert {key: name for key, name in asked.items() if key not in real and key not in OTHER_NAMES} == {}
+    assert not real & (OTHER_NAMES.keys() - {"norm_epsilon", "apply_layernorm_1p"})
+
+
+def test_defaults_of_rows_are_megatrons(megatron: dict[str, Any]) -> None:
+    real = {one["dest"]: one["default"] for one in megatron["flags"].values()}
+    wrong = {}
+    for row in ROWS:
+        said, key = row.megatron.default, next((key for key in row.megatron.keys if key in real), None)
+        if said is UNSET or callable(said) or key is None:
+            continue
+        ours, theirs = (one if row.form is None else row.form(one) for one in (said, real[key]))
+        if not same(ours, theirs):
+            wrong[row.name] = (said, real[key])
+    assert wrong == {}
+
+
+# --- Megatron-LM: schedules ---
+
+
+def apart(ours: Any, theirs: Any, peak: float) -> float:
+    """The largest relative difference, of what is as good as nothing the absolute one in parts of the peak."""
+    one, other = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if (np.isnan(one) != np.isnan(other)).any():
+        return math.inf
+    return float(np.nanmax(np.abs(one - other) / np.maximum(np.abs(other), peak * 1e-3)))
+
+
+def steps(count: int) -> Any:
+    return np.arange(count, dtype=np.float64)
+
+
+@pytest.mark.parametrize("name", [name for name in MEGATRON_SCHEDULES if not name.startswith("decay ")])
+def test_megatrons_learning_rate(megatron: dict[str, Any], name: str) -> None:
+    real, ours = value(megatron["schedules"][name]), rates.learning_rate(read_command(MEGATRON_SCHEDULES[name], {}))
+    found = ours.rate(steps(STEPS))
+    worst = int(np.argmax(np.abs(found - np.asarray(real["rates"]))))
+    assert apart(found, real["rates"], 3e-4) <= 1e-9, (worst, found[worst], real["rates"][worst])
+    assert ours.steps == real["steps"]
+    assert len(set(real["rates"])) > 1 or name == "constant"
+
+
+@pytest.mark.parametrize("name", [name for name in MEGATRON_SCHEDULES if name.startswith("decay ")])
+def test_megatrons_weight_decay(megatron: dict[str, Any], name: str) -> None:
+    real, ours = value(megatron["schedules"][name]), rates.weight_decay(read_command(MEGATRON_SCHEDULES[name], {}))
+    found = ours.rate(steps(STEPS))
+    worst = int(np.argmax(np.abs(found - np.asarray(real["decays"]))))
+    assert apart(found, real["decays"], 0.1) <= 1e-9, (worst, found[worst], real["decays"][worst])
+
+
+# --- Megatron-LM: what it makes of sizes, and which weights decay ---
+
+
+@pytest.mark.parametrize("name", MEGATRON_MODELS)
+def test_what_megatron_makes_of_sizes(megatron: dict[str, Any], name: str) -> None:
+    real, c = value(megatron["models"][name]), read_command(megatron_model(name), {})
+    assert structure.megatron_ffn(c) == real["ffn_hidden_size"]
+    assert structure.megatron_head_dim(c) == real["kv_channels"]
+    assert structure.megatron_groups(c) == real["num_query_groups"]
+    assert structure.megatron_gated(c) == real["gated_linear_unit"]
+    assert structure.megatron_padded_vocabulary(c) == real["padded"]
+    if "--num-experts" in megatron_model(name):
+        assert experts.megatron_expert_ffn(c) == real["moe_ffn_hidden_size"]
+    kinds = {"swiglu": "silu", "squared relu": "squared_relu", "gelu (tanh)": "gelu"}
+    assert kinds[structure.megatron_activation(c)] == real["activation"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_layers_with_experts(megatron: dict[str, Any], pattern: str) -> None:
+    real = megatron["patterns"][pattern]
+    digits = "".join(map(str, real if isinstance(real, list) else [int(at % real == 0) for at in range(4)]))
+    c = read_command(f"--num-layers {len(digits)} --num-experts 4 --moe-layer-freq {pattern!r}", {})
+    assert experts.megatron_expert_layers(c) == experts.in_words(digits)
+
+
+def test_weights_that_decay_in_megatron(megatron: dict[str, Any]) -> None:
+    assert decay.RULE == "all but biases and one-dimensional weights"
+    found = value(megatron["decay"]["plain"])
+    assert set(found["spared"]) == {name for name, shape in found["shapes"].items() if len(shape) == 1 or name.endswith(".bias")}
+    assert {*found["spared"], *found["decays"]} == found["shapes"].keys()
+    assert all(decay.spared(name) == (name in found["spared"]) for name in found["shapes"])
+    too = value(megatron["decay"]["norms"])
+    assert all("q_layernorm." in name or "k_layernorm." in name for name in set(too["decays"]) - set(found["decays"]))
+    assert len(set(too["decays"]) - set(found["decays"])) == 4
+
+
+# --- MindFormers: questions ---
+
+LENGTH = {"learning_rate": 3e-4, "total_steps": STEPS}
+MINDFORMERS_SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_steps": 20, "warmup_lr_init": 1e-5},
+    "constant, ratio": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_ratio": 0.033},
+    "constant, no warm-up": {"type": "ConstantWarmUpLR", **LENGTH, "warmup_steps": 0},
+    "linear": {"type": "LinearWithWarmUpLR", **LENGTH, "warmup_steps": 20, "warmup_lr_init": 1e-6},
+    "linear, ratio": {"type": "LinearWithWarmUpLR", **LENGTH, "warmup_ratio": 0.1},
+    "linear, short": {"type": "LinearWithWarmUpLR", "learning_rate": 3e-4, "total_steps": 200, "warmup_steps": 0},
+    "cosine": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "lr_end": 3e-5},
+    "cosine, ratio": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_ratio": 0.07, "warmup_lr_init": 1e-6},
+    "cosine, cut by steps": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_steps": 150, "lr_end": 1e-5},
+    "cosine, cut by ratio": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_ratio": 0.6, "lr_end": 1e-5},
+    "cosine, cut within the warm-up": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 50, "decay_steps": 30, "lr_end": 1e-5},
+    "cosine, waves": {"type": "CosineWithWarmUpLR", **LENGTH, "warmup_steps": 10, "num_cycles": 2.5},
+    "cosine, no warm-up said": {"type": "CosineWithWarmUpLR", **LENGTH},
+    "restarts": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_steps": 12, "num_cycles": 3.0, "lr_end": 1e-5},
+    "restarts, default": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_ratio": 0.1},
+    "restarts, long": {"type": "CosineWithRestartsAndWarmUpLR", "learning_rate": 3e-4, "total_steps": 150, "warmup_steps": 12}
+    | {"decay_steps": 200, "lr_end": 1e-5, "num_cycles": 2.0},
+    "restarts, cut": {"type": "CosineWithRestartsAndWarmUpLR", **LENGTH, "warmup_steps": 12, "decay_steps": 100, "lr_end": 1e-5},
+    "polynomial": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "power": 2.0, "lr_end": 1e-5},
+    "polynomial, ratio": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_ratio": 0.05, "warmup_lr_init": 1e-6},
+    "polynomial, root": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "power": 0.5},
+    "polynomial, decay that ends before the run": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20, "decay_steps": 150},
+    "polynomial, squared, decay that ends before the run": {"type": "PolynomialWithWarmUpLR", **LENGTH, "warmup_steps": 20}
+    | {"decay_steps": 150, "power": 2.0},
+    "polynomial, short": {"type": "PolynomialWithWarmUpLR", "learning_rate": 3e-4, "total_steps": 200, "warmup_steps": 0, "lr_end": 1e-5},
+    "stable": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 20, "decay_start_steps": 240, "lr_end": 3e-5},
+    "stable, ratio": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_ratio": 0.03, "decay_start_ratio": 0.7, "warmup_lr_init": 1e-6},
+    "stable, short": {
+        "type": "WarmUpStableDecayLR",
+        "learning_rate": 3e-4,
+        "total_steps": 200,
+        "warmup_steps": 5,
+        "decay_start_steps": 100,
+    },
+    "stable, no warm-up": {"type": "WarmUpStableDecayLR", **LENGTH, "warmup_steps": 0, "decay_start_steps": 200},
+    "cool-down": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_steps": 20, "keep_steps": 50, "decay_steps": 100, "final_steps": 40}
+    | {"lr_end1": 1e-4, "lr_end2": 1e-5},
+    "cool-down, ratio": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_ratio": 0.04, "keep_steps": 30, "decay_ratio": 0.5}
+    | {"lr_end1": 1e-5, "final_steps": 10},
+    "cool-down, bare": {"type": "ConstantWithCoolDownLR", **LENGTH, "warmup_steps": 0},
+    "annealing": {"type": "CosineAnnealingLR", "base_lr": 3e-4, "t_max": 170, "eta_min": 1e-5},
+    "annealing, warm restarts": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 40, "eta_min": 1e-5},
+    "annealing, longer restarts": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 23, "t_mult": 2},
+    "annealing, thrice as long": {"type": "CosineAnnealingWarmRestarts", "base_lr": 3e-4, "t_0": 11, "t_mult": 3, "eta_min": 1e-6},
+}
+
+ALL_FAMILIES = (*TRAINED, *(family for family in ARCHITECTURES if family not in TRAINED))
+IGNORED_TRIES: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
+    "num_heads": ("qwen3", 16, "num_attention_heads", {"num_attention_heads": 16}),
+    "n_kv_heads": ("qwen3", 8, "num_query_groups", {"num_key_value_heads": 8}),
+    "theta": ("qwen3", 500000.0, "rotary_base", {"rope_theta": 500000.0}),
+    "param_init_type": ("qwen3", "bfloat16", "params_dtype", {"params_dtype": "bfloat16"}),
+    "qkv_has_bias": ("qwen3", True, "add_qkv_bias", {"attention_bias": True}),
+    "expert_num": ("qwen3_moe", 64, "num_moe_experts", {"num_experts": 64}),
+    "num_experts_chosen": ("qwen3_moe", 4, "moe_router_topk", {"num_experts_per_tok": 4}),
+    "use_gating_sigmoid": ("qwen3_moe", True, "moe_router_score_function", {"moe_router_score_function": "sigmoid"}),
+    "scoring_func": ("qwen3_moe", "sigmoid", "moe_router_score_function", {"moe_router_score_function": "sigmoid"}),
+    "balance_via_topk_bias": ("deepseek_v3", False, "moe_router_enable_expert_bias", {"moe_router_enable_expert_bias": False}),
+    "topk_bias_update_rate": ("deepseek_v3", 0.5, "moe_router_bias_update_rate", {"moe_router_bias_update_rate": 0.5}),
+    "mtp_depth": ("deepseek_v3", 0, "mtp_num_layers", {"num_nextn_predict_layers": 0}),
+    "aux_loss_alpha": ("deepseek_v3", 0.1, "moe_aux_loss_coeff", {"moe_aux_loss_coeff": 0.1}),
+    "use_gmm": ("qwen3_moe", True, "moe_grouped_gemm", {"moe_grouped_gemm": True}),
+    "use_fused_rope": ("qwen3", True, "apply_rope_fusion", {"apply_rope_fusion": True}),
+    "use_fused_swiglu": ("qwen3", True, "bias_swiglu_fusion", {"bias_swiglu_fusion": True, "hidden_act": "swiglu"}),
+    "use_fused_ops_permute": ("qwen3_moe", True, "moe_permute_fusion", {"moe_permute_fusion": True}),
+    "layernorm_compute_type": ("qwen3", "bfloat16", "layernorm_compute_dtype", {"layernorm_compute_dtype": "bfloat16"}),
+    "softmax_compute_type": ("qwen3", "bfloat16", "softmax_compute_dtype", {"softmax_compute_dtype": "bfloat16"}),
+    "extend_method": ("qwen3", "YARN", "position_embedding_type", {"position_embedding_type": "yarn"}),
+    "router_aux_loss_coef": ("qwen3_moe", 0.1, "moe_aux_loss_coeff", {"moe_aux_loss_coeff": 0.1}),
+    "decoder_sparse_step": ("qwen3_moe", 2, "moe_layer_freq", {"moe_layer_freq": 2}),
+    "mlp_only_layers": ("qwen3_moe", [0], "moe_layer_freq", {"moe_layer_freq": [0] + [1] * 23}),
+    "scaling_factor": ("deepseek_v3", 2.0, "rotary_scaling_factor", {"rotary_scaling_factor": 2.0}),
+    "router_dense_type": ("deepseek_v3", "bfloat16", "moe_router_dtype", {"moe_router_dtype": "bfloat16"}),
+}
+"""A key that is passed over: a family, a value that is not its default, the field that it should set, and what to write instead."""
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3, tied": ("qwen3", {"tie_word_embeddings": True}),
+    "qwen3_moe, tied": ("qwen3_moe", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
+    "telechat3, tied": ("telechat3", {"tie_word_embeddings": True}),
+    "deepseek_v3, tied": ("deepseek_v3", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
+    "telechat3_moe, tied": ("telechat3_moe", {"tie_word_embeddings": True, "moe_grouped_gemm": True}),
+    "qwen3, no norm of queries": ("qwen3", {"qk_layernorm": False}),
+    "qwen3, sizes": ("qwen3", {"hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": None, "intermediate_size": 512}),
+    "qwen3_moe, sizes": ("qwen3_moe", {"hidden_size": 1024, "num_attention_heads": 16, "moe_grouped_gemm": True}),
+    "qwen3_moe, experts": ("qwen3_moe", {"num_experts": 16, "num_experts_per_tok": 2, "moe_grouped_gemm": True, "shared_expert_num": 2}),
+    "deepseek_v3, experts": ("deepseek_v3", {"n_shared_experts": 2, "moe_intermediate_size": 100, "first_k_dense_replace": 1}),
+    "deepseek_v3, yarn": ("deepseek_v3", {"rope_scaling": {"type": "yarn", "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 0.5}}),
+    "qwen3, llama3": ("qwen3", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}}),
+    "qwen3, rope": ("qwen3", {"position_embedding_type": "none"}),
+    "qwen3, swiglu": ("qwen3", {"hidden_act": "swiglu"}),
+    "qwen3, gelu": ("qwen3", {"hidden_act": "gelu", "gated_linear_unit": False}),
+    "qwen3, bias": ("qwen3", {"add_bias_linear": True}),
+    "qwen3, types": ("qwen3", {"compute_dtype": "fp16", "params_dtype": "bf16", "rotary_dtype": "bfloat16"}),
+    "telechat3, norm of queries": ("telechat3", {"qk_layernorm": True}),
+    "deepseek_v3, mtp": ("deepseek_v3", {"num_nextn_predict_layers": 0, "moe_grouped_gemm": True}),
+}
+OLDER = {
+    "bias": {"qkv_has_bias": True, "attn_proj_has_bias": True},
+    "multiple": {"multiple_of": 48},
+    "multiplier": {"multiple_of": 16, "ffn_dim_multiplier": 2},
+    "given": {"intermediate_size": 77, "multiple_of": 16},
+}
+
+
+def older_yaml(name: str) -> str:
+    tiny = {"type": "LlamaConfig", "num_layers": 1, "hidden_size": 48, "num_heads": 4, "vocab_size": 64, "seq_length": 16}
+    return yaml.safe_dump({"model": {"model_config": {**tiny, **OLDER[name]}, "arch": {"type": "LlamaForCausalLM"}}})
+
+
+def trainable(family: str, asked: str = "") -> dict[str, Any]:
+    """What a family with experts must be told, or its network is refused."""
+    return {"moe_grouped_gemm": True} if family in EXPERTS and asked != "use_gmm" else {}
+
+
+def conflicts() -> dict[str, tuple[str, str]]:
+    """Every key of a newer model that a row looks for, tried with every family that is trained."""
+    keys = {key.removeprefix(MODEL) for row in ROWS for key in row.mindformers.keys if key.startswith(MODEL)}
+    plain = sorted(key for key in keys if "." not in key and key.isidentifier())
+    return {f"conflict {family} {key}": (family, key) for family in TRAINED for key in plain}
+
+
+@pytest.fixture(scope="module")
+def mindformers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """MindFormers' answers."""
+    newer: dict[str, tuple[str, dict[str, Any]]] = {f"default {family}": (family, {}) for family in ALL_FAMILIES}
+    newer |= {f"trainable {family}": (family, trainable(family)) for family in TRAINED}
+    for key, (family, tried, _, instead) in IGNORED_TRIES.items():
+        newer[f"instead {key}"] = (family, trainable(family) | instead)
+        newer |= {f"ignored {one} {key}": (one, trainable(one, key) | {key: tried}) for one in TRAINED}
+    newer |= {f"variant {name}": one for name, one in VARIANTS.items()}
+    newer |= {name: (family, trainable(family) | {key: 1}) for name, (family, key) in conflicts().items()}
+    newer |= {f"{name} {number}": ("qwen3", {name: number}) for name in ("hidden_dropout", "attention_dropout") for number in (0, 0.0)}
+    texts = {name: model_yaml(family, **keys) for name, (family, keys) in newer.items()}
+    texts["text"] = model_yaml("qwen3", rms_norm_eps="NUMBER").replace("NUMBER", "1e-5")
+    architectures = {name: ARCHITECTURES[family] for name, (family, _) in newer.items()} | {"text": ARCHITECTURES["qwen3"]}
+    asked = {
+        "newer": {
+            name: {"yaml": text.replace("use_legacy: false\n", ""), "architecture": architectures[name]} for name, text in texts.items()
+        },
+        "older": {name: older_yaml(name) for name in OLDER},
+        "context": {"deterministic": "ON", "enable_graph_kernel": True, "jit_level": "O0", "graph_kernel_flags": "--x", "mode": 0}
+        | {"jit_config": {"jit_level": "O0"}},
+        "schedules": {name: {"kwargs": kwargs, "steps": list(range(STEPS))} for name, kwargs in MINDFORMERS_SCHEDULES.items()},
+    }
+    return answered(tmp_path_factory.mktemp("mindformers"), "checklist_mindformers.py", asked)
+
+
+# --- MindFormers: defaults ---
+
+OF_LLAMA = {
+    "num_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_heads",
+    "seq_length": "seq_length",
+    "rotary_base": "theta",
+    "layernorm_epsilon": "rms_norm_eps",
+    "add_bias_linear": "attn_proj_has_bias",
+    "add_qkv_bias": "qkv_has_bias",
+    "tie_word_embeddings": "tie_word_embeddings",
+    "vocab_size": "vocab_size",
+    "init_method_std": "init_method_std",
+    "params_dtype": "param_init_type",
+    "compute_dtype": "compute_dtype",
+    "layernorm_compute_dtype": "layernorm_compute_type",
+    "softmax_compute_dtype": "softmax_compute_type",
+    "rotary_dtype": "rotary_dtype",
+    "use_flash_attention": "use_flash_attention",
+}
+OF_MOE_CONFIG = {
+    "moe_router_dtype": "router_dense_type",
+    "num_moe_experts": "expert_num",
+    "moe_router_topk": "num_experts_chosen",
+    "shared_expert_num": "shared_expert_num",
+    "norm_topk_prob": "norm_topk_prob",
+    "moe_router_num_groups": "n_group",
+    "moe_router_group_topk": "topk_group",
+    "moe_router_topk_scaling_factor": "routed_scaling_factor",
+    "moe_router_enable_expert_bias": "balance_via_topk_bias",
+    "moe_router_bias_update_rate": "topk_bias_update_rate",
+    "moe_aux_loss_coeff": "aux_loss_factor",
+    "moe_grouped_gemm": "use_gmm",
+}
+NOT_CONFIGURABLE = {
+    "position_embedding_type": "rope",
+    "rotary_interleaved": False,
+    "rotary_percent": 1.0,
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "qk_layernorm": False,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "mtp_num_layers": 0,
+    "multi_latent_attention": False,
+    "moe_router_score_function": "softmax",  # use_gating_sigmoid is False
+}
+"""What the older model does and has no key of."""
+
+
+IN_THE_NETWORK = {"rotary_percent": 1.0}
+"""What GPTModel does of itself, and TransformerConfig has a field of in latent attention alone."""
+
+
+def settled(one: Any) -> Any:
+    """A field as the tables write it: types in full."""
+    return dtype(one) if isinstance(one, str) else one
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+def test_defaults_of_a_newer_family(mindformers: dict[str, Any], family: str) -> None:
+    real, wrong = value(mindformers["newer"][f"default {family}"]), {}
+    for field, by_family in DEFAULTS.items():
+        said = by_family.get(family, by_family.get(OTHERS, UNSET))
+        if field not in real:
+            if IN_THE_NETWORK.get(field) == said:
+                continue
+            wrong |= {field: (said, "no such field")} if said is not UNSET else {}
+        elif said is UNSET or settled(real[field]) != settled(said):
+            wrong[field] = (said, real[field])
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+def test_sizes_that_follow_from_a_newer_family(mindformers: dict[str, Any], family: str) -> None:
+    real, c = value(mindformers["newer"][f"default {family}"]), mindformers_configuration(model_yaml(family))
+    assert defaults.KEY_VALUE_HEADS.get(family, real["num_attention_heads"]) == real["num_query_groups"]
+    assert structure.mindformers_groups(c) == real["num_query_groups"]
+    assert defaults.HEAD_DIM.get(family, real["hidden_size"] // real["num_attention_heads"]) == real["kv_channels"]
+    assert structure.mindformers_head_dim(c) == real["kv_channels"]
+    if family in EXPERTS:
+        assert defaults.EXPERT_SIZE[family] == real["moe_ffn_hidden_size"]
+    assert (real["num_moe_experts"] is not None) == (family in EXPERTS)
+    assert bool(real["multi_latent_attention"]) == (family in MLA)
+
+
+def test_defaults_of_the_older_models(mindformers: dict[str, Any]) -> None:
+    llama, moe = mindformers["llama"], mindformers["moe"]
+    real = {field: llama[name] for field, name in OF_LLAMA.items()} | {field: moe[name] for field, name in OF_MOE_CONFIG.items()}
+    said = {field: by_family[LLAMA] for field, by_family in DEFAULTS.items() if LLAMA in by_family}
+    assert {field: settled(one) for field, one in said.items()} == {field: settled(one) for field, one in (real | NOT_CONFIGURABLE).items()}
+    assert moe["use_gating_sigmoid"] is False
+    assert not {*NOT_CONFIGURABLE, "dropout"} & {*llama, *moe}
+    assert all(name in llama for name in ("n_kv_heads", "multiple_of", "ffn_dim_multiplier", "intermediate_size"))
+
+
+SAME_NAMES = """num_layers hidden_size normalization position_embedding_type rotary_base rotary_interleaved init_method_std
+    attention_dropout hidden_dropout multi_latent_attention seq_length compute_dtype rotary_dtype use_flash_attention mtp_num_layers
+    q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim rotary_scaling_factor mscale mscale_all_dim"""
+FIELDS = {
+    "intermediate_size": "ffn_hidden_size",
+    "num_heads": "num_attention_heads",
+    "n_kv_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "rms_norm_eps": "layernorm_epsilon",
+    "bias of linear layers": "add_bias_linear",
+    "expert_num": "num_moe_experts",
+    "num_experts_chosen": "moe_router_topk",
+    "size of an expert": "moe_ffn_hidden_size",
+    "size of the shared experts": "moe_shared_expert_intermediate_size",
+    "score function": "moe_router_score_function",
+    "weights of the chosen add up to one": "norm_topk_prob",
+    "groups of experts": "moe_router_num_groups",
+    "groups chosen": "moe_router_group_topk",
+    "routed_scaling_factor": "moe_router_topk_scaling_factor",
+    "bias of the experts": "moe_router_enable_expert_bias",
+    "update rate of that bias": "moe_router_bias_update_rate",
+    "aux_loss_factor": "moe_aux_loss_coeff",
+    "load balancing type": "moe_router_load_balancing_type",
+    "router_dense_type": "moe_router_dtype",
+    "grouped matrix product of experts": "moe_grouped_gemm",
+    "token dispatcher": "moe_token_dispatcher_type",
+    "fused permutation": "moe_permute_fusion",
+    "overlap of the shared experts": "moe_shared_expert_overlap",
+    "residual after the norm": "apply_residual_connection_post_layernorm",
+    "tied embeddings": "tied",
+    "norm of queries and keys": "normed",
+    "activation function": "activation",
+    "bias of queries, keys and values": "qkv bias",
+    "layers with experts": "layers with experts",
+    "rows of the embedding": "vocab_size",
+    "gated linear unit": "gated",
+    "type of the main weights": "params_dtype",
+    "type in which the residual is added": "residual",
+    "softmax_compute_type": "softmax",
+    "layernorm_compute_type": "layernorm_compute_dtype",
+    "fused bias and SwiGLU": "bias_swiglu_fusion",
+    "fused rotary embedding": "apply_rope_fusion",
+    "fused norm": "fused_norm",
+    "use_shared_expert_gating": "use_shared_expert_gating",
+    "compressed attention mask": "use_attn_mask_compression",
+    "vocab_size": "vocab_size",
+    **{name: name for name in SAME_NAMES.split()},
+}
+"""Rows to fields of TransformerConfig, or to what :func:`as_built` makes of several."""
+
+
+def as_built(real: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """A built configuration with what several of its fields come to in the training graph."""
+    found = dict(real)
+    act, gated = real["hidden_act"], real["gated_linear_unit"]
+    found["activation"] = {("silu", True): "swiglu", ("swiglu", True): "swiglu", ("gelu", False): "gelu"}.get((act, gated), act)
+    found["gated"] = gated or act in ("swiglu", "fusedswiglu")
+    found["qkv bias"] = real["add_bias_linear"] or real["add_qkv_bias"]
+    freq, layers = real["moe_layer_freq"], real["num_layers"]
+    digits = "".join(map(str, freq)) if isinstance(freq, list) else "".join(str(int(at % freq == 0)) for at in range(layers))
+    if family == "qwen3_moe":
+        digits = "1" * layers  # its training class makes one specification for all layers
+    found["layers with experts"] = experts.in_words(digits) if real["num_moe_experts"] else "none"
+    if real["position_embedding_type"] not in ("rope", "yarn"):
+        found["position_embedding_type"] = "none"  # GPTModel makes rotary embeddings of no other, llama3 among them
+    found["residual"] = "float32" if real["fp32_residual_connection"] else real["compute_dtype"]
+    found["softmax"] = "float32" if real["use_flash_attention"] else real["softmax_compute_dtype"]
+    found["tied"] = real.get("given", {}).get("share_embeddings_and_output_weights", False)
+    normed = real.get("norm of queries")
+    found["normed"] = normed != "IdentityOp" if normed is not None else family in ("qwen3", "qwen3_moe") or real["qk_layernorm"]
+    return found
+
+
+def held_against(real: Mapping[str, Any], family: str, text: str) -> dict[str, Any]:
+    """Rows whose meaning is not what was built: ours, theirs."""
+    built, c, wrong = as_built(real, family), mindformers_configuration(text), {}
+    for name, field in FIELDS.items():
+        if field not in built:
+            continue
+        row = BY_NAME[name]
+        if name in ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim") and family not in MLA:
+            continue
+        theirs = settled(built[field])
+        theirs = theirs if row.form is None else row.form(theirs)
+        ours = hold(row, c).meaning
+        if not same(settled(ours), theirs):
+            wrong[name] = (ours, theirs)
+    return wrong
+
+
+@pytest.mark.parametrize("family", TRAINED)
+def test_rows_hold_what_an_empty_configuration_builds(mindformers: dict[str, Any], family: str) -> None:
+    real = value(mindformers["newer"][f"default {family}"])
+    assert held_against(real, family, model_yaml(family)) == {}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_rows_hold_what_a_configuration_builds(mindformers: dict[str, Any], name: str) -> None:
+    family, keys = VARIANTS[name]
+    known = held_against(value(mindformers["newer"][f"default {family}"]), family, model_yaml(family))  # told by the test above
+    found = held_against(value(mindformers["newer"][f"variant {name}"]), family, model_yaml(family, **keys))
+    assert {row: apart for row, apart in found.items() if known.get(row) != apart} == {}
+
+
+# --- MindFormers: traps ---
+
+
+def said_by_traps(text: str) -> str:
+    return "\n".join(traps.traps(as_read(mindformers_configuration(text), "1.9")))
+
+
+def test_every_trap_is_tried() -> None:
+    assert newer_names.IGNORED.keys() <= IGNORED_TRIES.keys()
+
+
+def outcome(mindformers: Mapping[str, Any], name: str, family: str, ours: str = "no such words") -> str:
+    """Whether a key was ``refused``, ``ignored``, or read; ``ours`` are words that count as refused too."""
+    answer, default = mindformers["newer"][name], value(mindformers["newer"][f"trainable {family}"])
+    if "refused" in answer:
+        return "refused" if ours in answer["refused"] or re.search(REFUSED, answer["refused"]) else "read"
+    same_network = {"given", "norm of queries", "network refused", "moe_grouped_gemm"}
+    moved = {field for field, one in answer["value"].items() if default.get(field) != one} - same_network
+    return "read" if moved else "ignored"
+
+
+REFUSED = "Mapping Conflicts|Multiple Config|Unexpected Keys"
+"""What the converters say; Qwen3's classes convert once more by a stricter one, for their template of weights."""
+
+
+@pytest.mark.parametrize("key", IGNORED_TRIES)
+def test_what_is_written_instead_is_read(mindformers: dict[str, Any], key: str) -> None:
+    family, tried, field, instead = IGNORED_TRIES[key]
+    default, written = (value(mindformers["newer"][name]) for name in (f"default {family}", f"instead {key}"))
+    assert settled(default[field]) != settled(tried)
+    assert settled(written[field]) != settled(default[field])
+    advised = newer_names.IGNORED[key]
+    assert any(re.search(rf"\b{name}\b", advised) for name in instead)
+
+
+@pytest.mark.parametrize("family", TRAINED)
+def test_keys_that_are_passed_over(mindformers: dict[str, Any], family: str) -> None:
+    """What the traps say of each key is what training with it does: it is ignored, it is refused, or it is read and nothing is said."""
+    wrong = {}
+    for key, (_, tried, _, _) in IGNORED_TRIES.items():
+        if key in newer_names.READ_BY and family not in EXPERTS:
+            continue
+        real = outcome(mindformers, f"ignored {family} {key}", family, "")  # the values are what 1.8 took
+        said = said_by_traps(model_yaml(family, **{key: tried}))
+        ours = next((word for word in ("ignored", "refused") if f"{key} is {word}" in said), "read")
+        wrong |= {key: f"said to be {ours}, is {real}"} if ours != real else {}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("family", TRAINED)
+def test_keys_that_are_refused(mindformers: dict[str, Any], family: str) -> None:
+    """Of every key that a row looks for, the traps tell those that this family refuses."""
+    tried = [key for one, key in conflicts().values() if one == family]
+    refused = {key for key in tried if outcome(mindformers, f"conflict {family} {key}", family) == "refused"}
+    refused -= {"use_gmm"}  # for the grouped product that it was tried with, not for its name
+    said = {key for key in tried if f"{key} is refused" in said_by_traps(model_yaml(family, **{key: 1}))}
+    said -= {"extend_method", "use_fused_swiglu"}  # refused with values that mean something, as the test above has it
+    assert {"refused, not said": sorted(refused - said), "said, not refused": sorted(said - refused)} == {
+        "refused, not said": [],
+        "said, not refused": [],
+    }
+
+
+def test_dropout_of_a_newer_model(mindformers: dict[str, Any]) -> None:
+    for family in TRAINED:
+        real = value(mindformers["newer"][f"default {family}"])["hidden_dropout"]
+        assert ("does not set hidden_dropout" in said_by_traps(model_yaml(family))) == (real == 0.1)
+        assert real in (0.0, 0.1)
+    for name in ("hidden_dropout", "attention_dropout"):
+        assert f"{name} should be a float" in mindformers["newer"][f"{name} 0"]["refused"]
+        assert value(mindformers["newer"][f"{name} 0.0"])[name] == 0.0
+        assert f"{name}: 0 is refused" in said_by_traps(model_yaml("qwen3", **{name: 0}))
+        assert f"{name}: 0 is refused" not in said_by_traps(model_yaml("qwen3", **{name: 0.0}))
+
+
+def test_a_number_that_stays_text(mindformers: dict[str, Any]) -> None:
+    assert value(mindformers["newer"]["text"])["layernorm_epsilon"] == "1e-5"
+
+
+@pytest.mark.parametrize("text", ["1e-5", "1E-5", "1.0e-5", "1.e-5", "1e5", "1.0e5", "1.0e+5", "1.5e3", "1.e5", ".5e3", ".5e-3", "-1e-5"])
+def test_numbers_that_yaml_makes_text_of(text: str) -> None:
+    read = yaml.safe_load(f"a: {text}")["a"]
+    assert isinstance(read, str) == (traps.NOT_A_FLOAT.match(text) is not None), (text, read)
+    if isinstance(read, str):
+        assert yaml.safe_load(f"a: {traps._point(text)}")["a"] == float(text)
+
+
+def test_keys_under_context(mindformers: dict[str, Any]) -> None:
+    assert {name for name, reached in mindformers["context"].items() if not reached} == set(traps.CONTEXT)
+
+
+def test_fields_that_the_training_graph_does_not_read() -> None:
+    spec = importlib.util.find_spec("mindformers")
+    assert spec is not None and spec.origin is not None
+    root = Path(spec.origin).parent
+    sources = [*(root / "parallel_core" / "training_graph").rglob("*.py"), *(root / "models").rglob("modeling_*_train.py")]
+    read = {name for file in sources for name in attributes(file) if name in traps.WITHOUT_EFFECT}
+    assert len(sources) > 30
+    assert read == set()
+
+
+def attributes(file: Path) -> set[str]:
+    """Every attribute that a source reads, by name or by ``getattr``."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    plain = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return plain | {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+# --- MindFormers: schedules ---
+
+
+@pytest.mark.parametrize("name", MINDFORMERS_SCHEDULES)
+def test_mindformers_learning_rate(mindformers: dict[str, Any], name: str) -> None:
+    kwargs = MINDFORMERS_SCHEDULES[name]
+    text = yaml.safe_dump({"lr_schedule": kwargs, "optimizer": {"type": "AdamW"}})
+    real, ours = value(mindformers["schedules"][name]), rates.learning_rate(mindformers_configuration(text)).rate(steps(STEPS))
+    peak = kwargs.get("learning_rate", kwargs.get("base_lr"))
+    theirs = np.asarray([math.nan if one is None else one for one in real])
+    worst = int(np.argmax(np.where(np.isnan(theirs), math.inf, np.abs(ours - theirs))))
+    close = (np.abs(ours - theirs) <= np.maximum(2e-6 * np.abs(theirs), 1e-6 * peak)) | (np.isnan(ours) & np.isnan(theirs))
+    assert close.all(), (f"{(~close).sum()} steps", worst, ours[worst], theirs[worst])
+    assert len({*real}) > 1 or name == "constant, no warm-up"
+
+
+def test_every_schedule_is_tried() -> None:
+    from align_hooks.checklist.mindformers_schedule import SHAPES
+
+    assert SHAPES.keys() == {kwargs["type"] for kwargs in MINDFORMERS_SCHEDULES.values()}
+
+
+# --- MindFormers: older models' feed-forward size, and which weights decay ---
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_feed_forward_size_of_an_older_model(mindformers: dict[str, Any], name: str) -> None:
+    assert structure.mindformers_ffn(mindformers_configuration(older_yaml(name))) == value(mindformers["older"][name])["ffn"]
+
+
+def test_weights_that_decay_in_mindformers(mindformers: dict[str, Any]) -> None:
+    found = value(mindformers["older"]["bias"])
+    assert set(found["spared"]) == {name for name, shape in found["shapes"].items() if len(shape) == 1 or name.endswith(".bias")}
+    assert {*found["spared"], *found["decays"]} == found["shapes"].keys()
+    assert any(name.endswith(".bias") for name in found["spared"]) and any("norm" in name for name in found["spared"])
+    assert any("embedding" in name for name in found["decays"]) and "lm_head.weight" in found["decays"]
