@@ -142,7 +142,7 @@ def test_a_difference_told_can_be_mended_as_told(row: Row) -> None:
     for exercise in (one for one in EXERCISES if one.row == row.name and one.other != one.same):
         one, other = both(exercise, exercise.other)
         apart = row_of(row.name, one, other)
-        key, _, value = apart.change.partition(": ")
+        key, _, value = apart.change.partition(";")[0].partition(": ")
         name = next((known for known in row.mindformers.keys if known.removeprefix("model.model_config.") == key), "")
         if not value or not name or apart.change.startswith(("MindFormers cannot", "make it")):
             continue
