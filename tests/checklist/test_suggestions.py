@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.judge import Checked, takes
+from align_hooks.checklist.change import takes
+from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import Effect
 from align_hooks.configuration.megatron import FLAGS, read_command

@@ -17,7 +17,7 @@ import yaml
 
 from align_hooks.checklist import defaults, newer_names, rates, traps
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
-from align_hooks.checklist.judge import hold, same
+from align_hooks.checklist.held import hold, same
 from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, Row, dtype

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from align_hooks.checklist.batches import Look, side_by_side
-from align_hooks.checklist.judge import ODD, Checked, Outcome, judge, show
+from align_hooks.checklist.held import ODD, show
+from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.schedule import RATE, NotTold, Schedule, differences

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from align_hooks.checklist.judge import Checked, Held
+from align_hooks.checklist.held import Held
+from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import Checklist, Side, counts
 from align_hooks.report.check_text import verdict
 
