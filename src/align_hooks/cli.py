@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.compare.findings import Progress
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.record import atomic
@@ -32,6 +33,7 @@ from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.reader import open_run
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
+from align_hooks.report.doctor_text import lines
 from align_hooks.report.machine import as_json
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, plain, render
@@ -186,6 +188,34 @@ def run(command: Annotated[list[str], typer.Argument(help="what to run, with its
     Example: ALIGN_HOOKS_RUN=runs/megatron align-hooks run -- bash pretrain.sh
     """
     raise typer.Exit(run_command(command))
+
+
+@app.command()
+def doctor(
+    given: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
+    ] = None,
+    python: Annotated[str | None, typer.Option(help="the interpreter that will train, where it is not this one")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="list every hook and its seam")] = False,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+) -> None:
+    """Say whether a run would start here with the ALIGN_HOOKS_* variables as they are set: ready, or not ready because.
+
+    Imports both frameworks, each in a process of its own, and trains nothing. Where this extra is not installed: python -m
+    align_hooks.doctor.
+
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 unreadable.
+
+    Example: ALIGN_HOOKS_RUN=runs/megatron ALIGN_HOOKS_BATCHES=all align-hooks doctor pretrain_llama.sh
+    """
+    with progress(Console(stderr=True)) as say:
+        say("importing both frameworks")
+        found = examine(given, os.environ, python=python)
+    printed(lambda: print("\n".join(lines(found, everything=everything))))
+    if json is not None:
+        written("--json", json, lambda: atomic.json_text({"align_hooks": __version__, "exit_code": found.exit_code, **asdict(found)}))
+    raise typer.Exit(found.exit_code)
 
 
 class Output(Console):

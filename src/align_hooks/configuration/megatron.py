@@ -162,7 +162,8 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         if attribute in ("nproc_per_node", "nnodes") and (given or "=" in word.text):
             said = Word(word.text.partition("=")[2], word.line) if "=" in word.text else given[0]
             values.setdefault(f"launcher.{attribute}", Value(number(said.text), f"{name}:{word.line}", said.unknown))
-    return Configuration(MEGATRON, name, values, script.environment(words), notes=notes, gaps=tuple(gaps))
+    program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
+    return Configuration(MEGATRON, name, values, script.environment(words), notes=notes, gaps=tuple(gaps), program=program)
 
 
 def _script_word(words: Sequence[Word]) -> int:

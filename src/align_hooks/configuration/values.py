@@ -35,7 +35,7 @@ class Configuration:
     that a script exports or a record noted. ``facts`` is a record's ``run.json``, None for a file. ``notes`` is what a reader should
     know of how it was read, and ``unread`` a file that says more and is not here. ``used`` collects the names that somebody looked at,
     for the others are shown as not covered; ``passed_over`` are names that the framework itself ignores, so that they do not count.
-    ``gaps`` are where more may be said that could not be followed.
+    ``gaps`` are where more may be said that could not be followed, ``program`` the Python file that a command starts.
     """
 
     side: str
@@ -48,6 +48,7 @@ class Configuration:
     used: set[str] = field(default_factory=set)
     passed_over: frozenset[str] = frozenset()
     gaps: tuple[str, ...] = ()
+    program: str = ""
 
     def find(self, names: Sequence[str]) -> Value | None:
         """The value of the first of some names that was set to anything; all of them count as looked at.

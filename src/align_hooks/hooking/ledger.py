@@ -66,13 +66,7 @@ class Ledger:
         ``rebind`` is for a module that was imported before us: names that other modules took from it with ``from …
         import …`` are replaced too.
         """
-        *path, name = target.split(".")
-        owner: Any = module
-        for part in path:
-            owner = getattr(owner, part, None)
-        before = getattr(owner, name, _ABSENT) if hasattr(owner, "__dict__") else _ABSENT
-        if before is _ABSENT:
-            raise AttachError(f"hook {hook.name!r}: {module.__name__} has no {target}; run with a version inside {hook.supports}")
+        owner, name, before = find(hook, module, target)
         if any(change.owner is owner and change.name == name for change in self.journal):
             return
 
@@ -86,7 +80,7 @@ class Ledger:
         )  # a staticmethod or classmethod, where it is one
         wrapper = Wrapper(raw, counting)
         self.replace(owner, name, wrapper)
-        if rebind and not path:
+        if rebind and owner is module:
             for other, alias in _holders(before):
                 self.replace(other, alias, wrapper)
 
@@ -130,6 +124,18 @@ class Ledger:
         states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached")
         states |= dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
+
+
+def find(hook: Hook, module: ModuleType, target: str) -> tuple[Any, str, Any]:
+    """Who holds ``module.target``, under which name, and what it is; raises AttachError where it is not there."""
+    *path, name = target.split(".")
+    owner: Any = module
+    for part in path:
+        owner = getattr(owner, part, None)
+    before = getattr(owner, name, _ABSENT) if hasattr(owner, "__dict__") else _ABSENT
+    if before is _ABSENT:
+        raise AttachError(f"hook {hook.name!r}: {module.__name__} has no {target}; run with a version inside {hook.supports}")
+    return owner, name, before
 
 
 def _holders(value: object) -> list[tuple[ModuleType, str]]:

@@ -27,6 +27,8 @@ from align_hooks.launch import Launch
 from align_hooks.record import atomic, layout
 from align_hooks.record.continued import continued
 from align_hooks.record.files import read_json
+from align_hooks.record.plan import ELEMENT
+from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -82,22 +84,13 @@ class Writer:
             else:
                 atomic.create(path, self._manifest)
         except FileExistsError:
-            if not self._ended_before_any_step(path):
+            if not _is_over(path) or _holds_anything(self.run):
                 raise RefusedRun(taken) from None
             atomic.write_json(path, self._manifest)
         except OSError as error:
             raise RefusedRun(
                 f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
             ) from None
-
-    def _ended_before_any_step(self, path: Path) -> bool:
-        """Whether the earlier run here says that it is over, and no rank recorded anything: a refused start must not block the next."""
-        try:
-            over = bool(read_json(path).get("ended"))
-        except RecordError:
-            return False
-        recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*", "step_*/rank_*")
-        return over and not any(next(self.run.glob(one), None) for one in recorded)
 
     def _remove_earlier(self) -> None:
         mine = {self.launch.rank}
@@ -124,10 +117,7 @@ class Writer:
         whole = all(shard.local_shape == shard.shape for shard in shards if shard.counted)
         self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
-        planned = 4 * elements * sum((step in self.settings.gradients) + (step + 1 in self.settings.weights) for step in steps)
-        planned += 4 * elements * (steps.start in self.settings.weights)
-        states = sum(step in self.settings.optimizer_state for step in range(steps.start, steps.stop + 1))
-        planned += 4 * elements * len(layout.MOMENTS) * states
+        planned = ELEMENT * elements * tensors_planned(self.settings, steps)
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
@@ -259,6 +249,26 @@ class Writer:
         self._rows.clear()
         self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended}
         atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+
+
+def holds_a_run(run: Path) -> bool:
+    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is not over.
+
+    A start that was refused, and recorded nothing, must not block the next.
+    """
+    return _holds_anything(run) or not all(_is_over(layout.manifest(run, rank)) for rank in layout.ranks(run))
+
+
+def _is_over(manifest: Path) -> bool:
+    try:
+        return bool(read_json(manifest).get("ended"))
+    except RecordError:
+        return False
+
+
+def _holds_anything(run: Path) -> bool:
+    recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*", "step_*/rank_*")
+    return any(next(run.glob(one), None) for one in recorded)
 
 
 def write_batch(

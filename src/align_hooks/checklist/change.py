@@ -1,0 +1,143 @@
+"""What to set in the candidate to make a row agree: tried on the candidate itself, and only what its framework takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
+from align_hooks.checklist.held import Held, hold, same, show
+from align_hooks.checklist.newer_names import ignored, refused
+from align_hooks.checklist.row import UNSET, Effect, Row, Says, is_new
+from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.traps import MODEL
+from align_hooks.configuration.megatron import FLAGS, RENAMED
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+
+SWITCH = ("use_", "enable_", "is_", "no_", "has_")
+"""How names of MindFormers' begin that take True and False."""
+
+
+def change(row: Row, candidate: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
+    """What to set in the candidate to make it agree with the reference: tried on the candidate itself before it is said."""
+    says, (one, other) = row.says(candidate), held[row.name]
+    if says.fixed is not UNSET:
+        return f"{candidate.side} cannot be told: change the reference to {other.shown}"
+    fit, parting = usable(says.keys, candidate), ""
+    for key in fit:
+        for value in _tried(key, says, candidate, one, other):
+            changed = replace(candidate, values={**candidate.values, key: Value(value)}, facts=None, used=set())
+            if same(hold(row, changed).meaning, one.meaning):
+                parted = _parts(key, row, changed, held)
+                if not parted:
+                    return _setting(key, value, candidate)
+                parting = parting or f"{_setting(key, value, candidate)}; {parted} moves with it"
+    if parting:
+        return parting
+    if not fit or says.choices or isinstance(one.meaning, bool):  # all that may be written was tried
+        return f"{candidate.side} has no setting that makes it {one.shown}"
+    return f"make it come to {one.shown} by {named(fit[0], candidate)}"
+
+
+def _parts(key: str, row: Row, changed: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
+    """The row that a change parts while it mends another: one that changes the result and agrees as it is; empty where there is none."""
+    for other in ROWS:
+        if other.effect is not Effect.RESULT or other is row or other.name not in held or key not in other.says(changed).keys:
+            continue
+        one, before = held[other.name]
+        agreed = UNSET not in (one.meaning, before.meaning) and same(one.meaning, before.meaning)
+        if agreed and not same(hold(other, changed).meaning, one.meaning):
+            return other.name
+    return ""
+
+
+def _tried(key: str, says: Says, candidate: Configuration, one: Held, other: Held) -> Iterator[Any]:
+    """Values that may mean what the reference means, and that the key takes: its own, a switch, what stands for nothing, a number that
+    its words hold."""
+    standing = candidate.values[key].value if key in candidate.values else None
+    if says.choices:
+        yield from says.choices
+    elif isinstance(standing, list):
+        yield from ([*standing[:at], one.meaning, *standing[at + 1 :]] for at in range(len(standing)))
+    else:
+        digits = map(int, re.findall(r"\d+", one.meaning)) if isinstance(one.meaning, str) else (1, 0) if one.meaning is None else ()
+        yield from (value for value in (one.meaning, True, False, *digits) if takes(key, value, candidate))
+
+
+def takes(key: str, value: Any, candidate: Configuration) -> bool:
+    """Whether a key may be given such a value: switches take True and False, numbers a number, and no key a sentence."""
+    if value is None:
+        return True
+    if isinstance(value, str) and re.search(r"[\s(]", value):
+        return False
+    wanted = _megatron_takes(key) if candidate.side == MEGATRON else _mindformers_takes(key, candidate)
+    if wanted == "nothing":
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return {"integer": isinstance(value, int), "number": isinstance(value, int | float)}.get(wanted, True)
+
+
+def _megatron_takes(key: str) -> str:
+    flag, constant = _flag_of(key)
+    return "nothing" if constant is not None else FLAGS.get(flag.replace("_", "-"), "text")
+
+
+def _mindformers_takes(key: str, candidate: Configuration) -> str:
+    """What a key takes, by what stands there, by its default, or by its name."""
+    name = key.rpartition(".")[2]
+    standing = candidate.values[key].value if key in candidate.values else None
+    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
+    if isinstance(usual, bool) or (usual is None and name.startswith(SWITCH)):
+        return "nothing"
+    return "number" if isinstance(usual, int | float) else "text"
+
+
+def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
+    """Names that a candidate may be given: what it has set first, and of newer models only those that MindFormers 1.9 reads."""
+    newer = candidate.side == MINDFORMERS and is_new(candidate)
+    known = family(candidate) if candidate.side == MINDFORMERS else None
+    unfit = {f"{MODEL}{name}" for name in ignored(known) | refused(known)} if newer else set()
+    older = known == LLAMA
+    fit = [key for key in keys if key not in unfit and not (newer and key.startswith("moe_config."))]
+    unread = [key for key in fit if older and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS]
+    fit = [key for key in fit if key in candidate.values or key not in unread]
+    return sorted(fit, key=lambda key: key not in candidate.values)
+
+
+def named(key: str, candidate: Configuration) -> str:
+    """A key as people of the candidate's framework write it."""
+    return key.removeprefix(MODEL) if candidate.side == MINDFORMERS else "--" + key.replace("_", "-")
+
+
+def _setting(key: str, value: Any, candidate: Configuration) -> str:
+    """A key with its value as the candidate's framework wants it written."""
+    if candidate.side == MINDFORMERS:
+        return f"{named(key, candidate)}: {written(value)}"
+    return _flag(key, value)
+
+
+def written(value: Any) -> str:
+    """A value as YAML 1.1 reads it back: numbers with a point where Python leaves it out."""
+    shown = "null" if value is None else show(value)
+    if isinstance(value, float) and "." not in shown and shown.lstrip("-")[:1].isdigit():
+        digits, mark, power = shown.partition("e")
+        return f"{digits}.0{mark}{power}"
+    return shown
+
+
+def _flag_of(attribute: str) -> tuple[str, Any]:
+    """The flag of Megatron's that gives an attribute a value, with dashes for blanks, and the value where the flag itself is one."""
+    found = [(flag, constant) for flag, (name, constant) in RENAMED.items() if name == attribute]
+    return found[0] if found else (attribute, None)
+
+
+def _flag(attribute: str, value: Any) -> str:
+    """A flag of Megatron's as it is written to give an attribute a value."""
+    flag, constant = _flag_of(attribute)
+    dashed = "--" + flag.replace("_", "-")
+    if isinstance(value, bool):
+        return f"add {dashed}" if value is (True if constant is None else constant) else f"leave {dashed} out"
+    return f"leave {dashed} out" if value is None else f"{dashed} {show(value)}"

@@ -1,0 +1,29 @@
+"""``python -m align_hooks.doctor [FILE]``: the doctor where the ``cli`` extra is not installed, on a training node say."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from align_hooks.doctor.examination import examine
+from align_hooks.errors import AlignHooksError
+from align_hooks.hooking.script import report
+from align_hooks.report.doctor_text import lines
+
+
+def main(arguments: list[str]) -> int:
+    """Examine this machine and print what was found; returns the exit code."""
+    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
+        print("usage: python -m align_hooks.doctor [SCRIPT | YAML | RUN]", file=sys.stderr)
+        return 2
+    try:
+        found = examine(arguments[0] if arguments else None, os.environ)
+    except AlignHooksError as error:
+        report(error)
+        return error.exit_code
+    print("\n".join(lines(found)))
+    return found.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""Everything that the doctor looks at, and what it comes to: ready, or not ready because."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from align_hooks import __version__
+from align_hooks.configuration.source import read
+from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.doctor.frameworks import Framework, here, look
+from align_hooks.doctor.size import Size, of_configuration, of_run
+from align_hooks.doctor.space import disk, memory
+from align_hooks.doctor.variables import Said, said
+from align_hooks.errors import AlignHooksError, SettingsError
+from align_hooks.launch import Launch
+from align_hooks.launcher import room
+from align_hooks.record.reader import open_run
+from align_hooks.settings import Settings
+
+READY, NOT_READY = 0, 1
+EXTRAS = {
+    "cli": ("typer", "rich", "yaml", "tree_sitter", "tree_sitter_bash"),
+    "html": ("jinja2", "markupsafe", "vl_convert"),
+    "tokenizer": ("tokenizers",),
+}
+"""The modules that each extra brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """``problems`` are why a run would not start or would be refused; ``ready`` names the sides that would start.
+
+    ``variables`` are ours as they are set, ``beside`` those of other libraries that a run depends on, ``space`` what is free and needed,
+    ``extras`` each extra with the modules of it that are not installed.
+    """
+
+    problems: tuple[str, ...]
+    frameworks: tuple[Framework, ...]
+    variables: tuple[Said, ...]
+    beside: Mapping[str, str]
+    space: tuple[str, ...]
+    about: Mapping[str, str]
+    extras: Mapping[str, Sequence[str]]
+
+    @property
+    def ready(self) -> list[str]:
+        """The sides that a run may be started of."""
+        return [one.title for one in self.frameworks if one.installed and not one.problems]
+
+    @property
+    def exit_code(self) -> int:
+        """0 ready, 1 not ready."""
+        return NOT_READY if self.problems else READY
+
+
+def examine(given: str | None, environment: Mapping[str, str], *, python: str | None = None) -> Examination:
+    """Look at this machine as a run would find it. ``given`` is what is to be run: a training script (``.py``), or, for the size too, a
+    launch script, a YAML file, a list of arguments, a quoted command or a recorded run of the same model.
+
+    :raises AlignHooksError: ``given`` cannot be read.
+    """
+    wanted, size, script = _given(given, environment)
+    found = look(python or here(), script, environment)
+    problems, variables, settings = _settings(environment)
+    if size is None and settings is not None:
+        size = _size_of_sources(settings)
+    problems += _of_frameworks(found, wanted)
+    installed = [one for one in found if one.installed and (wanted is None or one.side == wanted)]
+    problems += _of_devices(installed, settings)
+    space = []
+    if settings is not None:
+        sides = {wanted} if wanted is not None else {one.side for one in installed}
+        devices = [device for one in installed for device in one.devices]
+        told = [disk(settings, size), *(one for side in sorted(sides) for one in memory(side, settings, size, devices))]
+        space = list(dict.fromkeys(text for text, _ in told if text))
+        problems += [problem for _, problem in told if problem]
+    about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or here()}
+    beside = _beside(environment, [one.side for one in installed])
+    extras = {name: [one for one in modules if importlib.util.find_spec(one) is None] for name, modules in EXTRAS.items()}
+    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras)
+
+
+def _given(given: str | None, environment: Mapping[str, str]) -> tuple[str | None, Size | None, Path | None]:
+    """The side that is to be run, how large it is, and the training script, as far as they are told."""
+    if given is None:
+        return None, None, None
+    if given.endswith(".py"):
+        if not Path(given).is_file():
+            raise AlignHooksError(f"{given} is no file; name the training script as you would start it")
+        return None, None, Path(given)
+    if Path(given).is_dir():
+        return None, of_run(open_run(given)), None  # either side may train a model of that size
+    configuration = read(given, environment)
+    return side_of(configuration), of_configuration(configuration), _script(configuration, given)
+
+
+def side_of(configuration: Configuration) -> str:
+    """The room of a configuration's framework."""
+    return "ms" if configuration.side == MINDFORMERS else "torch"
+
+
+def _script(configuration: Configuration, given: str) -> Path | None:
+    """The training script that a launch script starts, as it lies from here, or from the launch script."""
+    if not configuration.program:
+        return None
+    near = [Path(configuration.program), Path(given).parent / configuration.program]
+    return next((path for path in near if path.is_file()), None)
+
+
+def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Said], Settings | None]:
+    try:
+        settings = Settings.from_environment(environment)
+    except SettingsError as error:
+        return str(error).splitlines(), [], None
+    found = list(said(settings))
+    problems = [one.problem for one in found if one.problem]
+    try:
+        Launch.from_environment(environment)
+    except SettingsError as error:
+        problems.append(str(error))
+    return problems, found, settings
+
+
+def _size_of_sources(settings: Settings) -> Size | None:
+    """The size of the first run that feeds this one."""
+    for source in (settings.load_weights, settings.replay_batches, settings.inject_gradients):
+        try:
+            size = None if source is None else of_run(open_run(source.path))
+        except AlignHooksError:
+            continue
+        if size is not None and size.elements is not None:
+            return size
+    return None
+
+
+def _of_frameworks(found: Sequence[Framework], wanted: str | None) -> list[str]:
+    """What stands in the way of the side that is wanted, else of those that are installed; of all where none is."""
+    asked = [one for one in found if one.side == wanted] if wanted is not None else [one for one in found if one.installed] or list(found)
+    return [problem for one in asked for problem in one.problems]
+
+
+def _of_devices(installed: Sequence[Framework], settings: Settings | None) -> list[str]:
+    able = [one for one in installed if not one.problems]
+    if settings is None or settings.device == "cpu" or not able or any(one.devices for one in able):
+        return []
+    return ["no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal"]
+
+
+def _beside(environment: Mapping[str, str], sides: Sequence[str]) -> dict[str, str]:
+    """Variables of other libraries that a run depends on, as they are set."""
+    rooms = [room(side) for side in sides]
+    names = dict.fromkeys(name for one in rooms for name in (*one.AT_START, *one.DETERMINISTIC, *one.WATCHED))
+    return {name: environment[name] for name in names if name in environment}

@@ -1,0 +1,83 @@
+"""Free disk and memory against what the settings will need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from align_hooks.doctor.size import Size
+from align_hooks.doctor.variables import existing
+from align_hooks.record.plan import ELEMENT, TOKEN, batches, tensors
+from align_hooks.settings import PREFIX, Settings
+
+WRITTEN = ("gradients", "weights", "optimizer_state")
+ON_DEVICE = ("gradients", "sketches")
+
+
+def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
+    """What recording writes and what is free, and the problem where that is not enough; both empty where nothing is recorded."""
+    if settings.run is None:
+        return "", ""
+    base = existing(settings.run)
+    free = shutil.disk_usage(base).free
+    there = f"{base} has {billions(free)}B free"
+    wanted = [kind for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
+    if not wanted:
+        return f"{there}; no tensor and no batch is recorded", ""
+    steps = planned(settings, size)
+    if size is None or steps is None or (size.elements is None and any(getattr(settings, kind) for kind in WRITTEN)):
+        lacking = "the size of the model" if size is None or size.elements is None else "how many steps are made"
+        return f"{there}; {lacking} is not known: name the launch script, the YAML or a recorded run, align-hooks doctor FILE", ""
+    parts, needed = [], 0
+    if sets := tensors(settings, range(steps)):
+        needed += sets * ELEMENT * (size.elements or 0)
+        parts.append(f"{sets} times {billions(size.elements or 0)} parameters in fp32")
+    if (count := batches(settings, range(steps))) and size.tokens:
+        needed += count * TOKEN * size.tokens
+        parts.append(f"{count} batches of {size.tokens} tokens")
+    said = f"{there}; recording takes {billions(needed)}B ({', '.join(parts)}; {size.source})"
+    if needed <= free:
+        return said, ""
+    names = ", ".join(PREFIX + kind.upper() for kind in wanted)
+    return said, f"recording takes {billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
+
+
+def planned(settings: Settings, size: Size | None) -> int | None:
+    """Steps that a run may make, as far as the settings ask for any of them; None where ``all`` are asked for and nobody says how many."""
+    asked = [getattr(settings, kind) for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
+    if size is not None and size.steps is not None:
+        return size.steps
+    if any(steps.ranges is None for steps in asked):
+        return None
+    return max((part[-1] + 1 for steps in asked for part in steps.ranges if part), default=0)
+
+
+def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What capturing takes of the host's and of the device's memory, each with the problem where that is more than there is."""
+    if size is None or size.elements is None:
+        return
+    part = ELEMENT * size.elements // size.parts
+    cut = f" of {size.parts} that tensor and pipeline parallelism make" if size.parts > 1 else ""
+    if any(getattr(settings, kind) for kind in WRITTEN):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        told = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
+        short = f"{told}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
+        yield told, short if part > free else ""
+    captured = any(getattr(settings, kind) for kind in ON_DEVICE) + (settings.inject_gradients is not None)
+    if side == "ms" and captured:
+        kept = "gradients" if captured == 1 else "gradients, its own and injected ones,"
+        needed, least = captured * part, min((one["free"] for one in devices if one["free"]), default=None)
+        told = f"MindFormers keeps {kept} on the device: {billions(needed)}B a rank"
+        told += "" if least is None else f"; {billions(least)}B are free"
+        short = f"{told}; keep {PREFIX}LOCAL_NORMS alone, which needs 1/8192 of it"
+        yield told, short if least is not None and needed > least else ""
+
+
+def billions(number: float) -> str:
+    """A count as people write it: ``7.24 G``, ``31.2 M``."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number / 1e3:.3g} k" if number >= 1e3 else f"{number:.0f} "

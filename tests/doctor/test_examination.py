@@ -1,0 +1,226 @@
+"""The verdict, with stand-in packages in the place of the frameworks: what is broken, too new, or not there is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from align_hooks.cli import app
+from align_hooks.doctor import __main__ as alone
+from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
+from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
+from align_hooks.report.doctor_text import lines
+from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+
+CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
+SCRIPT = "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3"
+VERSIONS = {
+    "torch/version.py": "__version__ = '2.13.0'",
+    "torch/__init__.py": "from .version import __version__\nclass cuda:\n    is_available = staticmethod(lambda: False)",
+    "megatron/core/package_info.py": "__version__ = '0.16.0'",
+    "mindspore/version.py": "version = '2.9.0'",
+    "mindspore/__init__.py": "class hal:\n    is_available = staticmethod(lambda kind: False)",
+    "mindformers/__init__.py": "__version__ = '1.9.0'",
+}
+Made = Callable[..., Mapping[str, str]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """An environment in which stand-in packages, made from the catalogues, are found before the real ones."""
+
+    def make(without: tuple[str, ...] = (), **changed: str) -> Mapping[str, str]:
+        root, seams = tmp_path / "packages", {}
+        for hook in (*TORCH_HOOKS, *MS_HOOKS):
+            seams.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
+        files = {f"{name}.py": _module(targets) for name, targets in seams.items() if f"{name}/__init__.py" not in VERSIONS}
+        files |= VERSIONS | {name.replace("__slash__", "/") + ".py": text for name, text in changed.items()}
+        for name, text in files.items():
+            if not name.startswith(without or ("nothing",)):
+                path = root / name
+                for folder in (*reversed(path.parents[: len(Path(name).parts) - 1]),):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / "__init__.py").touch()
+                path.write_text(text)
+        for package in without:
+            if not (root / package).exists():
+                (root / package).mkdir(parents=True)
+                (root / package / "__init__.py").write_text(
+                    f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
+                )
+        here = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "PYTHON", "RANK", "WORLD"))}
+        return {**here, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    return make
+
+
+def _module(targets: list[str]) -> str:
+    """A module that has these functions and methods."""
+    owners: dict[str, list[str]] = {}
+    for target in targets:
+        owner, _, name = target.rpartition(".")
+        owners.setdefault(owner, []).append(name)
+    text = [f"def {name}(): ..." for name in owners.pop("", [])]
+    return "\n".join(
+        [*text, *(f"class {owner}:\n" + "\n".join(f"    def {name}(self): ..." for name in names) for owner, names in owners.items())]
+    )
+
+
+def told(environment: Mapping[str, str], given: str | None = None, **more: str) -> Examination:
+    return examine(given, {**environment, **more})
+
+
+def test_ready(made: Made) -> None:
+    found = told(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
+    assert (found.problems, found.exit_code, found.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
+    text = "\n".join(lines(found))
+    assert text.startswith("ready: Megatron-LM and MindFormers\n")
+    assert "16 of 16 seams found" in text
+    assert "megatron-core 0.16.0" in text
+    assert "  CUDA_DEVICE_MAX_CONNECTIONS=1" in text
+    assert max(map(len, text.splitlines())) <= 140
+
+
+def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
+    found = told(made())
+    assert found.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
+    assert found.exit_code == NOT_READY
+    assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(found))
+
+
+def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:
+    torch = VERSIONS["torch/__init__.py"].replace("False", "True") + (
+        "\n    device_count = staticmethod(lambda: 1)\n    mem_get_info = staticmethod(lambda index: (70 * 10**9, 80 * 10**9))"
+        "\n    get_device_name = staticmethod(lambda index: 'H100')"
+    )
+    found = told(made(torch__slash____init__=torch))
+    assert found.problems == ()
+    assert "  cuda:0 H100, 70.0 of 80.0 GB free" in lines(found)
+
+
+def test_a_version_that_was_not_tried(made: Made) -> None:
+    found = told(made(megatron__slash__core__slash__package_info="__version__ = '0.42.0'"), **CPU)
+    assert found.ready == ["MindFormers"]
+    assert found.problems == tuple(  # a line a range of versions, not one a hook
+        f"megatron-core: hooks were proven on megatron-core {supports}, found 0.42.0; install a version in that range"
+        for supports in (">=0.12,<0.20", ">=0.12,<0.17")
+    )
+
+
+def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
+    found = told(made(megatron__slash__core__slash__optimizer__slash__clip_grads="", megatron__slash__training__slash__arguments=""), **CPU)
+    (problem,) = found.problems  # clip_grads is only asked for with norms
+    assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
+    assert "missing: arguments, norm" in "\n".join(lines(found))
+    everything = "\n".join(lines(found, everything=True))
+    assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything
+
+
+def test_a_framework_that_cannot_be_imported(made: Made) -> None:
+    found = told(made(mindformers__slash____init__="import nowhere_to_be_found"), **CPU)
+    assert found.problems == (
+        "MindFormers: mindformers: importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+    )
+    assert found.ready == ["Megatron-LM"]
+
+
+def test_a_framework_that_ends_the_process(made: Made) -> None:
+    found = told(made(mindspore__slash____init__="import os\nos._exit(7)"), **CPU)
+    assert found.problems == ("MindFormers: looking at it ended with no word, exit code 7",)
+
+
+def test_a_side_that_is_not_installed_stands_in_nobodys_way(made: Made) -> None:
+    environment = made(without=("mindformers", "mindspore"))
+    found = told(environment, **CPU)
+    assert (found.problems, found.ready) == ((), ["Megatron-LM"])
+    assert "MindFormers: not installed here" in lines(found)
+
+
+def test_nothing_is_installed(made: Made) -> None:
+    found = told(made(without=("mindformers", "mindspore", "torch", "megatron/core")), **CPU)
+    assert found.ready == []
+    assert "Megatron-LM: megatron-core is not installed" in found.problems
+    assert "MindFormers: mindformers is not installed" in found.problems
+
+
+def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> None:
+    environment = made(without=("mindformers", "mindspore"))
+    yaml = tmp_path / "llama.yaml"
+    yaml.write_text("model:\n  model_config:\n    type: LlamaConfig\n    hidden_size: 64\n")
+    assert told(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
+    assert told(environment, SCRIPT, **CPU).problems == ()
+
+
+def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
+    found = told(made(without=("megatron/training",)), **CPU)
+    assert found.problems == (
+        "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
+        "align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH",
+    )
+
+
+def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
+    """As python does, which puts a script's folder first; a launch script's too, from where it lies."""
+    environment = made()
+    checkout = tmp_path / "packages"
+    (checkout / "pretrain_gpt.py").write_text("")
+    launch = tmp_path / "launch" / "train.sh"
+    launch.parent.mkdir()
+    launch.write_text(SCRIPT.replace("pretrain_gpt.py", "../packages/pretrain_gpt.py"))
+    for given in (checkout / "pretrain_gpt.py", launch):
+        found = told({**environment, "PYTHONPATH": ""}, str(given), **CPU)
+        assert found.frameworks[0].packages["megatron-core"]["place"] == str(checkout / "megatron" / "core")
+        assert found.problems == ()
+
+
+def test_variables_that_cannot_be_read(made: Made) -> None:
+    found = told(made(), **CPU, ALIGN_HOOKS_GRADEINTS="0", ALIGN_HOOKS_SEED="zero")
+    assert found.problems == (
+        "ALIGN_HOOKS_GRADEINTS: no such variable; did you mean ALIGN_HOOKS_GRADIENTS?",
+        "ALIGN_HOOKS_SEED='zero': is not an integer from 1 to 4294967295 (Megatron refuses 0)",
+    )
+    assert told(made(), **CPU, RANK="3").problems == ("the launcher's variables say rank 3 of 1; set WORLD_SIZE, or unset RANK",)
+
+
+def test_an_interpreter_without_align_hooks(made: Made, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    found = examine(None, {**made(), **CPU}, python=str(bare))
+    assert found.problems == (f"{bare} has no align_hooks; {bare} -m pip install align-hooks",)
+    gone = examine(None, {**made(), **CPU}, python=str(tmp_path / "gone"))
+    assert gone.problems[0] == "Megatron-LM: the interpreter cannot be started: No such file or directory"
+
+
+@pytest.mark.parametrize(("given", "code"), [("nowhere.py", 2), ("nowhere.yaml", 2), (".", 3)])
+def test_what_cannot_be_read_is_an_error_before_anything_is_imported(given: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert alone.main([given]) == code
+    assert capsys.readouterr().err.startswith("align_hooks: ")
+
+
+def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "doctor.json"
+    environment = {**made(), **CPU}
+    removed = dict.fromkeys(name for name in os.environ if name.startswith("ALIGN_HOOKS_"))
+    ended = CliRunner().invoke(app, ["doctor", "--json", str(out)], env={**environment, **removed})
+    assert ended.exit_code == 0, ended.output
+    assert "ready: Megatron-LM and MindFormers" in ended.stdout
+    held = json.loads(out.read_text())
+    assert held["exit_code"] == 0
+    assert {one["side"]: len(one["hooks"]) for one in held["frameworks"]} == {"torch": len(TORCH_HOOKS), "ms": len(MS_HOOKS)}
+
+
+def test_the_module_alone(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in os.environ if name.startswith("ALIGN_HOOKS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {**made(), **CPU}.items():
+        monkeypatch.setenv(name, value)
+    assert alone.main([]) == 0
+    assert capsys.readouterr().out.startswith("ready: Megatron-LM and MindFormers\n")
+    assert alone.main(["one", "two"]) == 2

@@ -1,0 +1,87 @@
+"""What recording needs against what is free."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from align_hooks.doctor import space
+from align_hooks.doctor.size import Size
+from align_hooks.doctor.space import billions, disk, memory, planned
+from align_hooks.settings import Settings
+
+SEVEN = Size(7_000_000_000, 65536, 10, 2, "llama.yaml")
+
+
+def settings(run: Path, **switches: str) -> Settings:
+    return Settings.from_environment(
+        {"ALIGN_HOOKS_RUN": str(run)} | {f"ALIGN_HOOKS_{name.upper()}": value for name, value in switches.items()}
+    )
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def set_free(size: float, pages: float = 1e12) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(size)))
+        monkeypatch.setattr(space.os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else int(pages))
+
+    return set_free
+
+
+def test_sets_of_tensors_and_batches_are_counted(tmp_path: Path, free: Any) -> None:
+    free(1e12)
+    asked = settings(tmp_path / "run", gradients="0-2", weights="0,10", optimizer_state="1", batches="all")
+    said, problem = disk(asked, SEVEN)
+    assert problem == ""
+    # 3 gradients, 2 weights, 2 moments of one state; 10 batches of 65536 tokens
+    assert said == (
+        f"{tmp_path} has 1 TB free; recording takes 196 GB (7 times 7 G parameters in fp32, 10 batches of 65536 tokens; llama.yaml)"
+    )
+
+
+def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Any) -> None:
+    free(50e9)
+    problem = disk(settings(tmp_path / "run", gradients="0-2"), SEVEN)[1]
+    assert problem == (f"recording takes 84 GB and {tmp_path} has 50 GB free; choose fewer steps in ALIGN_HOOKS_GRADIENTS, or another disk")
+    assert disk(settings(tmp_path / "run", gradients="0"), SEVEN)[1] == ""
+
+
+def test_an_unknown_size_is_said(tmp_path: Path, free: Any) -> None:
+    free(50e9)
+    assert "the size of the model is not known" in disk(settings(tmp_path / "run", gradients="0"), None)[0]
+    endless = Size(7_000_000_000, None, None, 1, "llama.sh")
+    assert "how many steps are made is not known" in disk(settings(tmp_path / "run", gradients="all"), endless)[0]
+    assert "no tensor and no batch" in disk(settings(tmp_path / "run", local_norms="all"), None)[0]
+    assert disk(Settings(), SEVEN) == ("", "")
+
+
+def test_the_steps_that_are_asked_for_where_nobody_says_how_many_are_made() -> None:
+    run = Path("run")
+    assert planned(settings(run, gradients="0-4/2", weights="7"), None) == 8
+    assert planned(settings(run, gradients="all"), None) is None
+    assert planned(settings(run, gradients="all"), SEVEN) == 10
+
+
+def test_memory_of_the_host_and_of_the_device(tmp_path: Path, free: Any) -> None:
+    free(1e12, pages=20e9)
+    asked, devices = settings(tmp_path / "run", gradients="0"), [{"name": "Ascend:0", "free": 10e9, "total": 60e9}]
+    (host, fine), (device, problem) = memory("ms", asked, SEVEN, devices)
+    assert host.startswith(
+        "to write tensors each rank holds its part of 2 that tensor and pipeline parallelism make in host memory, at most 14 GB"
+    )
+    assert (fine, device) == ("", "MindFormers keeps gradients on the device: 14 GB a rank; 10 GB are free")
+    assert problem.endswith("keep ALIGN_HOOKS_LOCAL_NORMS alone, which needs 1/8192 of it")
+    free(1e12, pages=1e9)
+    assert next(iter(memory("torch", asked, SEVEN, [])))[1].endswith(
+        "record ALIGN_HOOKS_SKETCHES in the place of tensors, or cut the model further"
+    )
+    assert len(list(memory("torch", asked, SEVEN, []))) == 1
+    assert list(memory("torch", settings(tmp_path / "run", local_norms="all"), SEVEN, [])) == []
+
+
+def test_counts_as_people_write_them() -> None:
+    assert [billions(one) for one in (12, 1234, 31.2e6, 7.24e9, 1.5e12)] == ["12 ", "1.23 k", "31.2 M", "7.24 G", "1.5 T"]

@@ -1,0 +1,75 @@
+"""What variables name is opened as the run would open it, and refused with its own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from align_hooks.doctor.variables import Said, said
+from align_hooks.settings import Settings
+from synthetic import Synthetic, begun
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run"
+    Synthetic().write(path)
+    return path
+
+
+def looked(**variables: object) -> dict[str, Said]:
+    environment = {f"ALIGN_HOOKS_{name.upper()}": str(value) for name, value in variables.items()}
+    return {one.name.removeprefix("ALIGN_HOOKS_").lower(): one for one in said(Settings.from_environment(environment))}
+
+
+def test_only_what_is_set_is_said(tmp_path: Path) -> None:
+    found = looked(run=tmp_path / "new", seed=42, batches="all", local_norms="none")
+    assert {name: (one.value, one.found) for name, one in found.items()} == {
+        "run": (str(tmp_path / "new"), "a new run"),
+        "seed": ("42", ""),
+        "batches": ("all", ""),
+    }
+
+
+def test_what_feeds_the_run_is_there(run: Path) -> None:
+    found = looked(replay_batches=run, load_weights=run, inject_gradients=f"{run}@0-1")
+    assert [found[name].found for name in ("replay_batches", "load_weights", "inject_gradients")] == [
+        "batches of steps 0 to 2",
+        "4 tensors",
+        "gradients of 2 steps, 0 to 1",
+    ]
+    assert not any(one.problem for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("replay_batches", "{run}@7", "batches are recorded of 0 to 2 only"),
+        ("replay_batches", "/nowhere/run", "/nowhere/run"),
+        ("load_weights", "{run}@9", "holds no weights of step 9 (recorded: 0, 1, 2, 3)"),
+        ("inject_gradients", "{run}@8", "holds no gradients (recorded: 0, 1, 2)"),
+    ],
+)
+def test_what_is_not_there_is_a_problem_that_names_the_variable(run: Path, name: str, value: str, problem: str) -> None:
+    found = looked(**{name: value.format(run=run)})[name]
+    assert problem in found.problem
+    assert found.problem.startswith(f"ALIGN_HOOKS_{name.upper()}: ")
+
+
+def test_a_directory_that_holds_a_run(run: Path) -> None:
+    assert "already holds a run; choose another directory, or set ALIGN_HOOKS_RUN_EXISTS=replace" in looked(run=run)["run"].problem
+    assert looked(run=run, run_exists="replace")["run"].found == "holds a run, which will be replaced"
+    assert looked(run=run, run_exists="continue")["run"].found == "holds a run, which will be continued"
+
+
+def test_a_refused_start_does_not_block_the_next_and_one_under_way_does(tmp_path: Path) -> None:
+    writer = begun(tmp_path / "run")
+    assert "already holds a run" in looked(run=tmp_path / "run")["run"].problem
+    writer.finish(hooks={}, ended="refused: no such step")
+    assert looked(run=tmp_path / "run")["run"].found == "a new run"
+
+
+def test_a_directory_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is not yours to write" in looked(run=tmp_path / "file" / "run")["run"].problem
