@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test browser pages slow layouts lint unit zoo matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -33,8 +33,10 @@ lint: $(READY)  ## formatter, linter and type checker only
 unit: $(READY)  ## the tests that train nothing (under two minutes)
 	$(BIN)/python -m pytest --ignore tests/real
 
-matrix-megatron: $(READY)  ## every released Megatron-LM, or VERSIONS="0.18.0 …": the README's table of versions (a minute each)
-	$(BIN)/python tests/matrix/megatron.py $(VERSIONS)
+matrix: matrix-megatron matrix-mindformers  ## both tables of versions, every cell (25 GB of environments, two hours)
+
+matrix-megatron: $(READY)  ## every released Megatron-LM, the last of each minor version on every Python, every wheel; or CELLS="0.18.0 …" (a minute each)
+	$(BIN)/python tests/matrix/megatron.py $(CELLS)
 
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 …" (10 GB of environments, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)

@@ -1,11 +1,14 @@
-"""A framework's source as one of its tags has it, and whether it is still that. Knows no framework."""
+"""A framework's source as one of its tags or wheels has it, and whether it is still that. Knows no framework."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "pretrain_gpt.py"
 
 
 class Failed(Exception):
@@ -24,10 +27,24 @@ def clone(repository: str, tag: str, where: Path) -> Path:
     return where
 
 
-def digests(checkout: Path) -> dict[str, str]:
-    """Every file of the tag, and what is in it now."""
-    names = git(checkout, "ls-files", "-z").split("\0")
-    files = {name: checkout / name for name in names if name and (checkout / name).is_file()}
+def unpack(package: str, version: str, where: Path) -> Path:
+    """A wheel alone in a directory, with our ``pretrain_gpt.py``, whose folder Python puts first, beside it; raises Failed where there
+    is none."""
+    shutil.rmtree(where.parent, ignore_errors=True)
+    where.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", where, f"{package}=={version}"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"{package} {version} cannot be installed: {last_line(done.stderr)}")
+    shutil.copy(SCRIPT, where)
+    return where
+
+
+def digests(source: Path) -> dict[str, str]:
+    """Every file of the tag, or of the wheel, and what is in it now."""
+    tagged = (source / ".git").exists()
+    names = git(source, "ls-files", "-z").split("\0") if tagged else [str(path.relative_to(source)) for path in source.rglob("*")]
+    files = {name: source / name for name in names if name and "__pycache__" not in name and (source / name).is_file()}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 

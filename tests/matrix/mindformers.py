@@ -48,7 +48,7 @@ CONTRADICTING = ("--seed", "7", "--epochs", "3", "--batch_size", "2", "--device_
 def prove(pair: tuple[str, str], repository: str, reference: Path) -> dict[str, Any]:
     """The result of one pair; what did not work out is its gap."""
     script, installed = pair
-    result = unproven("mindformers", installed, INSTALLED[installed].python, f"{script}:{installed}")
+    result = unproven("mindformers", installed.partition("@")[0], INSTALLED[installed].python, f"{script}:{installed}")
     try:
         where = WHERE / f"{script}-on-{installed}"
         checkout = clone(repository, SCRIPTS[script], where / "checkout")
@@ -66,7 +66,9 @@ def prove(pair: tuple[str, str], repository: str, reference: Path) -> dict[str, 
 
 def interpreter_of(installed: Installed, result: dict[str, Any]) -> Path:
     """The interpreter that has this MindFormers, its packages listed in ``result``; raises Failed where it has others."""
-    python = environment(installed.python, installed.packages, WHERE / "environments" / f"mindformers-{installed.mindformers}")
+    python = environment(
+        installed.python, installed.packages, WHERE / "environments" / f"mindformers-{installed.mindformers}-{installed.python}"
+    )
     result["packages"] = versions(python, NUMBERS)
     for name in ("mindspore", "mindformers"):
         if (found := result["packages"].get(name)) != (wanted := getattr(installed, name)):

@@ -33,7 +33,14 @@ INSTALLED = {
     "1.7.0": Installed("3.11", "2.7.1", "1.7.0"),
     "1.8.0": Installed("3.11", "2.7.2", "1.8.0"),
     "1.9.0": Installed("3.12", "2.9.0", "1.9.0", ours=True),
+    "1.6.0@3.10": Installed("3.10", "2.7.0", "1.6.0"),
+    "1.7.0@3.10": Installed("3.10", "2.7.1", "1.7.0"),
+    "1.8.0@3.10": Installed("3.10", "2.7.2", "1.8.0"),
+    "1.8.0@3.12": Installed("3.12", "2.7.2", "1.8.0"),
+    "1.9.0@3.10": Installed("3.10", "2.9.0", "1.9.0"),
+    "1.9.0@3.11": Installed("3.11", "2.9.0", "1.9.0"),
 }
+"""By name of the column; MindSpore 2.7.0 and 2.7.1 have no wheel for Python 3.12."""
 
 NO_MONITOR = "cannot import name 'cloud_monitor' from 'mindformers.tools.cloud_adapter'"
 NO_OUTPUT_PATH = "cannot import name 'set_output_path' from 'mindformers.tools'"
@@ -57,5 +64,11 @@ PAIRS: dict[tuple[str, str], str | None] = {
     ("1.8.0", "1.7.0"): NO_FILE_UTILS,
     ("1.8.0", "1.8.0"): None,
     ("1.8.0", "1.9.0"): None,
+    ("1.6.0", "1.6.0@3.10"): None,
+    ("1.7.0", "1.7.0@3.10"): None,
+    ("1.8.0", "1.8.0@3.10"): None,
+    ("1.8.0", "1.8.0@3.12"): None,
+    ("1.8.0", "1.9.0@3.10"): None,
+    ("1.8.0", "1.9.0@3.11"): None,
 }
 """Script and installed version, and why the script itself does not start there (None where it trains)."""

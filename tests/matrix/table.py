@@ -40,8 +40,10 @@ def row(result: dict[str, Any]) -> str:
 
 
 def script(command: str) -> str:
-    """Whose script was run, where it is not the version's own (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0)."""
-    pair = command.split()[-1].split(":")
+    """Whose script was run, where it is not the version's own (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0), or that it is a wheel."""
+    if command.endswith("@wheel"):
+        return ", wheel"
+    pair = command.split()[-1].partition("@")[0].split(":")
     return f", script of {pair[0]}" if len(pair) == 2 else ""
 
 
