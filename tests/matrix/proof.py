@@ -39,7 +39,7 @@ def conclude(result: dict[str, Any], judged: Mapping[str, Any], proofs: Mapping[
 def is_whole(run: Run) -> bool:
     """Whether everything was recorded at every step; a state also after the last."""
     steps = list(range(STEPS))
-    found = {kind: list(getattr(run, method)()) for kind, method in KINDS.items()}
+    found = {kind: list(recorded(run)) for kind, recorded in KINDS.items()}
     whole = all(at == ([*steps, STEPS] if kind in STATES else steps) for kind, at in found.items())
     return whole and list(run.steps) == steps and not run.problems
 
