@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from align_hooks.ms_side.patching import SaveSteps, capture, local_norms, save_batch, save_gradients
+    from align_hooks.ms_side.seeds import seed_all, set_deterministic
 
 PUBLIC = {
     "seed_all": "seeds",
@@ -20,7 +24,7 @@ PUBLIC = {
     "capture": "patching",
     "SaveSteps": "patching",
 }
-__all__ = list(PUBLIC)
+__all__ = ["SaveSteps", "capture", "local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,11 @@ functions below from a patch of their own.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from align_hooks.torch_side.patching import local_norms, save_batch, save_gradients, watch, watched
+    from align_hooks.torch_side.seeds import seed_all, set_deterministic
 
 PUBLIC = {
     "seed_all": "seeds",
@@ -18,7 +22,7 @@ PUBLIC = {
     "watch": "patching",
     "watched": "patching",
 }
-__all__ = list(PUBLIC)
+__all__ = ["local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic", "watch", "watched"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,118 @@
+"""The wheel and the sdist: everything that a user needs is in them, and works without the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from synthetic import Synthetic
+
+ROOT = Path(__file__).parents[1]
+LAUNCH = ROOT / "launch"
+
+
+def build(source: Path, where: Path, target: str) -> Path:
+    """Build one kind of distribution of a source tree."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(where)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(where.glob("*.whl" if target == "wheel" else "*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's files alone: what is under version control, or would be."""
+    where = tmp_path_factory.mktemp("source") / "project"
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (where / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, where / name)
+    return where
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(source, tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which the wheel is found before this checkout."""
+    where = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as held:
+        held.extractall(where)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "PYTHON"))}
+    return {**kept, "PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def command(where: Path, environment: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=where, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as held:
+        names = held.namelist()
+    modules = {
+        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    inside = {name for name in names if ".dist-info/" not in name}
+    assert inside == modules
+    assert {"align_hooks/py.typed", "align_hooks/configuration/megatron_flags.txt", "align_hooks/startup/sitecustomize.py"} < inside
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_makes_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    sdist = build(source, tmp_path / "sdist", "sdist")
+    with tarfile.open(sdist) as held:
+        held.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert {"tests", "docs", "launch", "patches", "Makefile", "LICENSE", "README.md"} <= {path.name for path in unpacked.iterdir()}
+    again = build(unpacked, tmp_path / "again", "wheel")
+    assert contents(again) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, str]:
+    with zipfile.ZipFile(wheel) as held:
+        return {name: hashlib.sha256(held.read(name)).hexdigest() for name in held.namelist()}
+
+
+def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path) -> None:
+    where = command(tmp_path, installed, "-c", "import align_hooks; print(align_hooks.__file__)").stdout.strip()
+    assert where.startswith(installed["PYTHONPATH"])
+    Synthetic().write(tmp_path / "one")
+    Synthetic().write(tmp_path / "other")
+    compared = command(tmp_path, installed, "-m", "align_hooks", "compare", "one", "other", "--html", "page.html")
+    assert (compared.returncode, compared.stderr) == (0, ""), compared.stdout
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+    for code, *words in ((0, "show", "one"), (0, "env"), (1, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml")):
+        done = command(tmp_path, installed, "-m", "align_hooks", *words)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+    done = command(tmp_path, installed, "-m", "align_hooks", "run", "--", sys.executable, "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+
+
+def test_a_users_type_checker_sees_the_types(installed: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(
+        "import align_hooks\nimport align_hooks.torch_side\nrun = align_hooks.open_run('run')\nreveal_type(run)\n"
+        "reveal_type(run.scalars())\nreveal_type(align_hooks.torch_side.seed_all)\n"
+    )
+    checked = command(
+        tmp_path, {**installed, "MYPYPATH": installed["PYTHONPATH"]}, "-m", "mypy", "--strict", "--follow-imports=silent", "user.py"
+    )
+    told = [line.partition("note: ")[2] for line in checked.stdout.splitlines() if "Revealed" in line]
+    assert told[0] == 'Revealed type is "align_hooks.record.reader.Run"', checked.stdout
+    assert "list[" in told[1]
+    assert "def (seed: " in told[2]
