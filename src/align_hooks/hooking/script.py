@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
+from align_hooks.hooking.once import first_to_say
 
 _interrupted: list[bool] = []
 
@@ -79,7 +80,9 @@ def report(error: AlignHooksError) -> None:
     sys.stdout.flush()
     for line in str(error).splitlines():
         plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
-        print(f"align_hooks: {plain.encode(errors='backslashreplace').decode()}", file=sys.stderr, flush=True)
+        if first_to_say(plain):
+            sys.stderr.write(f"align_hooks: {plain.encode(errors='backslashreplace').decode()}\n")  # in one piece, among other ranks' lines
+            sys.stderr.flush()
 
 
 def _code(code: object) -> int:

@@ -1,0 +1,64 @@
+"""One line of a job, not one a rank: what all ranks of a host would print on one stream is printed by the first of them.
+
+Ranks that are refused do not talk to each other any more, so the first is found by a file that only one can create. Its name holds the
+launcher that started them (process and start time: the next job says everything again), the stream that they print on (ranks that have
+a log each say it in each), and the line itself (a line that names its rank is that rank's own).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from align_hooks.errors import SettingsError
+from align_hooks.launch import Launch
+
+KEPT = 3600
+"""Seconds after which a file of an earlier job is removed."""
+
+
+def first_to_say(line: str) -> bool:
+    """Whether this process is to print ``line`` on stderr; True wherever that cannot be told."""
+    try:
+        if Launch.from_environment(os.environ).world_size == 1:
+            return True
+    except SettingsError:
+        return True
+    try:
+        stream = os.fstat(sys.stderr.fileno())
+        said = f"{os.getppid()} {_started(os.getppid())} {stream.st_dev}:{stream.st_ino} {line}"
+        path = _folder() / hashlib.sha256(said.encode("utf-8", "backslashreplace")).hexdigest()
+    except (OSError, ValueError, AttributeError):
+        return True
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _folder() -> Path:
+    """A folder of this user's alone, without what earlier jobs left; raises OSError where there can be none."""
+    folder = Path(tempfile.gettempdir()) / f"align_hooks-said-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not ours alone")
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > KEPT:
+                path.unlink()
+    return folder
+
+
+def _started(process: int) -> str:
+    """When a process of this host was started, in the kernel's own count; raises OSError where it does not say."""
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
