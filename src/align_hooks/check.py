@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from align_hooks.checklist.result import check as check_configurations
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
 
 MODEL = "model.model_config."
@@ -26,7 +27,7 @@ def check(
     *,
     decode: Callable[[Sequence[int]], str] | None = None,
     mindformers: str | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> Checklist:
     """Read both sides and check them; of records their batches too. ``mindformers`` is the version that is to read a YAML, the one
     that is installed where it is None, else the newest that the tables know.
@@ -58,7 +59,7 @@ def check_runs(reference: Run, candidate: Run) -> Checklist | None:
     return check_configurations(one, other)
 
 
-def open_side(given: str, environment: Mapping[str, str], progress: Callable[[str], None]) -> tuple[Configuration, Run | None]:
+def open_side(given: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:
     """The configuration of one side, and its run where it is a record."""
     progress(f"reading {given}")
     if not is_directory(given):
@@ -80,14 +81,17 @@ def named_ids(configuration: Configuration) -> dict[str, Any]:
     return {name.removeprefix(MODEL): value.value for name, value in configuration.values.items() if name.endswith("_token_id")}
 
 
-def look_at(
-    run: Run, special: Mapping[str, int | None], decode: Callable[[Sequence[int]], str] | None, progress: Callable[[str], None]
-) -> Look | None:
+def look_at(run: Run, special: Mapping[str, int | None], decode: Callable[[Sequence[int]], str] | None, progress: Progress) -> Look | None:
     """A look at every batch that a run recorded; None where it recorded none."""
     steps = run.batch_steps()
     if not steps:
         return None
     held = run.manifest.get("model")
     vocabulary = (held.get("vocab_size") if isinstance(held, Mapping) else None) or run.manifest.get("padded_vocabulary")
-    batches = ((step, run.batch(step).arrays()) for step in steps)
-    return look(batches, vocabulary if isinstance(vocabulary, int) else None, special, decode, progress)
+
+    def batches() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for index, step in enumerate(steps):
+            progress(f"batch of step {step}", index, len(steps))
+            yield step, run.batch(step).arrays()
+
+    return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode)

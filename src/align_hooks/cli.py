@@ -14,7 +14,9 @@ from typing import Annotated
 try:
     import typer
     from rich.console import Console
-    from rich.table import Table
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column, Table
 except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
@@ -22,12 +24,12 @@ from align_hooks import __version__
 from align_hooks.check import check as check_sides
 from align_hooks.check import check_runs
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
-from align_hooks.compare.findings import Progress
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
+from align_hooks.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.reader import open_run
@@ -253,9 +255,16 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
 
 @contextmanager
 def progress(console: Console) -> Iterator[Progress]:
-    """A line that says what is being read, on a terminal only; not on stdout, which is the report's."""
-    with console.status("reading") as status:
-        yield lambda message: status.update(escape(message))
+    """A line that says what is being read and how far it is, on a terminal only; not on stdout, which is the report's."""
+    what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
+    with Bars(*columns, console=console, transient=True, expand=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("reading", total=None)
+
+        def say(message: str, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=escape(message), completed=done, total=total or None)
+
+        yield say
 
 
 def main() -> None:

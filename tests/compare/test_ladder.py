@@ -473,10 +473,12 @@ def test_norms_that_rounding_makes_do_not_part_two_runs(compared: Compared, cand
 
 
 def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) -> None:
-    said: list[str] = []
-    compared(candidate, progress=said.append)
-    assert said[0] == "match"
-    assert f"gradients of step 0: {Q}" in said
+    """And how much of how much is done, where that is known."""
+    said: list[tuple[str, int, int]] = []
+    compared(candidate, progress=lambda message, done=0, total=0: said.append((message, done, total)))
+    assert said[0][0] == "match"
+    assert (f"gradients of step 0: {Q}", NAMES.index(Q), len(NAMES)) in said
+    assert all(done < total or not total for _, done, total in said)
 
 
 def test_comparing_changes_neither_run(compared: Compared, reference: Path, candidate: Synthetic, tmp_path: Path) -> None:

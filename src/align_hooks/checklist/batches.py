@@ -55,7 +55,6 @@ def look(
     vocabulary: int | None,
     special: Mapping[str, int | None],
     decode: Callable[[Sequence[int]], str] | None = None,
-    progress: Callable[[str], None] = lambda text: None,
 ) -> Look:
     """Look at every batch in turn; ``special`` are ids by name, ``decode`` a tokenizer's.
 
@@ -63,7 +62,6 @@ def look(
     """
     found = Look()
     for step, batch in batches:
-        progress(f"batch of step {step}")
         found.steps.append(step)
         if "tokens" not in batch or np.asarray(batch["tokens"]).dtype.kind not in "iu":
             found.notes.append(f"step {step} holds no tokens that are whole numbers, and was passed over")

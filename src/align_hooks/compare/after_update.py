@@ -14,7 +14,7 @@ import numpy as np
 
 from align_hooks.compare.adam import Array
 from align_hooks.compare.evidence import OnRecord, gather
-from align_hooks.compare.findings import Progress, furthest, judged, moment_errors, tensor_errors
+from align_hooks.compare.findings import furthest, judged, moment_errors, tensor_errors
 from align_hooks.compare.formula import FITS, Settings
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import UPDATE, weights_eps
@@ -23,6 +23,7 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import listed, show
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Stage, Status
+from align_hooks.progress import Progress
 
 NAME = "weights after an update"
 DECOUPLED = {True: "apart from the gradient", False: "added to the gradient"}

@@ -94,8 +94,8 @@ def batches(ladder: Ladder) -> Stage:
     ]
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
     findings: list[Finding] = []
-    for step in steps:
-        ladder.progress(f"batch of step {step}")
+    for index, step in enumerate(steps):
+        ladder.progress(f"batch of step {step}", index, len(steps))
         ours, theirs = ladder.first_batches if step == ladder.pair.first else [run.batch(step) for run in ladder.pair.both]
         found, alone = differences(ours, theirs, when(step))
         findings += found

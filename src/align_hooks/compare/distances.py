@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.progress import Progress, silent
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
@@ -77,7 +78,7 @@ def local_norms(reference: Any, run: Any, step: int, eps: float) -> Distances:
         yield Distance(name, ours[name], theirs[name], error, scale)
 
 
-def gradients(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+def gradients(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     found = list(_of_tensors("gradients", reference, run, step, progress))
     floor = eps * max((one.reference for one in found), default=0.0)
@@ -86,12 +87,12 @@ def gradients(reference: Any, run: Any, step: int, eps: float, progress: Callabl
         yield Distance(one.name, one.reference, one.candidate, 0.0 if small else one.error, one.scale, one.direction)
 
 
-def weights(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+def weights(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Weights after ``step`` updates."""
     yield from _of_tensors("weights", reference, run, step, progress)
 
 
-def _of_tensors(kind: str, reference: Any, run: Any, step: int, progress: Callable[[str], None]) -> Distances:
+def _of_tensors(kind: str, reference: Any, run: Any, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
     steps = "gradient_steps" if kind == "gradients" else "weight_steps"
     if all(step in getattr(one, steps)() for one in (reference, run)):
@@ -102,16 +103,17 @@ def _of_tensors(kind: str, reference: Any, run: Any, step: int, progress: Callab
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Any, theirs: Any, what: str, progress: Callable[[str], None]) -> Distances:
+def of_tensors(ours: Any, theirs: Any, what: str, progress: Progress) -> Distances:
     """Two sets of tensors."""
-    for name in ours:
+    names = list(ours)
+    for index, name in enumerate(names):
         if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(f"{what}: {name}")
+            progress(f"{what}: {name}", index, len(names))
             distance, size, other = distances(ours[name], theirs[name])
             yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
 
 
-def updates(reference: Any, run: Any, step: int, eps: float, progress: Callable[[str], None] = lambda message: None) -> Distances:
+def updates(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
     both, rounding = (reference, run), max(map(weights_eps, (reference, run)))
     if all({step, step + 1} <= set(one.weight_steps()) for one in both):

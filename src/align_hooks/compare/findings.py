@@ -15,9 +15,9 @@ from align_hooks.compare.limits import SAME_SKETCH, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.verdict import Finding, Stage, Status, when
+from align_hooks.progress import Progress
 
 WORST = 10
-Progress = Callable[[str], None]
 Limit = Callable[[str], float]
 """Of a quantity's name."""
 

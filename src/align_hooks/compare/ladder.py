@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from align_hooks.compare.findings import Limit, Progress, norm_errors, tensor_errors
+from align_hooks.compare.findings import Limit, norm_errors, tensor_errors
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Finding
+from align_hooks.progress import Progress
 
 
 @dataclass

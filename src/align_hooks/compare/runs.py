@@ -16,7 +16,6 @@ from align_hooks.compare.before_training import batches, hyper_parameters, match
 from align_hooks.compare.blame import blame
 from align_hooks.compare.curves import curves, side
 from align_hooks.compare.every_step import clipping, curve, later_losses, later_tensors, model_settings
-from align_hooks.compare.findings import Progress
 from align_hooks.compare.first_updates import first_updates
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.next_step import about, next_step
@@ -24,6 +23,7 @@ from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.same_weights import first_loss, gradients, initial_weights, local_norms, token_losses
 from align_hooks.compare.verdict import Comparison, Stage, Status, decide
+from align_hooks.progress import Progress, silent
 
 BEFORE: tuple[Callable[[Ladder], Stage], ...] = (match, self_check, hyper_parameters, batches)
 """Stages that need no number of either model."""
@@ -51,7 +51,7 @@ def compare(
     *,
     noise: Sequence[Any] = (),
     allow_missing: Sequence[str] = (),
-    progress: Progress = lambda message: None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Compare two runs, made by ``open_run``.
 
@@ -86,7 +86,7 @@ def compare(
 def climbed(ladder: Ladder, stages: Sequence[Callable[[Ladder], Stage]]) -> list[Stage]:
     """Stages, one after the other."""
     found = []
-    for stage in stages:
-        ladder.progress(stage.__name__.replace("_", " "))
+    for index, stage in enumerate(stages):
+        ladder.progress(stage.__name__.replace("_", " "), index, len(stages))
         found.append(stage(ladder))
     return found

@@ -1,0 +1,16 @@
+"""How a long look says where it is: a sentence, and how much of how much is done, where that is known."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Told before each piece of work; ``total`` is 0 where nobody knows it."""
+
+    def __call__(self, message: str, done: int = 0, total: int = 0) -> None:
+        """Say what is looked at now."""
+
+
+def silent(message: str, done: int = 0, total: int = 0) -> None:
+    """Tell nobody."""
