@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from checklist.table import PAGE, page
+from docs import reference
 from matrix.table import table
 
 README_FILE = Path(__file__).parents[1] / "README.md"
@@ -33,6 +34,11 @@ def test_the_table_of_the_checklist_is_made_from_the_rows() -> None:
     """``python tests/checklist/table.py`` writes it."""
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text
+
+
+def test_the_reference_is_made_from_the_code() -> None:
+    """``python tests/docs/reference.py`` writes it."""
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
 
 
 def test_the_example_of_a_check_is_what_it_says(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""docs/reference.md, made from the code: ``python tests/docs/reference.py``. What is a table of facts there is one here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import typer
+
+from align_hooks.cli import app
+from align_hooks.compare.signatures import SIGNATURES
+from align_hooks.compare.token_losses import Where
+from align_hooks.hooking.hook import Hook
+from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
+from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
+SIDES = {"Megatron-LM": TORCH_HOOKS, "MindFormers": MS_HOOKS}
+HEAD = """# Reference
+
+Made from the code by `python tests/docs/reference.py`; a test holds it current. The CheckList's rows are in [checklist.md](checklist.md),
+the versions that were tried in the [README](../README.md#compatibility), the limits that a comparison uses in every page's *Methods*.
+"""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in line)} |\n" for line in lines)
+
+
+def variables() -> Iterator[Sequence[str]]:
+    """Every variable."""
+    for one in fields(Settings):
+        yield f"`{PREFIX}{one.name.upper()}`", one.metadata["value"], one.metadata["effect"]
+
+
+def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
+    """Every hook of a side, in the order of a run."""
+    for hook in all_of:
+        seam = ", ".join(f"`{hook.trigger}.{target}`" for target in hook.targets) or f"`{hook.trigger}`, once it is imported"
+        yield hook.name, seam, hook.why, f"{hook.package} {hook.supports}", "yes" if hook.must_fire else "no"
+
+
+def signatures() -> Iterator[Sequence[str]]:
+    """Every cause that a comparison knows, in the order in which it looks for them."""
+    for one in SIGNATURES:
+        seen = [f"token losses part {positions(one.where)}"] if one.where is not None else []
+        seen += [
+            f"{'everything that differs' if one.only else 'what is named first'} is like {' or '.join(f'`{name}`' for name in one.first)}"
+        ] * bool(one.first)
+        seen += [f"token losses do not part {positions(one.unless)}"] if one.unless is not None else []
+        yield one.place, one.cause, "; ".join(seen) or "nothing above fits", one.look, one.source
+
+
+def positions(where: Where) -> str:
+    """The positions alone, without what they mean."""
+    return where.value.partition(":")[0].partition(", ")[0].format("one")
+
+
+def commands() -> Iterator[Sequence[str]]:
+    """Every command, with its exit codes."""
+    group = typer.main.get_command(app)
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
+        codes = next((one.partition("Exit codes: ")[2] for one in paragraphs if one.startswith("Exit codes: ")), "0; 2 usage")
+        example = next((one.partition("Example: ")[2] for one in paragraphs if one.startswith("Example: ")), "")
+        yield f"`{name}`", paragraphs[0], codes.rstrip("."), f"`{example}`"
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "## Commands\n", table(("command", "what it does", "exit codes", "example"), commands())]
+    parts += ["## Variables\n", "On both sides unless said.\n", table(("variable", "value", "effect"), variables())]
+    parts += [
+        "## Hooks\n",
+        "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it ends with 3.\n",
+    ]
+    for side, all_of in SIDES.items():
+        parts += [f"### {side}\n", table(("hook", "seam", "what for", "proven on", "must fire"), hooks(all_of))]
+    parts += ["## Signatures\n", "What a comparison says after *likely*: the first row that fits.\n"]
+    parts.append(table(("where it is blamed", "likely", "when", "look at", "source"), signatures()))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
