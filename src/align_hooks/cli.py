@@ -28,6 +28,8 @@ from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
+from align_hooks.evidence.convert import FRAMEWORKS
+from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.hooking.script import report
 from align_hooks.progress import Progress
 from align_hooks.record import atomic
@@ -178,6 +180,26 @@ def written(option: str, path: Path, text: Callable[[], str]) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None
+    printed(lambda: print(f"written: {plain(str(path))}"))
+
+
+@app.command()
+def convert(
+    log: Annotated[Path, typer.Argument(help="what Megatron-LM or MindFormers printed, of every step of one run")],
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="the directory to write the record to")],
+) -> None:
+    """Make a record of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are.
+
+    What compare, show and their pages say of a record they say of this one too, as far as a log goes.
+
+    Exit codes: 0 written, 2 usage, 3 unreadable.
+
+    Example: align-hooks convert megatron.log runs/megatron_log
+    """
+    found = convert_log(log, path)
+    print(f"{len(found.rows)} steps of {FRAMEWORKS[found.side]}, {found.rows[0]['step']} to {found.rows[-1]['step']}")
+    for note in found.notes:
+        print(f"  {note}")
     printed(lambda: print(f"written: {plain(str(path))}"))
 
 

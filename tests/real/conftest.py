@@ -34,15 +34,18 @@ def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path:
-    """A recorded Megatron run of three steps, two micro-batches each."""
+    """A recorded Megatron run of three steps, two micro-batches each; beside it ``log``, what it printed."""
     where = tmp_path_factory.mktemp("reference")
-    frameworks.megatron(where, RUN=where / "run", **frameworks.EVERYTHING).succeeded()
+    done = frameworks.megatron(where, RUN=where / "run", **frameworks.EVERYTHING).succeeded()
+    (where / "log").write_text(done.output)
     return where / "run"
 
 
 @pytest.fixture(scope="session")
 def candidate(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
-    """MindFormers on the reference's weights and batches."""
+    """MindFormers on the reference's weights and batches; beside it ``log``, what it printed."""
     where = tmp_path_factory.mktemp("candidate")
-    frameworks.mindformers(where, RUN=where / "run", REPLAY_BATCHES=reference, LOAD_WEIGHTS=reference, **frameworks.EVERYTHING).succeeded()
+    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    done = frameworks.mindformers(where, RUN=where / "run", **fed, **frameworks.EVERYTHING).succeeded()
+    (where / "log").write_text(done.output)
     return where / "run"

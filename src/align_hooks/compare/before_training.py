@@ -30,11 +30,13 @@ def match(ladder: Ladder) -> Stage:
             return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
         if run.missing:
             return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
-    ours, theirs = (ladder.pair.pieces(run) for run in ladder.pair.both)
+    ours, theirs = ({}, {}) if ladder.pair.converted else map(ladder.pair.pieces, ladder.pair.both)
     names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.both)
     elements, total = (sum(map(math.prod, shapes)) for shapes in ([ours[name] for name in shared], (theirs | ours).values()))
     summary = f"steps {steps} of {expected}, names {len(names)} of {len(ours.keys() | theirs.keys())}, elements {elements} of {total}"
+    if ladder.pair.converted:
+        summary = f"steps {steps} of {expected}; a log names no parameters"
     padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
     if padding:
         return Stage("match", Status.NOT_COMPARABLE, f"vocabulary padding differs ({', '.join(padding)}); {summary}", tuple(problems))
@@ -72,7 +74,7 @@ def hyper_parameters(ladder: Ladder) -> Stage:
     name = "hyper-parameters"
     one, other = (run.manifest.get("optimizer") for run in ladder.pair.both)
     if not one or not other:
-        return Stage(name, Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+        return Stage(name, Status.NOT_COMPARED, "a record does not hold them")
     findings = settings.hyper_parameters(one, other)
     rates = [(ours, theirs) for ours, theirs in ladder.pair.rows if not rates_equal(ours["learning_rate"], theirs["learning_rate"])]
     if rates:

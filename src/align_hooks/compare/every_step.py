@@ -115,7 +115,7 @@ def model_settings(ladder: Ladder) -> Stage:
     """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long."""
     found = ladder.settings
     if not all(run.manifest.get("model") for run in ladder.pair.both):
-        return Stage("model settings", Status.NOT_COMPARED, "a run has no run.json, so they are not known")
+        return Stage("model settings", Status.NOT_COMPARED, "a record does not hold them")
     status = Status.INCONCLUSIVE if found else Status.SAME
     return Stage("model settings", status, "as the built models hold them", tuple(found))
 

@@ -57,6 +57,8 @@ class Ladder:
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
+        for side in self.pair.converted:
+            notes.append(f"of the {side} a log was read: its losses are good to {self.pair.resolution:.2g}, and limits are wider by that")
         steps = [len(run.steps) for run in self.pair.both]
         if steps[0] != steps[1]:
             notes.append(f"the reference made {steps[0]} steps, the candidate {steps[1]}: only common ones were compared")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,8 +57,21 @@ class Pair:
 
     @cached_property
     def limits(self) -> Limits:
-        """Default limits of the coarser of the two compute types, for a model as deep as this."""
-        return limits_for(*self.compute_types)[1].deep(self.layers)
+        """Default limits of the coarser of the two compute types, for a model as deep as this, and for losses as fine as these."""
+        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution)
+
+    @property
+    def converted(self) -> list[str]:
+        """The sides whose record was made of a log."""
+        return [side for side, run in self.sides if run.manifest.get("converted")]
+
+    @cached_property
+    def resolution(self) -> float:
+        """What the last digit of printed losses leaves open, relative to the smallest of them; 0 where both were recorded."""
+        given = [(run.manifest.get("resolution") or {}).get("loss") for run in self.both]
+        open_digits = math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
+        losses = [abs(loss) for pair in self.rows for row in pair if (loss := row["loss"]) and math.isfinite(loss)]
+        return open_digits / min(losses) if losses else 0.0
 
     @property
     def layers(self) -> int:

@@ -89,6 +89,9 @@ CHINESE: dict[str, str] = {
     "the reference computes in {reference}, the candidate in {candidate}: a comparison in fp32 would tell more": (
         "标杆的计算精度为{reference}，待测为{candidate}：改用fp32对比能看得更清楚"
     ),
+    "of the {side} a log was read: its losses are good to {resolution}, and limits are wider by that": (
+        "{side}读取自日志：其loss精确到{resolution}，阈值相应放宽"
+    ),
     "the reference made {reference} steps, the candidate {candidate}: only common ones were compared": (
         "标杆训练了{reference}步，待测{candidate}步：只比较了共有的步"
     ),
@@ -133,6 +136,7 @@ CHINESE: dict[str, str] = {
     "of the {side} {count} of {all} ranks left no manifest, first rank {rank}; copy or record every rank": (
         "{side}的{all}个rank中有{count}个没有留下manifest，首个为rank {rank}；请拷贝或采集所有rank"
     ),
+    "steps {steps} of {expected}; a log names no parameters": "步数{steps}/{expected}；日志中没有参数名",
     "steps {steps} of {expected}, names {names} of {all}, elements {elements} of {total}": (
         "步{steps}/{expected}，参数名{names}/{all}，元素{elements}/{total}"
     ),
@@ -185,7 +189,7 @@ CHINESE: dict[str, str] = {
     "by micro-batch in what was differentiated": "实际求导时逐micro-batch平均",
     "neither alike nor by micro-batch in what was differentiated": "实际求导时既非逐token等权，也非逐micro-batch平均",
     # before_training.py, settings.py: hyper-parameters
-    "a run has no run.json, so they are not known": "有一侧没有run.json，因此未知",
+    "a record does not hold them": "有一侧的记录不含这些信息",
     "of {count} parameters, learning rate of {steps} steps": "{count}个参数的超参，{steps}步的学习率",
     "learning rate at step {step} (iteration {iteration}) (and at {count} later steps)": (
         "第{step}步（iteration {iteration}）的学习率（其后另有{count}步）"

@@ -1,0 +1,177 @@
+"""Lines as the frameworks write them, by the format strings of their source, and what each says of its step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from align_hooks import open_run
+from align_hooks.cli import app
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.evidence.convert import convert
+from align_hooks.evidence.logs import read_log
+from synthetic import Synthetic, row
+
+LOSSES, NORMS, RATES = (9.0512343, 8.7654321, 8.5), (1.62629, 1.5, 1.375), (0.0, 1e-4, 2e-4, 3e-4)
+
+
+def megatron(losses: Sequence[float] = LOSSES, *, newer: bool = True, first: int = 1, skipped: Sequence[int] = ()) -> str:
+    """What Megatron-LM 0.12 to 0.15 print, and what 0.16 and newer do: microseconds, and a mean that begins with the first step twice."""
+    lines, gathered, lost = ["> building GPT model ..."], list[float](), 0
+    for index, loss in enumerate(losses):
+        gathered += [] if index in skipped else [loss]
+        lost += index in skipped
+        line = f" [2026-11-22 12:00:0{index}{'.123456' if newer else ''}] iteration {first + index:8d}/{100:8d} |"
+        line += f" consumed samples: {4 * (first + index):12d} | elapsed time per iteration (ms): {100.0 + index:.1f} |"
+        line += f" learning rate: {RATES[index + 1]:.6E} | global batch size: {4:5d} |"
+        line += f" lm loss: {math.fsum(gathered) / len(gathered):.6E} |" if gathered else ""
+        line += f" loss scale: {1.0:.1f} | grad norm: {NORMS[index]:.3f} | number of skipped iterations: {lost:3d} |"
+        lines.append(line + f" number of nan iterations: {0:3d} |")
+        if not (newer and index == 0):
+            gathered, lost = [], 0
+    return "\n".join(lines)
+
+
+def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bool = False, overflow: Sequence[int] = ()) -> str:
+    """What MindFormers' MFLossMonitor prints, of two steps an epoch."""
+    lines = ["2026-11-22 12:00:00,000 - mindformers[trainer.py:1] - INFO - .........Starting Training Model.........."]
+    for index, loss in enumerate(losses):
+        shown = (
+            f"loss: {loss:5.{decimals}f}, "
+            if sink
+            else f"loss:[{loss:5.{decimals}f}/{sum(losses[: index + 1]) / (index + 1):5.{decimals}f}], "
+        )
+        lines.append(
+            f"2026-11-22 12:00:0{index},000 - mindformers[callback.py:747] - INFO - {{ Epoch:[{index // 2 + 1:3d}/{2:3d}], "
+            f"step:[{index % 2 + 1:5d}/{2:5d}], {shown}per_step_time: {90 + index}ms, lr: {RATES[index]}, "
+            f"overflow cond: {index in overflow}, loss_scale: 1.0, global_norm: [{NORMS[index]:.6f}], train_throughput_per_npu: 0.004T"
+        )
+        lines.append("  5.0% |██                                                | 10.80361 samples/s/p  0:00:01 }")
+    return "\n".join(lines)
+
+
+def column(rows: Sequence[Any], name: str) -> list[Any]:
+    return [one[name] for one in rows]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_each_number_of_megatron_belongs_to_its_own_step(newer: bool) -> None:
+    log = read_log(megatron(newer=newer), "megatron.log")
+    assert (log.side, column(log.rows, "step")) == ("torch", [0, 1, 2])
+    assert column(log.rows, "loss") == pytest.approx(LOSSES, abs=log.resolution["loss"])
+    assert log.resolution["loss"] == pytest.approx(1.5e-6 if newer else 5e-7)
+    assert column(log.rows, "grad_norm") == pytest.approx(NORMS, abs=log.resolution["grad_norm"])
+    assert log.resolution["grad_norm"] == pytest.approx(5e-4)
+    assert column(log.rows, "learning_rate") == [None, 1e-4, 2e-4]  # what is printed is the next step's
+    assert column(log.rows, "consumed_samples") == [4, 8, 12]
+    assert column(log.rows, "skipped") == [False] * 3
+    assert any("the mean of the first two" in note for note in log.notes) is newer
+
+
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize("decimals", [3, 6])
+def test_each_number_of_mindformers_belongs_to_its_own_step(decimals: int, sink: bool) -> None:
+    log = read_log(mindformers(decimals=decimals, sink=sink), "info.log")
+    assert (log.side, column(log.rows, "step")) == ("ms", [0, 1, 2])
+    assert column(log.rows, "loss") == pytest.approx(LOSSES, abs=log.resolution["loss"])
+    assert log.resolution["loss"] == pytest.approx(0.5 * 10.0**-decimals)
+    assert column(log.rows, "grad_norm") == pytest.approx(NORMS, abs=log.resolution["grad_norm"])
+    assert column(log.rows, "learning_rate") == list(RATES[:3])
+
+
+def test_a_resumed_run_goes_on_counting() -> None:
+    assert column(read_log(megatron(first=501), "megatron.log").rows, "step") == [500, 501, 502]
+
+
+def test_skipped_steps_are_marked_and_their_loss_is_not_guessed() -> None:
+    for skipped, known in (((0,), [False, False, True]), ((1,), [True, False, True])):
+        log = read_log(megatron(skipped=skipped), "megatron.log")
+        assert column(log.rows, "skipped") == [index in skipped for index in range(3)]
+        assert [one is not None for one in column(log.rows, "loss")] == known
+    log = read_log(mindformers(overflow=(1,)), "info.log")
+    assert column(log.rows, "skipped") == [False, True, False]
+
+
+def test_numbers_that_are_none_are_read_as_such() -> None:
+    text = mindformers().replace("loss:[8.765432", "loss:[nan").replace("global_norm: [1.500000]", "global_norm: [inf]")
+    rows = read_log(text, "info.log").rows
+    assert math.isnan(rows[1]["loss"])
+    assert rows[1]["grad_norm"] == math.inf
+
+
+def test_a_line_that_two_handlers_wrote_is_one() -> None:
+    lines = megatron().splitlines()
+    twice = "\n".join(line for one in lines for line in (one, one.replace("(ms): 10", "(ms): 11")))
+    assert read_log(twice, "megatron.log").rows == read_log(megatron(), "megatron.log").rows
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nothing of a step", "holds no line of a step"),
+        (megatron() + "\n" + megatron((9.1, 8.8, 8.4)), "has two runs in it: lines 2 and 6 are both of iteration 1, and differ"),
+        (
+            megatron().replace("iteration        2/", "iteration       10/").replace("iteration        3/", "iteration       20/"),
+            "--log-interval 1",
+        ),
+        ("\n".join(line for line in mindformers().splitlines() if "step:[    2/" not in line), "per_print_times: 1"),
+    ],
+)
+def test_a_log_that_does_not_say_every_step_once_is_refused(text: str, why: str) -> None:
+    with pytest.raises(RecordError, match=why):
+        read_log(text, "megatron.log")
+
+
+def test_colours_of_a_terminal_are_no_part_of_a_log() -> None:
+    assert (
+        read_log(megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |"), "log").rows
+        == read_log(megatron(), "log").rows
+    )
+
+
+def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
+    for name, text in (("one", megatron()), ("other", mindformers()), ("third", mindformers((9.0512343, 8.77, 8.5)))):
+        (tmp_path / f"{name}.log").write_text(text)
+        convert(tmp_path / f"{name}.log", tmp_path / name)
+    one, other, third = (open_run(tmp_path / name) for name in ("one", "other", "third"))
+    same = compare(one, other)
+    assert {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED} == dict.fromkeys(
+        ("match", "step-0 loss", "clipping", "later losses"), Status.SAME
+    )
+    assert any("of the candidate a log was read: its losses are good to" in note for note in same.notes)
+    assert compare(one, third).verdict.exit_code == 1
+    assert one.problems == []
+
+
+def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:
+    """Three decimals, as MindFormers printed up to 1.6: what they leave open parts nobody."""
+    (tmp_path / "coarse.log").write_text(mindformers(decimals=3))
+    convert(tmp_path / "coarse.log", tmp_path / "coarse")
+    rows = [row(step, loss=loss, objective_loss=loss, grad_norm=norm) for step, (loss, norm) in enumerate(zip(LOSSES, NORMS, strict=True))]
+    Synthetic(rows=rows).write(tmp_path / "record")
+    found = compare(open_run(tmp_path / "record"), open_run(tmp_path / "coarse"))
+    assert found.verdict.exit_code == 0, found.first
+
+
+def test_a_run_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "one.log").write_text(megatron())
+    Synthetic().write(tmp_path / "run")
+    with pytest.raises(RefusedRun, match="already holds a run"):
+        convert(tmp_path / "one.log", tmp_path / "run")
+    with pytest.raises(RecordError, match="cannot be read: No such file"):
+        convert(tmp_path / "none.log", tmp_path / "other")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "megatron.log").write_text(megatron())
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "megatron.log"), str(tmp_path / "run")])
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "3 steps of Megatron-LM, 0 to 2"), done.output
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
+    assert (shown.exit_code, "clean: Megatron-LM, 1 rank, 3 of 3 steps" in shown.stdout) == (0, True), shown.output
