@@ -1,0 +1,132 @@
+"""What the Markdown files say of the repository is so: links, variables, commands, options, files; both languages have the same."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+
+from align_hooks.cli import app
+from align_hooks.settings import PREFIX, Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+
+ROOT = Path(__file__).parents[1]
+NOT_OURS = {"build", "dist"}
+FOLDERS = [one for one in ROOT.iterdir() if one.is_dir() and one.name not in NOT_OURS and not one.name.startswith(".")]
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+VARIABLES = {PREFIX + one.name.upper() for one in fields(Settings)}
+APACHE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+"""SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt."""
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+
+
+def blocks(page: Path, language: str = "sh") -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def without_comments(block: str) -> str:
+    """A block of commands without its comments, which are in the language of the page."""
+    lines = (re.sub(r"(^|\s)#\s.*$", "", line).rstrip() for line in block.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Every command line of a page's blocks, lines joined that go on."""
+    for block in blocks(page):
+        yield from without_comments(block).replace("\\\n", " ").splitlines()
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks and code."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """The addresses that a forge gives to a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    found = re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", prose(page))
+    broken = []
+    for link in (markdown or image for markdown, image in found):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@each_page
+def test_every_variable_exists(page: Path) -> None:
+    named = set(re.findall(rf"(?<!_){PREFIX}[A-Z][A-Z_]*[A-Z]", page.read_text(encoding="utf-8")))
+    assert sorted(named - VARIABLES) == []
+
+
+@each_page
+def test_every_command_exists(page: Path) -> None:
+    named = set(re.findall(r"(?<![\w/-])align-hooks ([a-z]+)", page.read_text(encoding="utf-8")))
+    assert sorted(named - COMMANDS.keys()) == []
+
+
+@each_page
+def test_every_option_is_one_of_its_command(page: Path) -> None:
+    wrong = []
+    for line in commands(page):
+        found = re.search(r"(?:^|\s)align-hooks ([a-z]+)(.*)", line)
+        if found is None or found[1] == "run":  # what follows is another program's
+            continue
+        known = {option for one in COMMANDS[found[1]].params for option in one.opts}
+        wrong += [option for option in re.findall(r"(?<=\s)--[a-z-]+", found[2]) if option not in known]
+    assert wrong == []
+
+
+@each_page
+def test_every_module_and_every_file_that_a_command_names_exists(page: Path) -> None:
+    missing = []
+    for line in commands(page):
+        missing += [name for name in re.findall(r"-m (align_hooks[\w.]*)", line) if importlib.util.find_spec(name) is None]
+        missing += [name for name in re.findall(r"(?<![\w/.])(?:launch|docs|tests|patches)/[\w./-]+\w", line) if not (ROOT / name).exists()]
+        for script, preset in re.findall(r"launch/(cpu\.sh (?:torch|ms)|torchrun\.sh|msrun\.sh) (\w+)", line):
+            if not (ROOT / "launch/presets" / f"{preset}.env").is_file():
+                missing.append(f"{script} {preset}")
+    assert missing == []
+
+
+def test_the_chinese_readme_has_the_commands_of_the_english_one() -> None:
+    english = [without_comments(block) for block in blocks(ROOT / "README.md")]
+    chinese = [without_comments(block) for block in blocks(ROOT / "README.zh-CN.md")]
+    assert chinese
+    assert [block for block in chinese if block not in english] == []
+
+
+def test_the_chinese_guide_has_the_commands_of_the_english_one() -> None:
+    english, chinese = ([without_comments(block) for block in blocks(ROOT / "docs" / name)] for name in ("guide.md", "guide.zh-CN.md"))
+    assert english
+    assert chinese == english
+
+
+def test_the_license_is_the_unmodified_text_and_goes_into_the_wheel() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE
+    if sys.version_info >= (3, 11):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["license"] == "Apache-2.0"
+        assert "license-files" not in project  # hatchling takes LICENSE* of the root where nothing else is said
