@@ -129,4 +129,4 @@ def test_the_license_is_the_unmodified_text_and_goes_into_the_wheel() -> None:
     if sys.version_info >= (3, 11):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert project["license"] == "Apache-2.0"
-        assert "license-files" not in project  # hatchling takes LICENSE* of the root where nothing else is said
+        assert project["license-files"] == ["LICENSE"]
