@@ -197,6 +197,39 @@ def test_nothing_is_claimed_by_a_process_that_does_not_train(here: Path) -> None
     assert "no attached process came to train" in done.err
 
 
+def test_mindspeed_is_attached_to_before_it_imports_megatron_to_patch_it(here: Path) -> None:
+    """Not ``mindspeed.patch_utils``, whose hook would be handed an empty module."""
+    write(
+        here,
+        {
+            "mindspeed/__init__.py": "import sys; print('launcher', 'align_hooks.launcher' in sys.modules)",
+            "mindspeed/patch_utils.py": """
+                import importlib
+                class Patch:
+                    def __init__(self, name, new): self.name, self.new = name, new
+                    def apply_patch(self):
+                        module = importlib.import_module("megatron.training.arguments")
+                        original, new = module.parse_args, self.new
+                        module.parse_args = lambda **given: new(original, **given)
+                class MindSpeedPatchesManager:
+                    @staticmethod
+                    def apply_patches():
+                        Patch("parse_args", lambda original, **given: print("MindSpeed's") or original(**given)).apply_patch()
+                """,
+            "patched.py": """
+                import torch
+                from mindspeed.patch_utils import MindSpeedPatchesManager
+                MindSpeedPatchesManager.apply_patches()
+                from megatron.training.arguments import parse_args
+                print("seed", parse_args().seed)
+                """,
+        },
+    )
+    done = under_run(here, sys.executable, "patched.py", **SEED)
+    assert done.out.splitlines() == ["launcher True", "MindSpeed's", "align_hooks: args.seed: 1234 -> 7 (ALIGN_HOOKS_SEED)", "seed 7"]
+    assert (done.code, done.attached) == (0, ["torch side, rank 0, patched.py: ended"])
+
+
 def test_looking_for_a_framework_attaches_nothing(here: Path) -> None:
     """An interpreter that has the framework and not align_hooks may look, and a spec that was found still attaches."""
     write(here, {"look.py": "import importlib.util as u; print(bool(u.find_spec('megatron.core')), type(u.find_spec('mindformers')))"})

@@ -25,6 +25,7 @@ from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 
 SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
 HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
+NO_VERSION = {"mindspeed"}
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
 SAMPLES = {
     "run": "runs/a",
@@ -112,13 +113,16 @@ def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: s
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_range_parses_and_has_both_ends(hook: Hook) -> None:
+    if hook.package in NO_VERSION:
+        assert not hook.supports and not hook.targets  # its body holds the package to what it needs
+        return
     operators = {one.operator for one in SpecifierSet(hook.supports)}
     assert operators & {">=", ">", "==", "~="} and operators & {"<", "<=", "==", "~="}
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_package_says_its_version_somewhere_known(hook: Hook) -> None:
-    assert source(VERSION_MODULES[hook.package]) is not None
+    assert hook.package in NO_VERSION or source(VERSION_MODULES[hook.package]) is not None
 
 
 def covers(hook: Hook) -> bool:

@@ -22,6 +22,10 @@ assert "--use-torch-fsdp2" in said(use_torch_fsdp2=True)
 assert "--optimizer dist_muon" in said(optimizer="dist_muon")
 assert "--num-distributed-optimizer-instances above 1" in said(num_distributed_optimizer_instances=2)
 assert "a CUDA graph of the whole iteration" in said(cuda_graph_impl="full_iteration")
+assert "--swap-optimizer, --tp-2d" in said(swap_optimizer=True, tp_2d=True, layerzero=False)
+assert "--schedules-method dualpipev" in said(schedules_method="dualpipev")
+assert said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True) == ""
+assert "--reset-position-ids" in said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True, context_parallel_algo="ulysses_cp_algo")
 assert "use 0.13 or newer" in said("0.12.3", 2, {"cp_size": 2})
 assert said("0.13.0", 2, {"cp_size": 2}) == ""
 assert "Megatron's groups make 2" in said(world=4, sizes={"dp_size": 2})

@@ -76,7 +76,7 @@ def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[dict[str, Any]]
                 "name": hook.name,
                 "seam": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
                 "purpose": hook.why,
-                "supports": f"{hook.package} {hook.supports}",
+                "supports": f"{hook.package} {hook.supports or 'of any version'}",
                 "asked": asked is None or hook.asked(asked),
                 "needed": hook.must_fire,
                 "state": state,

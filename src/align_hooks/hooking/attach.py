@@ -6,6 +6,7 @@ let a second import of the same module succeed unhooked.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable
@@ -56,6 +57,9 @@ def _on_import(hook: Hook, session: Attached, *, late: bool) -> Callable[[Module
         ledger = session.ledger
         if hook.name not in ledger.pending:  # undone, or a reload
             return
+        if hook.targets and ledger.waiting is not None:  # another tool is patching: its names are bound by then, as for a late module
+            ledger.waiting.append(functools.partial(_on_import(hook, session, late=True), module))
+            return
         try:
             check_version(hook)
             if hook.targets:
@@ -95,7 +99,9 @@ def installed_version(package: str) -> str:
 
 
 def check_version(hook: Hook) -> None:
-    """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``."""
+    """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``, if it says its version at all."""
+    if not hook.supports:
+        return
     found = installed_version(hook.package)
     try:
         inside = SpecifierSet(hook.supports).contains(Version(found).base_version)

@@ -15,6 +15,7 @@ class Hook:
     ``body`` is ``"package.module:function"`` and is imported when the seam is first used, because bodies import frameworks.
     With targets, the function takes the session and returns a wrapt wrapper ``(wrapped, instance, args, kwargs)``.
     Without, it takes ``(session, module)`` and is called once, when the trigger has been imported.
+    ``supports`` is empty for a package that says no version: its body holds it to what it needs of it.
     """
 
     name: str

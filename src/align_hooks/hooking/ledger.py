@@ -2,13 +2,19 @@
 
 Undoing is derived from the journal and never written by hand. An attribute that a class merely inherited is deleted
 again, not "restored" into the subclass.
+
+Another tool may patch the same attributes. While it does, our wrappers are off and hooks wait (:meth:`Ledger.lifted`): it sees the
+framework alone, decorates or replaces what it likes, and each wrapper goes around the result, once, as if we had come last.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -50,8 +56,28 @@ class Change:
             delattr(self.owner, self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """One target and the wrapper around it, with what it takes to wrap it again."""
+
+    hook: Hook
+    module: ModuleType
+    target: str
+    around: Any
+    changes: tuple[Change, ...]
+
+    @property
+    def outermost(self) -> bool:
+        """Whether nobody replaced it after us."""
+        first = self.changes[0]
+        return vars(first.owner).get(first.name) is first.after
+
+
 class Ledger:
-    """Hooks pending (trigger not imported yet), attached and failed; calls per hook; the journal of changes."""
+    """Hooks pending (trigger not imported yet), attached and failed; calls per hook; the journal of changes; what is wrapped.
+
+    ``waiting`` are attachments that came while the wrappers were lifted, None where they are on.
+    """
 
     def __init__(self) -> None:
         self.pending: dict[str, Hook] = {}
@@ -59,6 +85,8 @@ class Ledger:
         self.failed: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
         self.journal: list[Change] = []
+        self.wrapped: list[Wrapped] = []
+        self.waiting: list[Callable[[], None]] | None = None
 
     def wrap(self, hook: Hook, module: ModuleType, target: str, around: Any, *, rebind: bool) -> None:
         """Wrap ``module.target`` once, counting calls.
@@ -78,11 +106,50 @@ class Ledger:
         raw: Any = next(
             (vars(home)[name] for home in homes if name in vars(home)), before
         )  # a staticmethod or classmethod, where it is one
-        wrapper = Wrapper(raw, counting)
+        wrapper, known = Wrapper(raw, counting), len(self.journal)
         self.replace(owner, name, wrapper)
         if rebind and owner is module:
             for other, alias in _holders(before):
-                self.replace(other, alias, wrapper)
+                if other is module or other.__name__ != getattr(before, "__module__", None):  # the tool that put it there keeps its own
+                    self.replace(other, alias, wrapper)
+        self.wrapped.append(Wrapped(hook, module, target, around, tuple(self.journal[known:])))
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Take every wrapper off while another tool patches the framework; afterwards wrap each target as it then is.
+
+        A target that somebody else replaced after us is left as it is. Where a target is gone afterwards that is remembered and
+        raised, after the others were wrapped.
+        """
+        if self.waiting is not None:  # lifted already: patches are applied one by one inside of all of them
+            yield
+            return
+        self.waiting = []
+        ours, self.wrapped = [one for one in self.wrapped if one.outermost], [one for one in self.wrapped if not one.outermost]
+        changes = [change for one in ours for change in one.changes]
+        self.journal = [change for change in self.journal if not any(change is one for one in changes)]
+        withdraw(changes)
+        try:
+            yield
+        finally:
+            waiting, self.waiting = self.waiting, None
+            steps: list[Callable[[], None]] = [*(partial(self._again, one) for one in ours), *waiting]
+            problems = []
+            for step in steps:
+                try:
+                    step()
+                except Exception as error:
+                    problems.append(error)
+            if problems:
+                raise problems[0]
+
+    def _again(self, one: Wrapped) -> None:
+        try:
+            self.wrap(one.hook, one.module, one.target, one.around, rebind=True)
+        except AttachError as error:
+            self.attached.pop(one.hook.name, None)
+            self.failed[one.hook.name] = str(error)
+            raise
 
     def replace(self, owner: Any, name: str, value: Any) -> Any:
         """Set one attribute, journalled; returns what was there (None where nothing was)."""
@@ -94,16 +161,9 @@ class Ledger:
 
     def undo(self) -> None:
         """Undo all changes, the last first; raises AttachError after trying every one."""
-        problems, taken = [], list(self.journal)
-        while self.journal:
-            try:
-                self.journal.pop().undo()
-            except AttachError as error:
-                problems.append(str(error))
-        for change in taken:  # names that other modules took from ours with "from … import …"
-            if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
-                for other, alias in _holders(change.after):
-                    setattr(other, alias, change.before)
+        problems = withdraw(self.journal)
+        self.journal.clear()
+        self.wrapped.clear()
         self.attached.clear()
         self.pending.clear()
         if problems:
@@ -124,6 +184,21 @@ class Ledger:
         states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached")
         states |= dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
+
+
+def withdraw(changes: list[Change]) -> list[str]:
+    """Undo changes, the last first; returns what could not be undone, after trying every one."""
+    problems = []
+    for change in reversed(changes):
+        try:
+            change.undo()
+        except AttachError as error:
+            problems.append(str(error))
+    for change in changes:  # names that other modules took from ours with "from … import …"
+        if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
+            for other, alias in _holders(change.after):
+                setattr(other, alias, change.before)
+    return problems
 
 
 def find(hook: Hook, module: ModuleType, target: str) -> tuple[Any, str, Any]:

@@ -8,8 +8,9 @@ nothing that an interpreter has not loaded already. It may be any interpreter th
 import os
 import sys
 
-SIDES = {"megatron.core": "torch", "megatron.training": "torch", "mindformers": "ms"}
-"""The import that says which side a process is of."""
+SIDES = {"megatron.core": "torch", "megatron.training": "torch", "mindspeed": "torch", "mindformers": "ms"}
+"""The import that says which side a process is of; MindSpeed first imports Megatron while it patches, which is too late.
+No hook's trigger is among them: it is in ``sys.modules``, empty, when its side is attached."""
 PROCESSES = "_ALIGN_HOOKS_PROCESSES"
 
 

@@ -92,6 +92,16 @@ HOOKS: tuple[Hook, ...] = (
         must_fire=False,
     ),
     Hook(
+        "mindspeed",
+        asked=lambda settings: settings.any_set(),
+        package="mindspeed",
+        supports="",
+        trigger="mindspeed.patch_utils",
+        body=f"{_ROOM}.hooks.mindspeed:install",
+        why="lets MindSpeed patch Megatron as if we were not there",
+        must_fire=False,
+    ),
+    Hook(
         "arguments",
         asked=lambda settings: settings.any_set(),
         package="megatron-core",

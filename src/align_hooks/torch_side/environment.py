@@ -1,7 +1,9 @@
 """Environment variables that Megatron, NCCL and HCCL read at start, as the guide's stage 1 wants them.
 
 The guide sets PYTHONHASHSEED inside the running interpreter, where it has no effect; here the interpreter is started
-again with it. ``NCCL_ALGO=Ring`` is what Megatron's own deterministic mode accepts in every supported version.
+again with it. ``NCCL_ALGO=Ring`` is what Megatron's own deterministic mode accepts in every supported version. MindSpeed's
+``--npu-deterministic`` sets ``HCCL_DETERMINISTIC`` and ``CLOSE_MATMUL_K_SHIFT`` in the running process too. ``HCCL_ALGO`` has no value
+that fits every cluster, so it is only written down.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ DETERMINISTIC = {
     "NCCL_ALGO": "Ring",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
     "HCCL_DETERMINISTIC": "true",
+    "CLOSE_MATMUL_K_SHIFT": "1",
     "ASCEND_LAUNCH_BLOCKING": "1",
 }
 
@@ -30,6 +33,8 @@ WATCHED = (
     "NVTE_UNFUSED_ATTN",
     "NCCL_PROTO",
     "HCCL_ALGO",
+    "LCCL_DETERMINISTIC",
+    "ATB_MATMUL_SHUFFLE_K_ENABLE",
     "INF_NAN_MODE_ENABLE",
     "TORCHDYNAMO_DISABLE",
 )

@@ -73,11 +73,15 @@ def apply(session: TorchSession, args: Any) -> None:
 
 
 def _deterministic(session: TorchSession, args: Any) -> None:
+    """Megatron's mode, except where it would end the run: until 0.18 it refuses ``--use-flash-attn``, which MindSpeed's attention asks
+    for; torch, and the variables, are asked for deterministic kernels all the same."""
     fused = [flag for name, flag in NOT_DETERMINISTIC.items() if getattr(args, name, False)]
     if fused:
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(fused)} is not deterministic; leave it out")
     set_deterministic()
-    _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
+    _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own, which says no more than we did already
+    if not (hasattr(args, "npu_deterministic") and getattr(args, "use_flash_attn", False)):
+        _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
 
 
 def _replay(session: TorchSession, args: Any) -> None:

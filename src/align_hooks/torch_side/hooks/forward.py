@@ -33,7 +33,10 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.wants("batches"):
             with session.surviving("the batch"):
-                given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
+                call = inspect.signature(wrapped).bind(*args, **kwargs)
+                given = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's
+                if "input_ids" not in given:
+                    raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")
                 found = {ours: given.get(theirs) for theirs, ours in ARGUMENTS.items()}
                 chunk = session.micro_batches.setdefault([one is instance for one in session.chunks].index(True), [])
                 chunk.append({name: seen(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)})

@@ -1,0 +1,47 @@
+"""The batch as a model of somebody else's is given it: MindSpeed-LLM and scripts have GPTModels of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+
+from align_hooks.launch import Launch
+from align_hooks.record.writer import Writer
+from align_hooks.settings import Settings
+from align_hooks.torch_side.hooks import forward
+from align_hooks.torch_side.session import TorchSession
+
+TOKENS, MASK = torch.arange(4).reshape(1, 4), torch.ones(1, 4)
+
+
+def named(input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None, **more: Any) -> str:
+    return "output"
+
+
+def unnamed(*args: Any, **kwargs: Any) -> str:
+    return "output"
+
+
+def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:
+    settings = Settings.from_environment({"ALIGN_HOOKS_RUN": "a", "ALIGN_HOOKS_BATCHES": "all"})
+    session = TorchSession("torch", settings, Launch(), record=cast(Writer, object()), step=0, chunks=("a model",))
+    wrapper = forward.wrap(session)
+    return session, wrapper(model, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS, "loss_mask": MASK})
+
+
+@pytest.mark.parametrize("model", [named, functools.wraps(named)(lambda *args, **kwargs: named(*args, **kwargs))])
+def test_what_it_takes_beyond_megatrons_arguments_is_seen_too(model: Callable[..., Any]) -> None:
+    session, result = seen(model)
+    assert result == "output"
+    assert sorted(session.micro_batches[0][0]) == ["labels", "loss_mask", "position_ids", "tokens"]
+
+
+def test_a_forward_that_names_nothing_ends_recording_and_not_training(capsys: pytest.CaptureFixture[str]) -> None:
+    session, result = seen(unnamed)
+    assert result == "output"
+    assert session.stopped is not None and "functools.wraps" in session.stopped
+    assert "training goes on" in capsys.readouterr().err
