@@ -64,7 +64,7 @@ def _frameworks(found: Examination, *, everything: bool) -> Iterator[str]:
 
 def _hooks(one: Framework) -> str:
     there = f"{len(one.fitting)} of {len(one.hooks)} seams found"
-    gone = f"; this version has no {', '.join(one.elsewhere)}, and needs none" if one.elsewhere else ""
+    gone = f"; not here and not needed: {', '.join(one.elsewhere)}" if one.elsewhere else ""
     bad = [hook["name"] for hook in one.hooks if hook["name"] not in (*one.fitting, *one.elsewhere)]
     return there + gone + (f"; missing: {', '.join(bad)}" if bad else "")
 
