@@ -19,6 +19,15 @@ def test_every_launcher_gives_rank_and_world_size(environment: dict[str, str]) -
     assert (launch.rank, launch.world_size) == (3, 8)
 
 
+@pytest.mark.parametrize("pod", [{"RANK": "1", "WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "16"}])
+def test_under_msrun_the_variables_of_a_pod_do_not_number_ranks(pod: dict[str, str]) -> None:
+    """An operator of Kubernetes sets them in every pod, as PyTorchJob does, and msrun hands them on to its workers."""
+    launch = Launch.from_environment(MSRUN | {"RANK_SIZE": "8", "MS_ROLE": "MS_WORKER"} | pod)
+    assert (launch.rank, launch.world_size) == (3, 8)
+    torch = Launch.from_environment(TORCHRUN | {"RANK_ID": "0", "RANK_SIZE": "1"})  # what an Ascend pod may hold
+    assert (torch.rank, torch.world_size) == (3, 8)
+
+
 @pytest.mark.parametrize("environment", [{}, {"RANK": ""}, {"RANK": "x", "WORLD_SIZE": "y"}])
 def test_a_process_started_by_hand_is_rank_0_of_1(environment: dict[str, str]) -> None:
     launch = Launch.from_environment(environment)

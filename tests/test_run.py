@@ -364,6 +364,25 @@ def test_a_process_that_was_killed_before_it_trained_is_missed(here: Path) -> No
     assert "was not heard of again after it was attached to" in done.err
 
 
+STAYS = "\nimport time; print(open('there', 'w').write(str(os.getpid())), flush=True); time.sleep(60)"
+LEFT = {
+    "training": (STAND_INS["train.py"], "rank 0, train.py: still running", "trains on after the command ended, unaccounted for; "),
+    "to train later": ("import os, megatron.core", "train.py: still running", "the command ended before any process came to train, and "),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_the_command_leaves_running_is_told_of(here: Path, case: str) -> None:
+    """As msrun does without --join: it goes on and records, but nobody hears how it ends."""
+    text, fate, said = LEFT[case]
+    write(here, {"train.py": dedent(text).strip() + STAYS})
+    done = under_run(here, *script(here, "python train.py > log 2>&1 &", "until [ -s there ]; do sleep 0.1; done"), **SEED)
+    os.kill(int((here / "there").read_text()), signal.SIGKILL)
+    assert (done.code, done.attached) == (3, [f"torch side, {fate}"])
+    assert said in done.err
+    assert done.err.count("let the command wait for what it starts (msrun --join=True") == 1
+
+
 TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 RANKS = {
     "both": (TWO, ("RANK=0 python train.py", "RANK=1 python train.py"), 0),

@@ -1,7 +1,8 @@
 """What the launcher said about this process: its place among the ranks, and which job they belong to.
 
-torchrun, msrun and mpirun each speak through other variables; the first that is set wins. These facts go into every
-rank's manifest, and a reader refuses ranks whose facts disagree: they are of two different jobs.
+torchrun, msrun and mpirun each speak through other variables; the first that is set wins, and among msrun's workers
+msrun's own. These facts go into every rank's manifest, and a reader refuses ranks whose facts disagree: they are of two
+different jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Launch:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Launch:
         """Read the launcher's variables; a process started by hand is rank 0 of 1. Raises SettingsError where they clash."""
-        rank, world_size = (_first(environment, names) for names in (RANK, WORLD_SIZE))
+        rank, world_size = (_first(environment, _order(names, environment)) for names in (RANK, WORLD_SIZE))
         if (rank or 0) >= (world_size or 1):
             raise SettingsError(f"the launcher's variables say rank {rank} of {world_size or 1}; set WORLD_SIZE, or unset RANK")
         if rank is None or world_size is None:
@@ -40,6 +41,11 @@ class Launch:
     def facts(self) -> dict[str, object]:
         """As a manifest keeps them."""
         return asdict(self)
+
+
+def _order(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Under msrun torchrun's names come last: a pod's RANK and WORLD_SIZE, which an operator sets, count pods."""
+    return (*names[1:], names[0]) if "MS_ROLE" in environment else names
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

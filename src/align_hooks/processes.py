@@ -51,6 +51,11 @@ class Process:
         """Whether it is no more and never said how it ended."""
         return self.ended is None and not is_alive(self.pid)
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.ended is None and is_alive(self.pid)
+
     def _fate(self) -> str:
         return self.ended or ("never ended by itself: it was killed" if self.lost else "still running")
 

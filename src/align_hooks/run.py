@@ -33,6 +33,8 @@ PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signa
 KEYS = (signal.SIGINT, signal.SIGQUIT)
 """What a terminal sends to its whole foreground group: the command has it already."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
+"""What a launcher leaves running records all the same; only its end cannot be told."""
 USAGE = f"""\
 usage: align-hooks run -- COMMAND [ARGUMENT ...]
 Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask."""
@@ -130,18 +132,26 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     for process in processes:
         print(f"align_hooks: {process}", file=sys.stderr, flush=True)
         problems = list(process.problems)
-        if process.began and process.ended is None:
+        if process.began and process.running:
+            problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")
+        elif process.began and process.ended is None:
             problems.append("was not heard of again after training began, and its record has no end")
         elif process.lost:
             problems.append("was not heard of again after it was attached to: it was killed, or left by os._exit")
         for problem in problems:
             who.setdefault(problem, []).append(str(process.pid))
     yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
-    yield from unheard(processes)
+    if not any(process.began and process.running for process in processes):  # the others may come yet
+        yield from unheard(processes)
     if not processes:
         yield (
             "no process was attached to: none imported megatron.core, megatron.training or mindformers, or it was started with a "
-            "PYTHONPATH that was set anew instead of added to, with python -I, -E or -S, or behind another sitecustomize"
+            "PYTHONPATH that was set anew instead of added to, with python -I, -E or -S, behind another sitecustomize, or after the "
+            f"command ended: {JOIN}"
         )
-    elif not any(process.began or process.problems for process in processes):
+    elif any(process.began or process.problems for process in processes):
+        return
+    elif any(process.running for process in processes):
+        yield f"the command ended before any process came to train, and left them running, unaccounted for; {JOIN}"
+    else:
         yield "no attached process came to train: Megatron's parse_args, or MindFormers' build_context, was not called for training"

@@ -6,8 +6,11 @@ Not tried here, for want of the hardware: torchrun on a GPU, msrun on an Ascend 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from align_hooks import open_run
 from real import frameworks
 from real.frameworks import LAUNCH, Ended
 
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 LARGE = {
     "--num-layers": "3",
     "--train-iters": "5",
@@ -90,6 +94,66 @@ def test_three_injected_updates_under_torchrun(tmp_path: Path) -> None:
     compared = frameworks.compare(one, two)
     assert compared.code == 0, compared.output
     assert "weights after an update" in compared.output
+
+
+def at_once(*commands: Callable[[], Ended]) -> list[Ended]:
+    """The ends of commands that wait for each other, as the nodes of a job do."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return [one.succeeded() for one in [waiting.result() for waiting in [pool.submit(command) for command in commands]]]
+
+
+def one_rank(where: Path) -> Path:
+    run = where / "one_rank"
+    launch(where, [LAUNCH / "cpu.sh", "torch", "step1_reference", *megatron(where, {})], run, ALIGN_HOOKS_BATCHES="0-2").succeeded()
+    return run
+
+
+@pytest.mark.slow
+def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) -> None:
+    """Two nodes of torchrun, which are two of its processes on this machine: what they write never meets."""
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(frameworks.free_port()), "GPUS_PER_NODE": "1", "ALIGN_HOOKS_DEVICE": "cpu"}
+    script, *words = megatron(tmp_path, {})
+
+    def node(rank: int) -> Ended:
+        more = meet | {"NODE_RANK": str(rank), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
+        return launch(tmp_path / f"at{rank}", [LAUNCH / "examples/gpu_nodes.sh", *words], tmp_path / f"node{rank}", one, **more)
+
+    one = one_rank(tmp_path)
+    at_once(lambda: node(0), lambda: node(1))
+    assert open_run(tmp_path / "node0").problems == ["1 of 2 ranks left no manifest, first rank 1"]
+    for rank in (0, 1):
+        shutil.copytree(tmp_path / f"node{rank}", tmp_path / "run", dirs_exist_ok=True)
+    assert open_run(tmp_path / "run").problems == []
+    compared = frameworks.compare(one, tmp_path / "run")
+    assert compared.code == 0, compared.output
+
+
+SRUN = """\
+#!/usr/bin/env bash
+shift  # --export=ALL
+for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=0 "$@" & tasks+=($!); done
+for task in "${tasks[@]}"; do wait "$task" || exit; done
+"""
+
+
+@pytest.mark.slow
+def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -> None:
+    """Slurm is a stand-in here: it starts two tasks, with what it would tell them of themselves."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/srun").write_text(SRUN)
+    (tmp_path / "bin/srun").chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "2", "PATH": f"{tmp_path}/bin:{PATH}"}
+    script, *words = megatron(tmp_path, {})
+    one = one_rank(tmp_path)
+    more = slurm | {"LAUNCH": str(LAUNCH), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
+    command = [LAUNCH / "examples/slurm_megatron_tasks.sbatch", *words]
+    launch(tmp_path, command, tmp_path / "run", one, ALIGN_HOOKS_DEVICE="cpu", **more).succeeded()
+    run = open_run(tmp_path / "run")
+    assert run.problems == []
+    assert [facts["launch"]["world_size"] for facts in run.manifests.values()] == [2, 2]
+    assert {"SLURM_JOB_ID=7" in facts["launch"]["job"] for facts in run.manifests.values()} == {True}
+    compared = frameworks.compare(one, tmp_path / "run")
+    assert compared.code == 0, compared.output
 
 
 @pytest.mark.slow
