@@ -52,6 +52,7 @@ def test_an_honest_pair_is_aligned_and_says_that_both_follow_the_formula(referen
     assert done.code == 0, done.output
     text = " ".join(done.output.split())
     assert "weights after an update" in text
+    assert "of the candidate gradients were injected, of which the framework took its norms" in text
 
 
 def test_mindformers_gradients_into_megatron(tmp_path: Path, candidate: Path) -> None:

@@ -20,10 +20,12 @@ from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.signatures import SIGNATURES
 from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Verdict, when
+from align_hooks.evidence.convert import convert
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
 from align_hooks.record.self_check import Taken, recomputed
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
+from evidence.test_logs import megatron, mindformers
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
 
@@ -315,6 +317,21 @@ def test_every_sentence_of_a_comparison(tmp_path: Path, make: Callable[[], Synth
 def test_every_sentence_of_a_comparison_with_what_was_made_by_hand(tmp_path: Path) -> None:
     reference = open_run(Synthetic().write(tmp_path / "reference"))
     assert {text: words for text in said(compare(reference, open_run(by_hand(tmp_path / "hand")))) if (words := english(text))} == {}
+
+
+def test_every_sentence_of_a_comparison_with_a_log(tmp_path: Path) -> None:
+    for name, text in (("one", megatron()), ("other", mindformers((9.1, 8.8, 8.6)))):
+        (tmp_path / f"{name}.log").write_text(text)
+        convert(tmp_path / f"{name}.log", tmp_path / name)
+    recorded = open_run(Synthetic().write(tmp_path / "recorded"))
+    one, other = (open_run(tmp_path / name) for name in ("one", "other"))
+    for pair in ((one, other), (recorded, other), (one, recorded)):
+        assert {text: words for text in said(compare(*pair)) if (words := english(text))} == {}
+
+
+def test_norms_of_injected_gradients_are_said_to_be_theirs() -> None:
+    text = "of the candidate gradients were injected, of which the framework took its norms"
+    assert english(text) == []
 
 
 # ---- what stays as it is

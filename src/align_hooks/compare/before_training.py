@@ -64,7 +64,10 @@ def self_check(ladder: Ladder) -> Stage:
     checked = bool(checks) and all(check.steps or not check.unchecked for check in checks.values())
     checked = checked and any(check.steps for check in checks.values())
     bare = [side for side, check in checks.items() if not check.steps]
+    handed = [side for side, run in ladder.pair.sides if side in bare and run.manifest.get("injected")]
     none = f"of the {' and the '.join(bare) or 'runs'} no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)"
+    if bare and handed == bare:
+        none = f"of the {' and the '.join(bare)} gradients were injected, of which the framework took its norms"
     none += f"; {copies} copies alike" if copies else ""
     return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
 

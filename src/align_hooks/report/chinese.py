@@ -157,6 +157,7 @@ CHINESE: dict[str, str] = {
     "a record contradicts itself in {count} ways: its layout loses, repeats or does not reduce something": (
         "记录有{count}处自相矛盾：其并行切分存在丢失、重复或未规约的内容"
     ),
+    "of the {side} gradients were injected, of which the framework took its norms": "{side}注入了梯度，框架的范数取自注入的梯度",
     "of the {side} no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)": (
         "{side}没有任何一步同时采集了norm和框架自算值（ALIGN_HOOKS_LOCAL_NORMS）"
     ),
