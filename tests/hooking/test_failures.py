@@ -57,7 +57,7 @@ def test_a_version_outside_the_range_is_refused_and_remembered(observe: Observe,
 
 
 def test_every_build_of_a_version_is_judged_like_its_release(observe: Observe) -> None:
-    inside = ["1.5", "1.5.0rc2", "1.6.0.dev1", "1.9.7+cu130", "1.10"]
+    inside = ["1.5", "1.5.0rc2", "1.6.0.dev1", "1.9.7+cu130", "1.10", "r1.6.0"]
     outside = ["1.4.9", "2.0.0", "2.0.0rc1", "2.1.0.dev3+git", "10.0"]
     seen = observe(f"""
         import stand_in.version

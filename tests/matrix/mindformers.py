@@ -34,6 +34,7 @@ from align_hooks import open_run
 
 WHERE = BUILD / "mindformers"
 WITNESS = WITNESSES / "witness_run_mindformer.py"
+CELLS_WITH_CAST = WITNESSES / "cells_with_cast.py"
 REPOSITORY = "https://github.com/mindspore-lab/mindformers"
 NUMBERS = ("mindspore", "mindformers", "numpy", "transformers", "wrapt", "safetensors")
 """Packages whose versions the numbers may depend on."""
@@ -56,7 +57,7 @@ def prove(pair: tuple[str, str], repository: str, reference: Path) -> dict[str, 
         result["packages"]["run_mindformer.py"] = git(checkout, "rev-parse", "HEAD")
         path = checkout / "run_mindformer.py" if INSTALLED[installed].checkout else alone(checkout, where / "script")
         if PAIRS[pair] is None:
-            train_and_judge(python, path, checkout, reference, result)
+            train_and_judge(python, path, checkout, reference, result, [CELLS_WITH_CAST] if INSTALLED[installed].cast else [])
         else:
             result["gap"] = why_it_does_not_start(python, path, where)
     except Failed as reason:
@@ -82,13 +83,13 @@ def alone(checkout: Path, where: Path) -> Path:
     return Path(shutil.copy(checkout / "run_mindformer.py", where))
 
 
-def train_and_judge(python: Path, script: Path, checkout: Path, reference: Path, result: dict[str, Any]) -> None:
-    """Fill ``result`` as far as things go; raises Failed at the first that does not."""
+def train_and_judge(python: Path, script: Path, checkout: Path, reference: Path, result: dict[str, Any], under: Sequence[Path]) -> None:
+    """Fill ``result`` as far as things go; raises Failed at the first that does not. ``under`` is a script that runs the others."""
     where, before = checkout.parent, digests(checkout)
     fed: dict[str, object] = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     for name, variables in (("plain", {}), ("recorded", EVERYTHING | {"RUN": where / "recorded" / "run"})):
-        train(python, where / name, [WITNESS, script], fed | variables, witness=where / name / "witness.npz")
-    train(python, where / "candidate", [script], fed | EVERYTHING | {"RUN": where / "candidate" / "run"}, CONTRADICTING)
+        train(python, where / name, [*under, WITNESS, script], fed | variables, witness=where / name / "witness.npz")
+    train(python, where / "candidate", [*under, script], fed | EVERYTHING | {"RUN": where / "candidate" / "run"}, CONTRADICTING)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
     result["packages"] |= candidate.manifest["versions"]
     if (trained := candidate.manifest["versions"]["mindformers"]) != result["version"]:
@@ -141,6 +142,7 @@ def configuration(where: Path, *, witness: bool) -> Path:
     """``llama.yaml`` for a few steps, with the witness among its callbacks where one is asked for."""
     config = yaml.safe_load((LAUNCH / "llama.yaml").read_text())
     config["lr_schedule"]["total_steps"] = STEPS
+    config["micro_batch_interleave_num"] = config["runner_config"]["gradient_accumulation_steps"] = 1  # 1.3 fails on a YAML without them
     config["callbacks"] += [{"type": "Witness"}] if witness else []
     (where / "llama.yaml").write_text(yaml.safe_dump(config))
     return where / "llama.yaml"

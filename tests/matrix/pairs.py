@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCRIPTS = {"1.5.0": "v1.5.0", "1.6.0": "v1.6.0", "1.7.0": "v1.7.0", "1.8.0": "r1.8.0"}
+SCRIPTS = {"1.3.0": "v1.3.0", "1.3.2": "v1.3.2", "1.5.0": "v1.5.0", "1.6.0": "v1.6.0", "1.7.0": "v1.7.0", "1.8.0": "r1.8.0"}
 """Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and 1.9.0 no branch (its script is that of 1.8.0)."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A MindFormers to train with: Python's minor version, the wheels, whether the script's checkout shadows that of MindFormers."""
+    """A MindFormers to train with: Python's minor version, the wheels, whether the script's checkout shadows that of MindFormers.
+
+    ``cast`` where it was written for a MindSpore whose Cells have that attribute: ``cells_with_cast.py`` gives it back to them.
+    """
 
     python: str
     mindspore: str
     mindformers: str
     checkout: bool = False
     ours: bool = False
+    cast: bool = False
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -28,6 +32,8 @@ class Installed:
 
 
 INSTALLED = {
+    "1.3.0": Installed("3.11", "2.7.0", "1.3.2", checkout=True, cast=True),  # no wheel; nobody publishes its MindSpore 2.4
+    "1.3.2": Installed("3.11", "2.7.0", "1.3.2", cast=True),
     "1.5.0": Installed("3.11", "2.7.0", "1.6.0", checkout=True),  # no wheel, and its MindSpore 2.6 has none either
     "1.6.0": Installed("3.11", "2.7.0", "1.6.0"),
     "1.7.0": Installed("3.11", "2.7.1", "1.7.0"),
@@ -47,6 +53,8 @@ NO_OUTPUT_PATH = "cannot import name 'set_output_path' from 'mindformers.tools'"
 NO_FILE_UTILS = "No module named 'mindformers.utils.file_utils'"
 
 PAIRS: dict[tuple[str, str], str | None] = {
+    ("1.3.0", "1.3.0"): None,
+    ("1.3.2", "1.3.2"): None,
     ("1.5.0", "1.5.0"): None,
     ("1.5.0", "1.6.0"): NO_MONITOR,
     ("1.5.0", "1.7.0"): NO_MONITOR,

@@ -120,3 +120,45 @@ def test_training_survives_a_recorder_that_fails(tmp_path: Path, reference: Path
     assert "step:[    3/    3]" in done.output
     assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
     assert open_run(run).steps == [0]
+
+
+def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_path: Path, reference: Path) -> None:
+    """As that of MindFormers 1.3, against the installed one under ``input_sliced_sig: True``, to the bit."""
+    random = np.random.RandomState(0)
+    for step in range(frameworks.STEPS):
+        place = tmp_path / "by_hand" / f"step_{step}" / "rank_0"
+        place.mkdir(parents=True)
+        mask = random.randint(0, 2, (4, 128)).astype(np.float32)
+        mask[:2, -1] = 0, 1
+        tokens, labels = random.randint(0, 4, (2, 4, 128))  # every fourth token is the YAML's pad_token_id
+        for name, array in (("tokens", tokens), ("labels", labels), ("loss_mask", mask)):
+            np.save(place / f"{name}.npy", array)
+    runs = {}
+    for name, script in (("cut", frameworks.LAUNCH / "run_mindformer.py"), ("uncut", frameworks.SCRIPTS / "older_llama.py")):
+        sources = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference, "RUN": tmp_path / name / "run"}
+        frameworks.mindformers(tmp_path / name, script=script, **sources, **frameworks.EVERYTHING).succeeded()
+        runs[name] = open_run(tmp_path / name / "run")
+    overrides = {one["what"] for one in runs["uncut"].manifest["overrides"]}
+    assert "model.model_config.input_sliced_sig" not in overrides
+    assert [row["loss"] for row in runs["cut"].scalars()] == [row["loss"] for row in runs["uncut"].scalars()]
+    for step in range(frameworks.STEPS):
+        one, other = (run.batch(step).arrays() for run in runs.values())
+        counts = one["loss_mask"] > 0
+        assert (other["loss_mask"] == one["loss_mask"]).all()
+        assert (other["tokens"] == one["tokens"]).all()
+        assert (other["labels"] == one["labels"])[counts].all()
+        assert (other["token_losses"] == one["token_losses"])[counts].all()
+        gradients = [run.gradients(step) for run in runs.values()]
+        assert [name for name in gradients[0] if (gradients[0][name] != gradients[1][name]).any()] == []
+
+
+def test_the_fused_projections_of_such_a_llama_are_refused(tmp_path: Path, reference: Path) -> None:
+    ended = frameworks.mindformers(
+        tmp_path,
+        script=frameworks.SCRIPTS / "older_llama.py",
+        change={"model.model_config.qkv_concat": True},
+        RUN=tmp_path / "run",
+        REPLAY_BATCHES=reference,
+    )
+    assert ended.code != 0
+    assert "qkv_concat joins queries, keys and values otherwise" in ended.ours

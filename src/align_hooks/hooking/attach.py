@@ -93,9 +93,9 @@ def _when_first_called(hook: Hook, session: Attached) -> Callable[..., Any]:
 
 
 def installed_version(package: str) -> str:
-    """The version of a framework that is importable here, as it states it itself."""
+    """The version of a framework that is importable here, as it states it itself; MindFormers 1.3.0 says r1.3.0, the name of a branch."""
     module = importlib.import_module(VERSION_MODULES[package])
-    return str(getattr(module, "__version__", None) or module.version)
+    return str(getattr(module, "__version__", None) or module.version).removeprefix("r")
 
 
 def check_version(hook: Hook) -> None:

@@ -10,21 +10,24 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.model import llama_config
+from align_hooks.ms_side.columns import takes_cut
+from align_hooks.ms_side.model import llama
 
 
 def consumed(elements: Sequence[Any], columns: Sequence[str], cell: Any) -> dict[str, NDArray[Any]]:
     """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``.
 
     ``LlamaForCausalLM`` cuts tokens and labels out of one column of sequence+1 ids unless ``input_sliced_sig`` says that
-    they come cut, and without a mask column weighs tokens by its pad and ignore ids (``construct``, 1.5 to 1.9).
+    they come cut, and without a mask column weighs tokens by its pad and ignore ids (``construct``, 1.5 to 1.9). In 1.3 it
+    always cuts and takes no mask.
     """
     given = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in given:
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as LlamaForCausalLM does")
-    config = llama_config(cell)
-    ids, labels, mask = given["input_ids"], given.get("labels"), given.get("loss_mask")
-    sliced = bool(config.input_sliced_sig) and labels is not None
+    model = llama(cell)
+    config, cut = model.config, takes_cut(type(model))
+    ids, labels, mask = given["input_ids"], given.get("labels"), given.get("loss_mask") if cut else None
+    sliced = cut and bool(config.input_sliced_sig) and labels is not None
     tokens = ids if sliced else ids[:, :-1]
     if labels is None:
         labels = ids[:, 1:]

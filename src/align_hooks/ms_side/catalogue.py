@@ -5,9 +5,14 @@ from __future__ import annotations
 from align_hooks.hooking.hook import Hook
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.5,<1.10"
-MINDSPORE = ">=2.7,!=2.8.*,<2.10"
-"""What the hooks were run on, pair by pair, by ``tests/matrix/mindformers.py``; no MindFormers asks for MindSpore 2.8."""
+MINDFORMERS = ">=1.3,!=1.4.*,<1.10"
+MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.10"
+"""What the hooks were run on, pair by pair, by ``tests/matrix/mindformers.py``, and :data:`FROM_SOURCE`. No MindFormers asks for
+MindSpore 2.5 or 2.8 but betas of 1.4."""
+
+FROM_SOURCE = ("2.4", "2.6")
+"""Minor versions of MindSpore that MindFormers 1.3 and 1.5 ask for, and that the package index no longer has: never run. The two were
+run on 2.7.0 instead. ``Model.train``, its callbacks and the attributes that are read stand in the source of 2.0.0 as in that of 2.7.0."""
 
 _ROOM = "align_hooks.ms_side.hooks"
 

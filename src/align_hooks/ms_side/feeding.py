@@ -1,7 +1,7 @@
 """From the rows that a rank is fed to the batch that the job trains on, under semi-automatic parallelism. Imports no framework.
 
 MindSpore joins what data-parallel ranks are fed, in their order, and cuts the whole into micro-batches only then, so a rank does not
-train on the rows that it was fed. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.6 to 1.9).
+train on the rows that it was fed. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
 from __future__ import annotations

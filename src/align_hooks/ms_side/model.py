@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.names.layouts import Dims
 from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
@@ -191,19 +192,30 @@ def intermediate_size(config: Any) -> int:
 
 def llama_config(cell: Any) -> Any:
     """The LlamaConfig inside a training cell's network; raises RefusedRun for another model."""
+    return llama(cell).config
+
+
+def llama(cell: Any) -> Any:
+    """The LlamaForCausalLM inside a training cell; raises RefusedRun for another model."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
-    config = getattr(network, "config", None)
-    if type(network).__name__ != "LlamaForCausalLM" or config is None:
+    if type(network).__name__ != "LlamaForCausalLM" or getattr(network, "config", None) is None:
         raise RefusedRun(f"only LlamaForCausalLM (use_legacy: True) has canonical names so far, this model is {type(network).__name__}")
-    return config
+    if network.config.qkv_concat and not takes_cut(type(network)):
+        raise RefusedRun("qkv_concat joins queries, keys and values otherwise before MindFormers 1.5; set it to False in the YAML")
+    return network
+
+
+def is_per_token(cell: Any) -> bool:
+    """Whether a training cell's loss is the mean over all tokens of a step; in 1.3 no MFTrainOneStepCell has that, nor says so."""
+    return bool(getattr(cell, "calculate_per_token_loss", False))
 
 
 def huggingface_config(config: Any, dims: Dims) -> dict[str, Any]:
     """``config.json`` of the Hugging Face model that a LlamaForCausalLM of MindFormers is."""
     odd = {
-        "bias": bool(config.qkv_has_bias or config.attn_proj_has_bias),
+        "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
         "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
     }
     wrong = [what for what, found in odd.items() if found]

@@ -35,7 +35,8 @@ ADAMS = {
     "FusedAdamW": Adam(("exp_avg", "exp_avg_sq"), first=-1),
     "AdamWeightDecay": Adam(("moments1", "moments2"), bias_correction=False),
 }
-"""By class name: ``mindformers.core.optim`` 1.6 to 1.9, and ``mindspore.nn`` for the last. Their arithmetic stands in ``construct``."""
+"""By class name: ``mindformers.core.optim`` 1.3 to 1.9 (1.3 and 1.5 have the first of these), and ``mindspore.nn`` for the last. Their
+arithmetic stands in ``construct``."""
 
 
 def kind_of(optimizer: Any) -> Adam | None:

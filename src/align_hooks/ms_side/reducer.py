@@ -1,7 +1,7 @@
 """The Cell that takes the place of a training cell's ``grad_reducer`` and lets gradients be seen.
 
 Seam: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct`` stands after unscaling and before clipping
-in 1.5 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
+in 1.3 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
 attribute that holds a Cell is compiled with whatever Cell it holds. This one calls the original reducer and copies what it
 sees into Parameters, tied into the graph with ``depend``; values and order of the rest stay as they were.
 
@@ -11,7 +11,7 @@ Injection is the same door the other way: one buffer a gradient, refilled betwee
 switch that says whether this step's gradients are the buffers' or the run's own.
 
 ``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` earlier, on what is still scaled and is reset afterwards
-(1.6 to 1.9); its door of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
+(1.3 to 1.9); its door of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each token's loss, before the mask and before any sum: where a forward fault shows first.
 
-Seam: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, whose output is that (1.5 to 1.9); the loss itself puts out their mean
+Seam: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, whose output is that (1.3 to 1.9); the loss itself puts out their mean
 alone. As in :mod:`align_hooks.ms_side.reducer` the Cell is compiled in the place of the original and keeps what it sees. It is put
 there at the first ``on_train_step_begin``, which has the batch that the graph is compiled for.
 

@@ -1,7 +1,8 @@
-"""A dense Llama in MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.5 to 1.9.
+"""A dense Llama in MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9.
 
 With ``qkv_concat`` the projections are fused: queries, keys and values per query group, gate and up row by row
-(``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``, ``ffn_concat_hf2mg``).
+(``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``, ``ffn_concat_hf2mg``). In 1.3 they lie one whole projection after the
+other, and are refused (:func:`align_hooks.ms_side.model.llama`).
 """
 
 from __future__ import annotations

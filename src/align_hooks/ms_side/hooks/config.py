@@ -7,6 +7,7 @@ handed parts of the configuration on. Changing the object in memory edits no YAM
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 from collections.abc import Callable
@@ -17,12 +18,10 @@ from mindformers.tools.register import MindFormerConfig
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
-
-COLUMNS = ["input_ids", "labels", "loss_mask"]
-"""What a replayed batch feeds: with a loss mask given, MindFormers weighs tokens by it and not by pad and ignore ids."""
 
 TRAINS = (None, "train", "finetune")
 """``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
@@ -117,6 +116,8 @@ def replay(session: MsSession, config: Any) -> None:
             f"{PREFIX}REPLAY_BATCHES: lr_schedule.total_steps is {total}, so the schedule would follow the data's length; "
             f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
         )
+    cut = feeds_cut()
+    columns = list(CUT if cut else UNCUT)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
         sequence=get(config, "model.model_config.seq_length"),
@@ -137,11 +138,10 @@ def replay(session: MsSession, config: Any) -> None:
         feed.ranks = sizes.share(sizes.place(session.launch.rank, session.launch.world_size))
         rows = sizes.batch_size(facts.rows, feed.source)
         if not sizes.whole:  # one entry a column
-            change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(COLUMNS)}, "REPLAY_BATCHES")
+            change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(columns)}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
-        "train_dataset.input_columns": COLUMNS,
-        "train_dataset.construct_args_key": COLUMNS,
+        "train_dataset.input_columns": columns,
         "train_dataset.batch_size": rows,
         "train_dataset.repeat": 1,
         "train_dataset.num_parallel_workers": 1,
@@ -150,11 +150,27 @@ def replay(session: MsSession, config: Any) -> None:
         "runner_config.epochs": 1,
         "runner_config.batch_size": rows,
         "model.model_config.batch_size": rows,
-        "model.model_config.input_sliced_sig": True,
         "model.model_config.pad_token_id": NO_PADDING,
     }
+    if cut:
+        changes |= {"train_dataset.construct_args_key": columns, "model.model_config.input_sliced_sig": True}
+    else:
+        changes["model.model_config.ignore_token_id"] = IGNORED
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
+
+
+def feeds_cut() -> bool:
+    """Whether the installed LlamaForCausalLM is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
+    return takes_cut(importlib.import_module("mindformers.models.llama").LlamaForCausalLM)
+
+
+def ignored_label(config: Any) -> int | None:
+    """The label of what does not count, where labels have to say it; None where the installed LlamaForCausalLM takes a mask."""
+    if feeds_cut():
+        return None
+    configured = get(config, "model.model_config.ignore_token_id") if config is not None else None
+    return IGNORED if configured is None else int(configured)
 
 
 def planned_sizes(session: MsSession, config: Any) -> Sizes | None:

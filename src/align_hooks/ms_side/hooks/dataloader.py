@@ -2,7 +2,8 @@
 
 The guide's appendix adds a class of this name to ``mindformers/dataset``; here it is registered from outside, so the
 appendix's YAML works unchanged, and ``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. Unlike the guide's
-it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists.
+it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists. To the
+LlamaForCausalLM of MindFormers 1.3, unedited, it feeds what that cuts to the recorded batch (:mod:`align_hooks.ms_side.columns`).
 
 Seam: the end of ``import mindformers.dataset.base_dataset``, where its base class and the register exist.
 """
@@ -19,35 +20,41 @@ from mindspore.dataset import GeneratorDataset
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.hooks.config import planned_sizes
+from align_hooks.ms_side.columns import columns
+from align_hooks.ms_side.hooks.config import ignored_label, planned_sizes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import Source, Steps
 
-ARRAYS = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask"}
-"""Column of MindFormers to array of the record."""
-
 LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
-"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.5 and 1.6 fail on them."""
+"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.3 to 1.6 fail on them."""
 
 
 class RecordedSteps:
     """Random access to the batches of a replay, a rank's part of a whole step an item, cast to what MindFormers computes with."""
 
-    def __init__(self, replay: Replay, columns: list[str]) -> None:
-        self.replay, self.columns = replay, columns
+    def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None) -> None:
+        self.replay, self.ignored = replay, ignored
+        first = self.of(replay.steps[0])
+        self.names = names or list(first)
+        if unknown := [name for name in self.names if name not in first]:
+            raise RefusedRun(f"train_dataset.input_columns names {unknown[0]!r}; recorded batches have {', '.join(first)} here")
 
     def __len__(self) -> int:
         return len(self.replay.steps)
 
     def __getitem__(self, index: int) -> tuple[NDArray[Any], ...]:
-        step = self.replay.steps[int(index)]
+        found = self.of(self.replay.steps[int(index)])
+        rank, ranks = self.replay.ranks
+        rows = len(found["input_ids"]) // ranks  # rows that stand together: one micro-batch a rank, or the graph joins them again
+        mine = {name: found[name][rank * rows : (rank + 1) * rows] for name in self.names}
+        return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
+
+    def of(self, step: int) -> dict[str, NDArray[Any]]:
+        """Column to array of a whole step; raises RefusedRun for what LlamaForCausalLM cannot be fed."""
         arrays = filled(self.replay.batch(step))
         refuse_unfed(arrays, step)
-        rank, ranks = self.replay.ranks
-        rows = len(arrays["tokens"]) // ranks  # rows that stand together: one micro-batch a rank, or the graph joins them again
-        mine = {name: arrays[ARRAYS[name]][rank * rows : (rank + 1) * rows] for name in self.columns}
-        return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
+        return columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
 
 
 def refuse_unfed(arrays: dict[str, NDArray[Any]], step: int) -> None:
@@ -77,7 +84,8 @@ def install(session: MsSession, module: ModuleType) -> None:
             cls.init_dataset_config(config)
             return dataset(
                 session.replay or from_yaml(config, shares(session)),
-                config.get("input_columns") or list(ARRAYS),
+                config.get("input_columns"),
+                ignored_label(session.config),
             )
 
 
@@ -98,13 +106,7 @@ def from_yaml(config: Any, ranks: tuple[int, int]) -> Replay:
     return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=ranks)
 
 
-def dataset(replay: Replay, columns: list[str]) -> GeneratorDataset:
-    """A MindSpore data set of whole steps, in order, once."""
-    unknown = [name for name in columns if name not in ARRAYS]
-    if unknown:
-        raise RefusedRun(f"train_dataset.input_columns names {unknown[0]!r}; recorded batches have {', '.join(ARRAYS)}")
-    first = replay.steps[0]
-    refuse_unfed(filled(replay.batch(first)), first)
-    return GeneratorDataset(
-        RecordedSteps(replay, columns), column_names=columns, shuffle=False, num_parallel_workers=1, python_multiprocessing=False
-    )
+def dataset(replay: Replay, names: list[str] | None, ignored: int | None) -> GeneratorDataset:
+    """A MindSpore data set of whole steps, in order, once; what cannot be fed of the first is refused here."""
+    steps = RecordedSteps(replay, names, ignored)
+    return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import mindformers
 import mindspore
 from mindspore import nn
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.layers import classes, layers
-from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.model import Parameters, is_per_token
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, optimizer_facts
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
@@ -84,7 +84,7 @@ def facts(session: MsSession) -> dict[str, Any]:
     sizes, fed = session.sizes, get(config, "train_dataset.batch_size")
     return {
         "framework": "MindFormers",
-        "versions": {"align_hooks": __version__, "mindformers": mindformers.__version__, "mindspore": mindspore.__version__},
+        "versions": {"align_hooks": __version__, "mindformers": installed_version("mindformers"), "mindspore": mindspore.__version__},
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded,
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
@@ -93,7 +93,7 @@ def facts(session: MsSession) -> dict[str, Any]:
             "global_batch_size": fed * session.launch.world_size if sizes is None else sizes.rows(session.fed),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
-            "per_token_loss": bool(cell.calculate_per_token_loss),
+            "per_token_loss": is_per_token(cell),
             "compute_type": compute_type(session),
             "gradients_summed_over_ranks": summed(session.launch),
         },

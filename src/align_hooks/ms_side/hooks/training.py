@@ -21,7 +21,7 @@ from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.hooks.compiled import hold
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, refuse_unknown
-from align_hooks.ms_side.model import pieces, sketches
+from align_hooks.ms_side.model import is_per_token, pieces, sketches
 from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
@@ -30,7 +30,7 @@ from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.settings import PREFIX
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
-"""Places in the output of MFTrainOneStepCell, 1.5 to 1.9. Its loss scale, place 2, is already the next step's."""
+"""Places in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, place 2, is already the next step's."""
 
 
 def wrap(session: MsSession) -> Callable[..., Any]:
@@ -233,7 +233,7 @@ class Recorder(Callback):  # type: ignore[misc]
         losses = {"loss": loss, "objective_loss": loss * ranks if summed(session.launch) else loss, "valid_tokens": tokens}
         if session.sizes is not None:
             rows = session.sizes.rows(len(batch["tokens"]))
-            losses = session.sizes.losses(loss, tokens, place(session.launch, session.sizes), per_token=cell.calculate_per_token_loss)
+            losses = session.sizes.losses(loss, tokens, place(session.launch, session.sizes), per_token=is_per_token(cell))
         return {
             "step": step,
             **losses,
