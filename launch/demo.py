@@ -3,7 +3,8 @@
 Then MindFormers makes its first three steps once more with Megatron's gradients of these steps, which leaves nothing but
 the optimizer to differ, and that is judged too.
 
-Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY]``.
+Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY]``,
+or ``align-hooks demo [DIRECTORY]`` where there is no checkout.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 HERE = Path(__file__).resolve().parent
+MARK = ".demo"
+"""A file that says that a directory is a demo's, and may be made again."""
 STEPS = 20
 INJECTED = 3
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
@@ -31,8 +35,11 @@ ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "re
 def main(directory: Path) -> int:
     """Run the whole job in ``directory``; returns the worse exit code of the two comparisons."""
     console = Console()
+    if directory.exists() and not (directory / MARK).exists() and (not directory.is_dir() or any(directory.iterdir())):
+        ended(2, f"{directory} holds something that is no demo; name another directory")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
+    (directory / MARK).touch()
     megatron, mindformers, optimizer = (directory / name for name in ("megatron", "mindformers", "optimizer"))
     state = {"OPTIMIZER_STATE": f"0-{INJECTED}"}
     fed = {"REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron}
@@ -113,7 +120,13 @@ def run(
                 progress.advance(task)
     if process.returncode:
         tail = "".join(log.read_text().splitlines(keepends=True)[-15:])
-        sys.exit(f"{tail}\n{title}: failed with exit code {process.returncode}; the whole log is {log}")
+        ended(3, f"{tail}\n{title}: failed with exit code {process.returncode}; the whole log is {log}")
+
+
+def ended(code: int, why: str) -> NoReturn:
+    """Say why there is no verdict, and end with a code that is none."""
+    print(why, file=sys.stderr)
+    sys.exit(code)
 
 
 def free_port() -> int:

@@ -69,7 +69,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     inside = {name for name in names if ".dist-info/" not in name}
-    assert inside == modules
+    examples = {name for name in inside if name.startswith("align_hooks/examples/")}
+    assert inside - examples == modules
+    assert {name.rpartition("/")[2] for name in examples} == {
+        path.name for path in LAUNCH.iterdir() if path.suffix in (".py", ".args", ".yaml")
+    } - {"shrink.py"}
     assert {"align_hooks/py.typed", "align_hooks/configuration/megatron_flags.txt", "align_hooks/startup/sitecustomize.py"} < inside
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -100,6 +104,9 @@ def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path)
     for code, *words in ((0, "show", "one"), (0, "env"), (1, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml")):
         done = command(tmp_path, installed, "-m", "align_hooks", *words)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
+    found = command(tmp_path, installed, "-c", "from align_hooks.demo import script; print(script())").stdout.strip()
+    assert found == f"{installed['PYTHONPATH']}/align_hooks/examples/demo.py"
+    assert Path(found).read_bytes() == (LAUNCH / "demo.py").read_bytes()
     seeded = {**installed, "ALIGN_HOOKS_SEED": "1"}
     done = command(
         tmp_path, seeded, "-m", "align_hooks", "run", "--", sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"

@@ -26,6 +26,7 @@ from align_hooks.check import check_runs
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.demo import run_demo
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import FRAMEWORKS
@@ -253,6 +254,19 @@ class Output(Console):
 def discard_output() -> None:
     """Let whatever is still printed go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
+) -> None:
+    """Record a small Megatron-LM run, replay it in MindFormers, and compare them, on a CPU, in about a minute; both must be installed.
+
+    Exit codes: those of compare, the worse of two; 2 usage, 3 a run failed.
+
+    Example: align-hooks demo
+    """
+    raise typer.Exit(run_demo(directory))
 
 
 @app.command()
