@@ -299,6 +299,16 @@ def test_what_never_fired_makes_0_a_3(here: Path) -> None:
     assert "ALIGN_HOOKS_GRADIENTS=0: no such step was reached" in done.err
 
 
+def test_a_training_that_fails_makes_0_a_3_and_says_by_what(here: Path) -> None:
+    """Megatron-LM's own examples end with ``set +x``, and so with 0, whatever became of the training."""
+    write(here, {"crash.py": "import torch\nfrom megatron.training.arguments import parse_args\nparse_args()\nraise KeyError('helpers')"})
+    done = under_run(here, *script(here, "python crash.py", "set +x"), **SEED)
+    assert done.code == 3
+    assert "its training failed: the script ended with KeyError: 'helpers'" in done.err
+    assert done.attached == ["torch side, rank 0, crash.py: failed: the script ended with KeyError: 'helpers'"]
+    assert under_run(here, *script(here, "python crash.py"), **SEED).code == 1  # its own
+
+
 REFUSALS = {
     "nothing asked": ({}, "no ALIGN_HOOKS_* variable asks for anything"),
     "unknown variable": ({"ALIGN_HOOKS_SEEED": "1"}, "did you mean ALIGN_HOOKS_SEED?"),

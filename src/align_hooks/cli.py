@@ -237,7 +237,7 @@ def doctor(
     with progress(Console(stderr=True)) as say:
         say("importing both frameworks")
         found = examine(given, os.environ, python=python)
-    printed(lambda: print("\n".join(lines(found, everything=everything))))
+    printed(lambda: Output().print("\n".join(lines(found, everything=everything)), markup=False, highlight=False, soft_wrap=True))
     if json is not None:
         written("--json", json, lambda: atomic.json_text({"align_hooks": __version__, "exit_code": found.exit_code, **asdict(found)}))
     raise typer.Exit(found.exit_code)

@@ -62,6 +62,8 @@ def _account(session: Session, code: int) -> int:
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=[str(error)])
     elif session.begun:
         ended = session.ended(failed=failed) if session.record or failed else "ended"
+        if failed and error is not None:
+            ended = f"failed: the script ended with {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")

@@ -132,6 +132,8 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     for process in processes:
         print(f"align_hooks: {process}", file=sys.stderr, flush=True)
         problems = list(process.problems)
+        if process.began and (process.ended or "").startswith("failed"):
+            problems.append(f"its training {process.ended}")
         if process.began and process.running:
             problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")
         elif process.began and process.ended is None:

@@ -470,6 +470,7 @@ EXERCISES: tuple[Exercise, ...] = (
         "lr_schedule.warmup_steps: 5",
     ),
     _e("rates of their own for the embedding and output", "", "", "FLAGS: '--decoupled-lr 1e-4'"),
+    _e("minimum of the embedding's own rate", "", "", "FLAGS: '--decoupled-min-lr 1e-5'"),
     _e("global_batch_size", "--global-batch-size 8", "runner_config.batch_size: 8", "runner_config.batch_size: 4"),
     _e(
         "global_batch_size",

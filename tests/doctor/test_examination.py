@@ -179,6 +179,29 @@ def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
         assert found.problems == ()
 
 
+def test_a_script_that_lies_elsewhere_is_told(made: Made, tmp_path: Path) -> None:
+    launch = tmp_path / "train.sh"
+    launch.write_text(SCRIPT)
+    found = told(made(), str(launch), **CPU)
+    assert found.notes == (
+        "pretrain_gpt.py does not lie here, so the packages are those of this folder, or installed: be where train.sh starts it",
+    )
+    assert "  note: pretrain_gpt.py does not lie here" in "\n".join(lines(found))
+
+
+def test_nothing_is_written_where_one_stands(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And modules that lie there are found first, as those beside a script are."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    writes = VERSIONS["mindformers/__init__.py"] + "\nopen('left', 'w')"
+    found = told(made(mindformers__slash____init__=writes), **CPU)
+    assert (found.problems, list(here.iterdir())) == ((), [])
+    monkeypatch.chdir(tmp_path / "packages")
+    found = told({**made(), "PYTHONPATH": ""}, **CPU)
+    assert found.frameworks[0].packages["megatron-core"]["place"] == str(tmp_path / "packages" / "megatron" / "core")
+
+
 def test_variables_that_cannot_be_read(made: Made) -> None:
     found = told(made(), **CPU, ALIGN_HOOKS_GRADEINTS="0", ALIGN_HOOKS_SEED="zero")
     assert found.problems == (

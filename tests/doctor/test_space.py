@@ -48,6 +48,10 @@ def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Any) -> No
     problem = disk(settings(tmp_path / "run", gradients="0-2"), SEVEN)[1]
     assert problem == (f"recording takes 84 GB and {tmp_path} has 50 GB free; choose fewer steps in ALIGN_HOOKS_GRADIENTS, or another disk")
     assert disk(settings(tmp_path / "run", gradients="0"), SEVEN)[1] == ""
+    many = Size(7_000, 2**30, 10, 1, "llama.yaml")  # what takes most is named first
+    assert (
+        "fewer steps in ALIGN_HOOKS_BATCHES, ALIGN_HOOKS_GRADIENTS" in disk(settings(tmp_path / "r", gradients="0", batches="all"), many)[1]
+    )
 
 
 def test_an_unknown_size_is_said(tmp_path: Path, free: Any) -> None:

@@ -122,6 +122,7 @@ def test_training_survives_a_recorder_that_fails(tmp_path: Path, reference: Path
     assert open_run(run).steps == [0]
 
 
+@pytest.mark.slow
 def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_path: Path, reference: Path) -> None:
     """As that of MindFormers 1.3, against the installed one under ``input_sliced_sig: True``, to the bit."""
     random = np.random.RandomState(0)

@@ -146,7 +146,7 @@ PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-QUICK = ("betas", "clip")
+QUICK = ("clip",)
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 

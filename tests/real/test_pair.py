@@ -47,6 +47,7 @@ def test_recorded_sketches_are_those_of_the_tensors(side: str, request: pytest.F
     assert max(frameworks.sketch_errors(open_run(request.getfixturevalue(side)))) < 1e-12
 
 
+@pytest.mark.slow  # the zoo has it too, 87 times
 def test_sketches_alone_tell_an_honest_side_from_a_wrong_conversion(reference: Path, tmp_path: Path) -> None:
     """No tensor stored: aligned on the reference's weights; with two projections exchanged, that is what is said."""
     fed = {"REPLAY_BATCHES": reference, "BATCHES": "all", "LOCAL_NORMS": "all", "SKETCHES": "all"}

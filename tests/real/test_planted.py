@@ -76,6 +76,7 @@ def test_labels_shifted_in_the_batch_are_found_in_the_batches(tmp_path: Path, re
     assert "labels of step 0" in output
 
 
+@pytest.mark.slow
 def test_labels_shifted_inside_the_model_are_found_in_the_first_loss(tmp_path: Path, reference: Path) -> None:
     output = found(tmp_path, reference, script=frameworks.SCRIPTS / "shifted_loss.py")
     assert output.startswith("diverged: step-0 loss")

@@ -35,7 +35,7 @@ class Examination:
     """``problems`` are why a run would not start or would be refused; ``ready`` names the sides that would start.
 
     ``variables`` are ours as they are set, ``beside`` those of other libraries that a run depends on, ``space`` what is free and needed,
-    ``extras`` each extra with the modules of it that are not installed.
+    ``extras`` each extra with the modules of it that are not installed, ``notes`` what was not looked at as a run would find it.
     """
 
     problems: tuple[str, ...]
@@ -45,6 +45,7 @@ class Examination:
     space: tuple[str, ...]
     about: Mapping[str, str]
     extras: Mapping[str, Sequence[str]]
+    notes: tuple[str, ...] = ()
 
     @property
     def ready(self) -> list[str]:
@@ -63,7 +64,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
 
     :raises AlignHooksError: ``given`` cannot be read.
     """
-    wanted, size, script = _given(given, environment)
+    wanted, size, script, notes = _given(given, environment)
     found = look(python or here(), script, environment)
     problems, variables, settings = _settings(environment)
     if size is None and settings is not None:
@@ -81,21 +82,23 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or here()}
     beside = _beside(environment, [one.side for one in installed])
     extras = {name: [one for one in modules if importlib.util.find_spec(one) is None] for name, modules in EXTRAS.items()}
-    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras)
+    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes)
 
 
-def _given(given: str | None, environment: Mapping[str, str]) -> tuple[str | None, Size | None, Path | None]:
-    """The side that is to be run, how large it is, and the training script, as far as they are told."""
+def _given(given: str | None, environment: Mapping[str, str]) -> tuple[str | None, Size | None, Path | None, tuple[str, ...]]:
+    """The side that is to be run, how large it is, and the training script, as far as they are told; what to know of that."""
     if given is None:
-        return None, None, None
+        return None, None, None, ()
     if given.endswith(".py"):
         if not Path(given).is_file():
             raise AlignHooksError(f"{given} is no file; name the training script as you would start it")
-        return None, None, Path(given)
+        return None, None, Path(given), ()
     if Path(given).is_dir():
-        return None, of_run(open_run(given)), None  # either side may train a model of that size
+        return None, of_run(open_run(given)), None, ()  # either side may train a model of that size
     configuration = read(given, environment)
-    return side_of(configuration), of_configuration(configuration), _script(configuration, given)
+    script, program = _script(configuration, given), configuration.program
+    lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
+    return side_of(configuration), of_configuration(configuration), script, (lost,) if program and script is None else ()
 
 
 def side_of(configuration: Configuration) -> str:

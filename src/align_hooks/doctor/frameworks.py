@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,17 +84,22 @@ def _of_hook(hook: Mapping[str, Any]) -> str:
 
 
 def look(python: str, script: Path | None, environment: Mapping[str, str]) -> list[Framework]:
-    """Both sides, looked at side by side with the interpreter ``python``, as ``script`` would import them."""
-    children = {side: _start(side, python, script, environment) for side in TITLES}
-    return [_told(side, python, child) for side, child in children.items()]
+    """Both sides, looked at side by side with the interpreter ``python``, as ``script`` would import them, or else one that lies here.
+
+    The children work in a folder of their own: MindFormers writes its logs wherever it is imported.
+    """
+    folder = (script.parent if script is not None else Path()).resolve()
+    paths = [os.path.abspath(one) for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]  # noqa: PTH100 (it may be no file)
+    seen = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+    with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:
+        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], seen, place) for side in TITLES}
+        return [_told(side, python, child) for side, child in children.items()]
 
 
-def _start(side: str, python: str, script: Path | None, environment: Mapping[str, str]) -> subprocess.Popen[str] | OSError:
-    command = [python, "-m", "align_hooks.doctor.seams", side, *([str(script)] if script is not None else [])]
+def _start(command: Sequence[str], environment: Mapping[str, str], place: str) -> subprocess.Popen[str] | OSError:
+    options: dict[str, Any] = {"text": True, "encoding": "utf-8", "errors": "replace", "cwd": place}
     try:
-        return subprocess.Popen(
-            command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
-        )
+        return subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     except OSError as error:
         return error
 

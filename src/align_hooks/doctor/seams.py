@@ -33,11 +33,10 @@ MARK = "align_hooks seams: "
 """Begins the one line that the parent reads; frameworks print what they like around it."""
 
 
-def main(side: str, script: str | None) -> None:
-    """Print what there is of ``side`` as one line of JSON; ``script`` is the training script, whose folder is on the path first."""
+def main(side: str, folder: str) -> None:
+    """Print what there is of ``side`` as one line of JSON; ``folder`` is on the path first, as a training script's own folder is."""
     warnings.simplefilter("ignore")
-    if script is not None:
-        sys.path.insert(0, str(Path(script).resolve().parent))
+    sys.path[0] = folder
     room(side)
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     told = {name: package(name) for name in PACKAGES[side]}
@@ -122,4 +121,4 @@ def _line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    main(sys.argv[1], sys.argv[2])

@@ -30,17 +30,17 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     if size is None or steps is None or (size.elements is None and any(getattr(settings, kind) for kind in WRITTEN)):
         lacking = "the size of the model" if size is None or size.elements is None else "how many steps are made"
         return f"{there}; {lacking} is not known: name the launch script, the YAML or a recorded run, align-hooks doctor FILE", ""
-    parts, needed = [], 0
-    if sets := tensors(settings, range(steps)):
-        needed += sets * ELEMENT * (size.elements or 0)
-        parts.append(f"{sets} times {billions(size.elements or 0)} parameters in fp32")
-    if (count := batches(settings, range(steps))) and size.tokens:
-        needed += count * TOKEN * size.tokens
-        parts.append(f"{count} batches of {size.tokens} tokens")
+    sets, count = tensors(settings, range(steps)), batches(settings, range(steps))
+    taken = sets * ELEMENT * (size.elements or 0), count * TOKEN * (size.tokens or 0)
+    parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets)
+    parts += [f"{count} batches of {size.tokens} tokens"] * bool(count and size.tokens)
+    needed = sum(taken)
     said = f"{there}; recording takes {billions(needed)}B ({', '.join(parts)}; {size.source})"
     if needed <= free:
         return said, ""
-    names = ", ".join(PREFIX + kind.upper() for kind in wanted)
+    tensor_kinds = [kind for kind in WRITTEN if kind in wanted]
+    kinds = [*tensor_kinds, "batches"] if taken[0] >= taken[1] else ["batches", *tensor_kinds]
+    names = ", ".join(PREFIX + kind.upper() for kind in kinds if kind in wanted)
     return said, f"recording takes {billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
 
 

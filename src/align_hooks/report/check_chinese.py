@@ -321,6 +321,7 @@ CHECK: dict[str, str] = {
     "extended tensor parallelism of experts": "专家的扩展张量并行",
     "log of every layer": "逐层日志",
     "weights that decay": "做权重衰减的权重",
+    "minimum of the embedding's own rate": "Embedding独立学习率的最小值",
     "rates of their own for the embedding and output": "Embedding和输出层的独立学习率",
     "type of the main weights": "主权重的数据类型",
     "type of the gradients' reduction": "梯度规约的数据类型",

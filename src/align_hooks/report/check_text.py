@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -26,8 +26,9 @@ HEADS = {
 FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
 """What every reader sees; the rest where it is asked for."""
 LISTED, TRAPS = 8, 12
-LONGEST = 38
-"""Letters of a word of a change that is not broken, so that it can be copied."""
+BETWEEN, NARROWEST, WORD = 9, 12, 20
+"""Letters around and between the four columns, of the narrowest of them, and of a name that is not broken: longer text goes on in the
+next line, and the change has twice as much room as the others."""
 
 
 def render_check(checklist: Checklist, console: Console, *, everything: bool = False) -> None:
@@ -38,7 +39,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         console.print(f"  {name}  {side.framework:<11}  {escape(side.source)}", soft_wrap=True)
     for outcome in FIRST:
         if found := checklist.of(outcome):
-            console.print(table(checklist, HEADS[outcome], found))
+            console.print(table(checklist, HEADS[outcome], found, console.width))
     listed(console, "Could not be followed, and may say more", checklist.gaps)
     for course in checklist.courses:
         indented(console, escape(of_course(course)))
@@ -54,7 +55,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     if everything:
         for outcome in Outcome:
             if outcome not in (*FIRST, Outcome.BY_HAND) and (found := checklist.of(outcome)):
-                console.print(table(checklist, HEADS[outcome], found))
+                console.print(table(checklist, HEADS[outcome], found, console.width))
         for name, one, other in checklist.unlike:
             indented(console, f"no row covers {escape(name)}: {escape(one)} against {escape(other)}")
     elif checklist.unlike:
@@ -92,19 +93,34 @@ def headline(checklist: Checklist) -> str:
     return f": {'; '.join(parts)}; {same} {'is' if same == 1 else 'are'} the same"
 
 
-def table(checklist: Checklist, title: str, found: Iterable[Checked]) -> Table:
-    """Rows with both values, each above the place where it was set, and what to change."""
+def table(checklist: Checklist, title: str, found: Iterable[Checked], width: int) -> Table:
+    """Rows with both values, each above the place where it was set, and what to change; nothing of it is cut."""
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=f"[bold]{title}[/]", title_justify="left")
-    for name in ("setting", "reference", "candidate"):
-        grid.add_column(name, overflow="fold", ratio=2)
-    told = [(one, "; ".join(filter(None, (one.why, one.change)))) for one in found]
-    longest = max((len(word) for _, text in told for word in text.split()), default=0)
-    grid.add_column("change or reason", overflow="fold", ratio=3, min_width=min(longest, LONGEST))
-    for one, text in told:
+    rows = []
+    for one in found:
         both = zip((one.reference, one.candidate), checklist.sides, strict=True)
-        cells = [f"{escape(held.shown)}\n[dim]{escape(place(held.where, side))}[/]" for held, side in both]
-        grid.add_row(escape(one.row.name), *cells, escape(text))
+        cells = [f"{held.shown}\n{place(held.where, side)}" for held, side in both]
+        rows.append((one.row.name, *cells, "; ".join(filter(None, (one.why, one.change)))))
+    names = ("setting", "reference", "candidate", "change or reason")
+    for name, size in zip(names, widths([(*names,), *rows], width - BETWEEN), strict=True):
+        grid.add_column(name, overflow="fold", width=size)
+    for name, *values, text in rows:
+        parted = [value.partition("\n") for value in values]
+        grid.add_row(escape(name), *(f"{escape(shown)}\n[dim]{escape(where)}[/]" for shown, _, where in parted), escape(text))
     return grid
+
+
+def widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Letters of each column: what its longest line takes, and where that is more than there is room for, the widest give first."""
+    wanted = [max(len(line) for row in rows for line in row[column].splitlines() or [""]) for column in range(len(rows[0]))]
+    least = [*(min(size, NARROWEST) for size in wanted[:-1]), min(wanted[-1], 2 * NARROWEST)]
+    least[0] = max([least[0], *(len(word) for row in rows for word in row[0].split() if len(word) <= WORD)])
+    found = list(wanted)
+    last = len(found) - 1
+    while sum(found) > room and any(size > low for size, low in zip(found, least, strict=True)):
+        over = max(range(len(found)), key=lambda column: (found[column] - least[column]) / (1 + (column == last)))
+        found[over] -= 1
+    return found
 
 
 def place(where: str, side: Side) -> str:

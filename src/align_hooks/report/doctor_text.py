@@ -28,6 +28,8 @@ def _verdict(found: Examination) -> Iterator[str]:
     yield verdict(found)
     for number, problem in enumerate(found.problems, 1):
         yield from _wrapped(f"{number}. {problem}", 2)
+    for note in found.notes:
+        yield from _wrapped(f"note: {note}", 2)
 
 
 def _about(found: Examination) -> Iterator[str]:

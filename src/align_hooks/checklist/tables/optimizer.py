@@ -223,8 +223,15 @@ OPTIMIZER = (
     Row(
         "rates of their own for the embedding and output",
         GROUP,
-        Says(("decoupled_lr", "decoupled_min_lr"), None),
+        Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
+        sources=("CheckList: optimizer: lr",),
+    ),
+    Row(
+        "minimum of the embedding's own rate",
+        GROUP,
+        Says(("decoupled_min_lr",), None),
+        Says(),
         sources=("CheckList: optimizer: lr",),
     ),
     Row(
