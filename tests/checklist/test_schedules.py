@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from align_hooks.checklist.schedule import FIRST, MOST, RATE, Schedule, differences, sampled
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.megatron_schedule import megatron_rate
+from align_hooks.checklist.result import check
+from align_hooks.checklist.schedule import FIRST, MOST, RATE, NotTold, Schedule, differences, sampled
+from align_hooks.configuration.megatron import read_command
 
 
 def constant(rate: float, steps: int | None = None) -> Schedule:
@@ -40,3 +45,24 @@ def test_of_a_long_run_the_beginning_and_the_end_are_among_the_steps_that_are_co
     assert steps[:FIRST].tolist() == list(range(FIRST))
     assert steps[-1] == 9_999_999
     assert sampled(MOST).tolist() == list(range(MOST))
+
+
+SAMPLES = "--train-samples 1200 --global-batch-size 4 --lr 1e-3 --min-lr 1e-5 --lr-decay-style cosine --lr-decay-samples 600"
+STEPS = "--train-iters 300 --global-batch-size 4 --lr 1e-3 --min-lr 1e-5 --lr-decay-style cosine --lr-decay-iters 150"
+
+
+def test_a_schedule_in_samples_is_that_in_steps() -> None:
+    one, other = (read_command(f"--num-layers 2 {words} --lr-warmup-fraction 0.1", {}) for words in (SAMPLES, STEPS))
+    found = check(one, other)
+    assert found.courses[0].same is True
+    held = {one.row.name: (one.reference.meaning, one.candidate.meaning) for one in found.checked}
+    assert held["lr_decay_iters"] == (150, 150)
+    assert held["lr_warmup_iters"] == (15, 15)
+    assert [one.row.name for one in found.of(Outcome.DIFFERENT)] == []
+
+
+def test_of_a_record_counted_in_samples_megatron_filled_the_iterations_in() -> None:
+    recorded = replace(read_command(f"--num-layers 2 {SAMPLES} --train-iters 300", {}), facts={})
+    assert megatron_rate(recorded).steps == 300
+    with pytest.raises(NotTold, match="refused by Megatron-LM where the run is counted in iterations"):
+        megatron_rate(replace(recorded, facts=None))

@@ -32,11 +32,12 @@ def megatron_rate(configuration: Configuration) -> Schedule:
     peak, lowest, start = float(needed(configuration, "lr", "--lr")), float(said("min_lr") or 0.0), float(said("lr_warmup_init") or 0.0)
     style = str(said("lr_decay_style", "linear"))
     samples, steps = said("train_samples"), said("train_iters")
-    mixed = [name for name in MIXED[bool(samples and not steps)] if said(name)]
+    in_samples = bool(samples and (not steps or configuration.facts is not None))  # of such a run Megatron fills the iterations in
+    mixed = [name for name in MIXED[in_samples] if said(name)]
     if mixed:
-        counted = "samples" if samples and not steps else "iterations"
+        counted = "samples" if in_samples else "iterations"
         raise NotTold(f"--{mixed[0].replace('_', '-')} is refused by Megatron-LM where the run is counted in {counted}")
-    if samples and not steps:
+    if in_samples:
         batch = _batch(configuration)
         length = float(samples if said("lr_decay_samples") is None else said("lr_decay_samples"))
         warm, annealed = float(said("lr_warmup_samples") or 0), said("lr_wsd_decay_samples")

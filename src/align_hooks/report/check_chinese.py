@@ -87,6 +87,7 @@ CHECK: dict[str, str] = {
     "positions are not learned: it is a bound, and no number depends on it": "位置编码不是学习得到的：这只是长度上限，不影响任何数值",
     "positions are not YaRN's on either side": "两侧都没有使用YaRN位置编码",
     "attention is latent, whose heads have sizes of their own": "使用MLA，其head大小另有参数决定",
+    "lr_decay_iters has it in steps": "lr_decay_iters中已换算为步数",
     "the learning rate of every step is the same": "每步的学习率都一致",
     "both rates are constant, and have no end": "两侧学习率均为常量，没有终值",
     # readings: how two sides differ

@@ -203,7 +203,10 @@ def weights_loaded(one: Configuration, other: Configuration) -> str:
 
 
 def megatron_decay_length(c: Configuration) -> Any:
-    """``--lr-decay-iters``, or the whole run."""
+    """``--lr-decay-iters``, ``--lr-decay-samples`` over the global batch, or the whole run."""
+    samples, batch = number(c, ("lr_decay_samples",), None), megatron_global_batch(c)
+    if samples is not None:
+        return samples / batch if known(samples, batch) and batch else UNSET
     return said(c, ("lr_decay_iters",), megatron_steps)
 
 
@@ -224,7 +227,7 @@ def schedule_keys(name: str) -> tuple[str, str]:
 
 def megatron_warmup(c: Configuration) -> Any:
     """Steps of warm-up: given, or a part of the schedule's length."""
-    part, length = number(c, ("lr_warmup_fraction",), None), number(c, ("lr_decay_iters",), megatron_steps)
+    part, length = number(c, ("lr_warmup_fraction",), None), megatron_decay_length(c)
     samples, batch = number(c, ("lr_warmup_samples",), 0), megatron_global_batch(c)
     if part is not None:
         return part * length if known(part, length) else UNSET

@@ -170,7 +170,7 @@ OPTIMIZER = (
     Row(
         "lr_decay_iters",
         GROUP,
-        Says(("lr_decay_iters",), read=read.megatron_decay_length),
+        Says(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
         Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
         form=numeric,
         unless=same_end,
@@ -181,7 +181,7 @@ OPTIMIZER = (
         GROUP,
         Says(("lr_decay_samples",), None),
         Says(fixed=None, note="MindFormers counts its schedule in steps"),
-        unless=same_schedule,
+        unless=lambda one, other: "lr_decay_iters has it in steps",
         sources=("comparison: optimizer: lr-decay-samples",),
     ),
     Row(
