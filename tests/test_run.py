@@ -312,7 +312,7 @@ def test_a_training_that_fails_makes_0_a_3_and_says_by_what(here: Path) -> None:
 REFUSALS = {
     "nothing asked": ({}, "no ALIGN_HOOKS_* variable asks for anything"),
     "unknown variable": ({"ALIGN_HOOKS_SEEED": "1"}, "did you mean ALIGN_HOOKS_SEED?"),
-    "a source that is not there": ({"ALIGN_HOOKS_REPLAY_BATCHES": "nowhere"}, "is not a directory"),
+    "a source that is not there": ({"ALIGN_HOOKS_REPLAY_BATCHES": "nowhere"}, "align_hooks: ALIGN_HOOKS_REPLAY_BATCHES: /"),
 }
 
 

@@ -71,12 +71,15 @@ class Session:
             return
         if self.settings.replay_batches is not None:
             self.replay = Replay(self.settings.replay_batches)
-            _ = self.replay.run
+            with _named("REPLAY_BATCHES"):
+                _ = self.replay.run
         if self.settings.load_weights is not None:
-            open_weights(self.settings.load_weights)
+            with _named("LOAD_WEIGHTS"):
+                open_weights(self.settings.load_weights)
         if self.settings.inject_gradients is not None:
             self.injection = Injection(self.settings.inject_gradients)
-            _ = self.injection.recorded
+            with _named("INJECT_GRADIENTS"):
+                _ = self.injection.recorded
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()
@@ -217,6 +220,15 @@ class Session:
         if self.record is not None:
             whole = dict(facts) | self.facts | {"overrides": self.overrides}
             self.record.describe(place=place, shards=shards, facts=whole, steps=steps)
+
+
+@contextmanager
+def _named(variable: str) -> Iterator[None]:
+    """Say which variable names what cannot be opened."""
+    try:
+        yield
+    except AlignHooksError as error:
+        raise type(error)(f"{PREFIX}{variable}: {error}") from None
 
 
 def exit_code(code: int, problems: list[str]) -> int:
