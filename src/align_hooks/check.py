@@ -11,13 +11,12 @@ from typing import Any
 from align_hooks.checklist.batches import Look, look, special_ids
 from align_hooks.checklist.result import NEWEST, Checklist
 from align_hooks.checklist.result import check as check_configurations
+from align_hooks.checklist.row import MODEL
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
-
-MODEL = "model.model_config."
 
 
 def check(

@@ -26,10 +26,10 @@ from align_hooks.check import check_runs
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.demo import run_demo
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
-from align_hooks.evidence.convert import FRAMEWORKS
 from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.hooking.script import report
 from align_hooks.progress import Progress
@@ -75,10 +75,7 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     console = Output()
-    if html is not None:
-        _needed_for_html()
-        if json is not None and html.resolve() == json.resolve():
-            raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
+    _refuse_files(html, json)
     with progress(Console(stderr=True)) as say:
         repeats = [open_run(path) for path in noise or ()]
         runs = open_run(reference), open_run(candidate)
@@ -113,10 +110,7 @@ def check(
     Example: align-hooks check pretrain_llama.sh llama.yaml
     """
     console = Output()
-    if html is not None:
-        _needed_for_html()
-        if json is not None and html.resolve() == json.resolve():
-            raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
+    _refuse_files(html, json)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress(Console(stderr=True)) as say:
         found = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
@@ -143,8 +137,7 @@ def show(
     Example: align-hooks show runs/megatron --html megatron.html
     """
     console = Output()
-    if html is not None:
-        _needed_for_html()
+    _refuse_files(html)
     with progress(Console(stderr=True)) as say:
         say(f"reading {path}")
         run = open_run(path)
@@ -157,12 +150,17 @@ def show(
     raise typer.Exit(found.exit_code)
 
 
-def _needed_for_html() -> None:
-    """Say what is not installed before anything is read; the libraries of a page are needed for nothing else."""
+def _refuse_files(html: Path | None, json: Path | None = None) -> None:
+    """Say what stands in the way of the files that are asked for before anything is read: the libraries of a page are needed for
+    nothing else, and two reports do not fit into one file."""
+    if html is None:
+        return
     try:
         import align_hooks.report.run_page  # noqa: F401
     except ModuleNotFoundError as error:
         raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
+    if json is not None and html.resolve() == json.resolve():
+        raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
 
 
 def printed(render: Callable[[], None]) -> None:

@@ -14,6 +14,12 @@ class AlignHooksError(Exception):
     exit_code = 2
 
 
+def in_a_line(error: BaseException) -> str:
+    """Any error by its type and the first line of what it says."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
 class SettingsError(AlignHooksError):
     """An ``ALIGN_HOOKS_*`` variable, or a combination of them, cannot be honoured."""
 

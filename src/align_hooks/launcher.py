@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, in_a_line
 from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.launch import Launch
 from align_hooks.processes import REFUSED, VARIABLE, tell
@@ -63,7 +63,7 @@ def _account(session: Session, code: int) -> int:
     elif session.begun:
         ended = session.ended(failed=failed) if session.record or failed else "ended"
         if failed and error is not None:
-            ended = f"failed: the script ended with {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            ended = f"failed: the script ended with {in_a_line(error)}"
         tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")

@@ -15,7 +15,7 @@ from typing import Any
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
-from align_hooks.hooking.once import first_to_say
+from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.norms import print_norms
 from align_hooks.processes import WORKER, tell
@@ -234,6 +234,5 @@ def _named(variable: str) -> Iterator[None]:
 def exit_code(code: int, problems: list[str]) -> int:
     """The launcher's exit code: the script's own, and 3 when that is 0 and something asked for never happened."""
     for problem in problems:
-        if first_to_say(problem):
-            print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
+        report(NothingRecorded(problem))
     return NothingRecorded.exit_code if problems and code == 0 else code

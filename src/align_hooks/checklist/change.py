@@ -10,9 +10,8 @@ from typing import Any
 from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
 from align_hooks.checklist.held import Held, hold, same, show
 from align_hooks.checklist.newer_names import ignored, refused
-from align_hooks.checklist.row import UNSET, Effect, Row, Says, is_new
+from align_hooks.checklist.row import MODEL, UNSET, Effect, Row, Says, is_new
 from align_hooks.checklist.tables import ROWS
-from align_hooks.checklist.traps import MODEL
 from align_hooks.configuration.megatron import FLAGS, RENAMED
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
 

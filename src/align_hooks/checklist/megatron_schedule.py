@@ -23,6 +23,12 @@ LONGEST = 10**12
 STYLES = ("constant", "linear", "cosine", "inverse-square-root", "WSD")
 
 
+def is_in_samples(configuration: Configuration) -> bool:
+    """Whether a run is counted in samples. Of such a run Megatron fills the iterations in, so that a record holds both."""
+    samples, steps = (value_of(configuration, (name,)) for name in ("train_samples", "train_iters"))
+    return bool(samples and (not steps or configuration.facts is not None))
+
+
 def megatron_rate(configuration: Configuration) -> Schedule:
     """What ``get_optimizer_param_scheduler`` builds and ``OptimizerParamScheduler.get_lr`` gives."""
 
@@ -32,7 +38,7 @@ def megatron_rate(configuration: Configuration) -> Schedule:
     peak, lowest, start = float(needed(configuration, "lr", "--lr")), float(said("min_lr") or 0.0), float(said("lr_warmup_init") or 0.0)
     style = str(said("lr_decay_style", "linear"))
     samples, steps = said("train_samples"), said("train_iters")
-    in_samples = bool(samples and (not steps or configuration.facts is not None))  # of such a run Megatron fills the iterations in
+    in_samples = is_in_samples(configuration)
     mixed = [name for name in MIXED[in_samples] if said(name)]
     if mixed:
         counted = "samples" if in_samples else "iterations"

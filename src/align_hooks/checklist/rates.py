@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from align_hooks.checklist.megatron_schedule import megatron_rate
+from align_hooks.checklist.megatron_schedule import is_in_samples, megatron_rate
 from align_hooks.checklist.mindformers_schedule import mindformers_rate
 from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, needed, value_of
 from align_hooks.configuration.values import MINDFORMERS, Configuration
@@ -46,7 +46,7 @@ def weight_decay(configuration: Configuration) -> Schedule:
     )
     steps = megatron_rate(configuration).steps or 1
     samples, batch = value_of(configuration, ("train_samples",)), value_of(configuration, ("global_batch_size",))
-    length = samples / batch if samples and batch and not value_of(configuration, ("train_iters",)) else steps
+    length = samples / batch if batch and is_in_samples(configuration) else steps
 
     def rate(at: Floats) -> Floats:
         part = np.clip(np.asarray(at, np.float64) / length, 0.0, 1.0)

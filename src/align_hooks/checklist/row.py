@@ -103,9 +103,13 @@ class Row:
         return self.mindformers if configuration.side == MINDFORMERS else self.megatron
 
 
+MODEL = "model.model_config."
+"""What names of MindFormers' models begin with."""
+
+
 def model(*names: str) -> tuple[str, ...]:
     """Keys of MindFormers' ``model_config``."""
-    return tuple(f"model.model_config.{name}" for name in names)
+    return tuple(MODEL + name for name in names)
 
 
 def is_new(configuration: Configuration) -> bool:

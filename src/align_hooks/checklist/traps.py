@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from align_hooks.checklist.defaults import MLA, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
 from align_hooks.checklist.readings.training import schedule_keys
-from align_hooks.checklist.row import is_new, model
+from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import FLAGS
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
 
-MODEL = "model.model_config."
 WITHOUT_EFFECT = (
     *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
     *("use_fused_ops_topkrouter", "embedding_init_type", "n_groups"),

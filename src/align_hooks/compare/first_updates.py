@@ -36,7 +36,7 @@ def first_updates(ladder: Ladder) -> Stage:
     Default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it.
     """
     pair = ladder.pair
-    kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for run in pair.both if not run.manifest.get("converted")}
+    kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for side, run in pair.sides if side not in pair.converted}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
         why = f"what {' or '.join(sorted(kinds))} makes of rounding has no default limit: measure it by --noise"
         return Stage(NAME, Status.NOT_COMPARED, why)

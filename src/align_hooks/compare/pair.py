@@ -70,6 +70,8 @@ class Pair:
         """What the last digit of printed losses leaves open, relative to the smallest of them; 0 where both were recorded."""
         given = [(run.manifest.get("resolution") or {}).get("loss") for run in self.both]
         open_digits = math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
+        if not open_digits:
+            return 0.0
         losses = [abs(loss) for pair in self.rows for row in pair if (loss := row["loss"]) and math.isfinite(loss)]
         return open_digits / min(losses) if losses else 0.0
 

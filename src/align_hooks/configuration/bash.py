@@ -34,8 +34,6 @@ SETTERS = ("read", "mapfile", "readarray", "getopts")
 """Commands that give variables what only a run can tell."""
 UNFOLLOWED = {"shopt": "changes how bash reads", "alias": "names a command anew", "xargs": "starts a command with more arguments"}
 """Commands that may change what is read here, and are not followed."""
-SURE = ("true", ":", "echo", "printf", "mkdir", "cd", "export")
-"""Commands that succeed in any script that trains at all."""
 
 
 class Left(Exception):

@@ -55,7 +55,6 @@ FLAGS: Mapping[str, str] = dict(
 TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
 """Arguments that tell a training command from another."""
 
-LAUNCHER = {"nproc_per_node": "nproc_per_node", "nnodes": "nnodes", "nproc-per-node": "nproc_per_node"}
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 LONGEST_NUMBER = 64
 LIST_NAME = "_align_hooks_arguments"

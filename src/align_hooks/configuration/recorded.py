@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from align_hooks.configuration.megatron import number
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, Value
 from align_hooks.errors import RecordError
 
 WHERE = "run.json"
@@ -26,7 +26,7 @@ def recorded(facts: Mapping[str, Any], source: str) -> Configuration:
         for name, one in _table(facts.get("environment")).items()
         if isinstance(one, Mapping) and one.get("value") is not None
     }
-    side = MINDFORMERS if facts.get("side") == "ms" else MEGATRON
+    side = FRAMEWORKS.get(str(facts.get("side")), MEGATRON)
     return Configuration(side, source, values, environment, facts)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from align_hooks.errors import AlignHooksError
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
+FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
+"""The framework of each side."""
 
 
 class ConfigurationError(AlignHooksError):

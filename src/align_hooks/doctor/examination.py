@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks import __version__
 from align_hooks.configuration.source import read
-from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.frameworks import Framework, here, look
+from align_hooks.configuration.values import FRAMEWORKS, Configuration
+from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory
 from align_hooks.doctor.variables import Said, said
@@ -65,7 +66,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     :raises AlignHooksError: ``given`` cannot be read.
     """
     wanted, size, script, notes = _given(given, environment)
-    found = look(python or here(), script, environment)
+    found = look(python or sys.executable, script, environment)
     problems, variables, settings = _settings(environment)
     if size is None and settings is not None:
         size = _size_of_sources(settings)
@@ -79,7 +80,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
         told = [disk(settings, size), *(one for side in sorted(sides) for one in memory(side, settings, size, devices))]
         space = list(dict.fromkeys(text for text, _ in told if text))
         problems += [problem for _, problem in told if problem]
-    about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or here()}
+    about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
     beside = _beside(environment, [one.side for one in installed])
     extras = {name: [one for one in modules if importlib.util.find_spec(one) is None] for name, modules in EXTRAS.items()}
     return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes)
@@ -103,7 +104,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> tuple[str | Non
 
 def side_of(configuration: Configuration) -> str:
     """The room of a configuration's framework."""
-    return "ms" if configuration.side == MINDFORMERS else "torch"
+    return next(side for side, framework in FRAMEWORKS.items() if framework == configuration.side)
 
 
 def _script(configuration: Configuration, given: str) -> Path | None:

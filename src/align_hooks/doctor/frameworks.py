@@ -6,16 +6,15 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.doctor.seams import ABSENT, FOUND, LACKING, MARK, UNFIT
 
-TITLES = {"torch": "Megatron-LM", "ms": "MindFormers"}
 WHOLE = {"torch": "megatron-core", "ms": "mindformers"}
 """The package of each side that trains; the other one is what it stands on."""
 LONGEST = 600
@@ -36,7 +35,7 @@ class Framework:
     @property
     def title(self) -> str:
         """The framework's name."""
-        return TITLES[self.side]
+        return FRAMEWORKS[self.side]
 
     @property
     def installed(self) -> bool:
@@ -92,7 +91,7 @@ def look(python: str, script: Path | None, environment: Mapping[str, str]) -> li
     paths = [os.path.abspath(one) for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]  # noqa: PTH100 (it may be no file)
     seen = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:
-        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], seen, place) for side in TITLES}
+        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], seen, place) for side in FRAMEWORKS}
         return [_told(side, python, child) for side, child in children.items()]
 
 
@@ -106,23 +105,18 @@ def _start(command: Sequence[str], environment: Mapping[str, str], place: str) -
 
 def _told(side: str, python: str, child: subprocess.Popen[str] | OSError) -> Framework:
     if isinstance(child, OSError):
-        return Framework(side, {}, (), (), f"{TITLES[side]}: the interpreter cannot be started: {child.strerror or child}")
+        return Framework(side, {}, (), (), f"{FRAMEWORKS[side]}: the interpreter cannot be started: {child.strerror or child}")
     try:
         out, err = child.communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
-        return Framework(side, {}, (), (), f"{TITLES[side]}: importing it does not end in {LONGEST} s")
+        return Framework(side, {}, (), (), f"{FRAMEWORKS[side]}: importing it does not end in {LONGEST} s")
     line = next((line for line in reversed(out.splitlines()) if line.startswith(MARK)), None)
     if line is None:
         last = (err.strip().splitlines() or [f"no word, exit code {child.returncode}"])[-1]
         if re.search(r"No module named '?align_hooks", last):
             return Framework(side, {}, (), (), f"{python} has no align_hooks; {python} -m pip install align-hooks")
-        return Framework(side, {}, (), (), f"{TITLES[side]}: looking at it ended with {last}")
+        return Framework(side, {}, (), (), f"{FRAMEWORKS[side]}: looking at it ended with {last}")
     found = json.loads(line.removeprefix(MARK))
     return Framework(side, found["packages"], found["hooks"], found["devices"])
-
-
-def here() -> str:
-    """The interpreter that runs this."""
-    return sys.executable

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion
+from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion, in_a_line
 from align_hooks.hooking.attach import check_version, installed_version
 from align_hooks.hooking.hook import Hook
 from align_hooks.hooking.ledger import find
@@ -60,9 +60,9 @@ def package(name: str) -> dict[str, str]:
     except ModuleNotFoundError as error:
         if error.name and IMPORTED[name].startswith(error.name):
             return {"version": "", "place": "", "why": ""}
-        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {_line(error)}"}
+        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
     except BaseException as error:  # a framework may end a process that lacks its driver
-        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {_line(error)}"}
+        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
 
 
 def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[dict[str, Any]]:
@@ -91,9 +91,9 @@ def seam(hook: Hook) -> tuple[str, str]:
         module = importlib.import_module(hook.trigger)
     except ModuleNotFoundError as error:
         inside = error.name is not None and (hook.trigger == error.name or hook.trigger.startswith(f"{error.name}."))
-        return (ABSENT, f"no module {error.name}") if inside else (BROKEN, _line(error))
+        return (ABSENT, f"no module {error.name}") if inside else (BROKEN, in_a_line(error))
     except BaseException as error:
-        return BROKEN, _line(error)
+        return BROKEN, in_a_line(error)
     try:
         check_version(hook)
         for target in hook.targets:
@@ -103,7 +103,7 @@ def seam(hook: Hook) -> tuple[str, str]:
     except AttachError as error:
         return LACKING, str(error)
     except Exception as error:
-        return BROKEN, _line(error)
+        return BROKEN, in_a_line(error)
     return FOUND, ""
 
 
@@ -112,12 +112,7 @@ def devices(side: str) -> list[dict[str, Any]]:
     try:
         return list(importlib.import_module(f"align_hooks.{side}_side.devices").devices())
     except BaseException as error:
-        return [{"name": f"cannot be asked: {_line(error)}", "free": None, "total": None}]
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+        return [{"name": f"cannot be asked: {in_a_line(error)}", "free": None, "total": None}]
 
 
 if __name__ == "__main__":

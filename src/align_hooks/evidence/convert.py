@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.logs import Log, read_log
 from align_hooks.launch import Launch
 from align_hooks.record.writer import Writer, holds_a_run
 from align_hooks.settings import Settings
 
-FRAMEWORKS = {"torch": "Megatron-LM", "ms": "MindFormers"}
 LONGEST = 2**30
 """Bytes of a log, and no more."""
 

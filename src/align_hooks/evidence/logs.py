@@ -53,11 +53,8 @@ def read_log(text: str, name: str) -> Log:
     :raises RecordError: it holds no step, not every step, or a step twice and differently.
     """
     lines = [(at, COLOURS.sub("", line)) for at, line in enumerate(text.splitlines(), 1)]
-    for side, found, rows_of in (
-        ("torch", _once(_megatron(lines), name), _megatron_rows),
-        ("ms", _once(_mindformers(lines), name), _mindformers_rows),
-    ):
-        if found:
+    for side, of_steps, rows_of in (("torch", _megatron, _megatron_rows), ("ms", _mindformers, _mindformers_rows)):
+        if found := _once(of_steps(lines), name):
             _refuse_gaps(found, name, side)
             return rows_of(found)
     raise RecordError(
@@ -104,20 +101,17 @@ def _refuse_gaps(lines: list[Line], name: str, side: str) -> None:
 
 def _megatron_rows(lines: list[Line]) -> Log:
     rows, widest = [], _Widest()
-    for index, line in enumerate(lines):
-        taken = {key: _value(line.text, rf"(?<!decoupled ){key}: ") for key in ("lm loss", "grad norm", "learning rate", "loss scale")}
-        skipped = _value(line.text, "number of skipped iterations:")
-        before = lines[index - 1] if index else None
-        loss = widest("loss", taken["lm loss"])
-        if index == 1 and before is not None and line.goes_on:
-            loss, skipped = _of_the_second(before, line, widest)
-        rate = _value(before.text, r"(?<!decoupled )learning rate: ") if before is not None else None
+    for before, line in zip([None, *lines], lines, strict=False):
+        loss, skipped = _value(line.text, "lm loss: "), _value(line.text, "number of skipped iterations:")
+        if before is lines[0] and line.goes_on:
+            loss, skipped = _of_the_second(before, line)
+        scale, rate = _value(line.text, "loss scale: "), _value(before.text, r"(?<!decoupled )learning rate: ") if before else None
         rows.append(
-            _row(line.step, loss, skipped=bool(skipped and skipped[0]))
+            _row(line.step, widest("loss", loss), skipped=bool(skipped and skipped[0]))
             | {
-                "grad_norm": widest("grad_norm", taken["grad norm"]),
+                "grad_norm": widest("grad_norm", _value(line.text, "grad norm: ")),
                 "learning_rate": rate and rate[0],
-                "loss_scale": taken["loss scale"] and taken["loss scale"][0],
+                "loss_scale": scale and scale[0],
                 "consumed_samples": _whole(line.text, "consumed samples:"),
             }
         )
@@ -127,14 +121,14 @@ def _megatron_rows(lines: list[Line]) -> Log:
     return Log("torch", rows, widest.found, notes)
 
 
-def _of_the_second(before: Line, line: Line, widest: _Widest) -> tuple[float | None, tuple[float, float] | None]:
+def _of_the_second(before: Line, line: Line) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
     """Loss of the second step, of which the mean of both is printed, and how many of it alone were skipped."""
     first, mean = (_value(one.text, "lm loss: ") for one in (before, line))
     both, one = (_value(one.text, "number of skipped iterations:") for one in (line, before))
     alone = (both[0] - one[0], 0.5) if both and one else None
     if first is None or mean is None or (both and both[0]):
         return None, alone
-    return widest("loss", (2 * mean[0] - first[0], 2 * mean[1] + first[1])), alone
+    return (2 * mean[0] - first[0], 2 * mean[1] + first[1]), alone
 
 
 def _mindformers_rows(lines: list[Line]) -> Log:

@@ -7,7 +7,7 @@ from typing import Any
 
 from align_hooks.checklist.defaults import HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
 from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, known, number, said
-from align_hooks.checklist.row import UNSET, is_new, model, text
+from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 
 
@@ -262,5 +262,5 @@ def mindformers_original(c: Configuration) -> Any:
     own = number(c, model("rope_scaling.original_max_position_embeddings"))
     if own is not UNSET:
         return own
-    scaled = any(name.startswith("model.model_config.rope_scaling.") for name in c.values)
+    scaled = any(name.startswith(f"{MODEL}rope_scaling.") for name in c.values)
     return number(c, model("seq_length"), default("seq_length")) if scaled else mindformers_longest(c)

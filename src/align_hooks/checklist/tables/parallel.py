@@ -6,7 +6,6 @@ from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, model, numeric
 
 GROUP = "parallel layout"
-ORDER = "sums over ranks are added in another order"
 
 PARALLEL = (
     Row(
