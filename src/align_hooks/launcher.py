@@ -56,10 +56,10 @@ def _account(session: Session, code: int) -> int:
 
     failed, error = code != 0, getattr(sys, "last_value", None)
     if isinstance(error, AlignHooksError):
-        session.refused = f"refused: {error}"
+        session.refused = f"refused: {'; '.join(str(error).splitlines())}"
     problems = session.finish(failed=failed) if session.begun else []
     if isinstance(error, AlignHooksError):
-        tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=[str(error)])
+        tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
         ended = session.ended(failed=failed) if session.record or failed else "ended"
         if failed and error is not None:
@@ -134,7 +134,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
             _watch(side, settings)
     except AlignHooksError as error:
         report(error)
-        tell(side, 0, ended=REFUSED, problems=[str(error)])
+        tell(side, 0, ended=REFUSED, problems=str(error).splitlines())
         sys.exit(error.exit_code)
     if session is not None:
         tell(side, session.launch.rank, began=session.begun)

@@ -19,7 +19,8 @@ from align_hooks.report.doctor_text import lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
-SCRIPT = "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3"
+LLAMA = "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope"
+SCRIPT = f"torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 {LLAMA}"
 VERSIONS = {
     "torch/version.py": "__version__ = '2.13.0'",
     "torch/__init__.py": "from .version import __version__\nclass cuda:\n    is_available = staticmethod(lambda: False)",

@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks.doctor import space
 from align_hooks.doctor.size import Size
-from align_hooks.doctor.space import billions, disk, memory, planned
+from align_hooks.doctor.space import billions, disk, memory, planned, unknown
 from align_hooks.settings import Settings
 
 SEVEN = Size(7_000_000_000, 65536, 10, 2, "llama.yaml")
@@ -54,13 +54,19 @@ def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Any) -> No
     )
 
 
-def test_an_unknown_size_is_said(tmp_path: Path, free: Any) -> None:
+def test_an_unknown_size_is_said_with_who_could_tell_it(tmp_path: Path, free: Any) -> None:
     free(50e9)
-    assert "the size of the model is not known" in disk(settings(tmp_path / "run", gradients="0"), None)[0]
+    asked = settings(tmp_path / "run", gradients="0")
+    assert disk(asked, None) == (f"{tmp_path} has 50 GB free; {unknown(asked, None)}", "")
+    assert unknown(asked, None).endswith("name what is to be run, or a recorded run of that model, align-hooks doctor FILE")
+    bare = Size(None, 4096, 10, 1, "llama.sh")
+    assert unknown(asked, bare).endswith("llama.sh does not tell the size of the model; name a recorded run of it")
     endless = Size(7_000_000_000, None, None, 1, "llama.sh")
-    assert "how many steps are made is not known" in disk(settings(tmp_path / "run", gradients="all"), endless)[0]
+    everything = settings(tmp_path / "run", gradients="all", weights="0,5")
+    assert unknown(everything, endless).endswith("llama.sh does not tell how many steps are made; a step takes 56 GB")
+    assert unknown(everything, SEVEN) == ""
     assert "no tensor and no batch" in disk(settings(tmp_path / "run", local_norms="all"), None)[0]
-    assert disk(Settings(), SEVEN) == ("", "")
+    assert (disk(Settings(), SEVEN), unknown(Settings(), None)) == (("", ""), "")
 
 
 def test_the_steps_that_are_asked_for_where_nobody_says_how_many_are_made() -> None:

@@ -35,6 +35,34 @@ def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, ref
     assert compared.code == 0, compared.output
 
 
+def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, reference: Path) -> None:
+    """What is only fast is switched off, and listed; the numbers are those of a command that says so itself."""
+    said = {**dict.fromkeys(name for name in FAST if name.startswith("--no-")), "--use-cpu-initialization": None}
+    said |= {"--transformer-impl": "transformer_engine", "--distributed-backend": "nccl"}
+    flags = ("--cross-entropy-loss-fusion", "--te-rng-tracker", "--use-distributed-optimizer", "--attention-backend", "flash")
+    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    done = frameworks.megatron(tmp_path, change=said, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
+    assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours
+    run = open_run(tmp_path / "run")
+    overridden = {one["what"] for one in run.manifest["overrides"]}
+    assert {f"args.{name}" for name in FAST.values()} <= overridden
+    assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in open_run(reference).scalars()]
+
+
+FAST = {
+    "--transformer-impl": "transformer_impl",
+    "--distributed-backend": "distributed_backend",
+    "--use-cpu-initialization": "use_cpu_initialization",
+    "--no-masked-softmax-fusion": "masked_softmax_fusion",
+    "--no-bias-swiglu-fusion": "bias_swiglu_fusion",
+    "--no-bias-dropout-fusion": "bias_dropout_fusion",
+    "--no-rope-fusion": "apply_rope_fusion",
+    "--no-gradient-accumulation-fusion": "gradient_accumulation_fusion",
+    "--no-persist-layer-norm": "no_persist_layer_norm",
+}
+"""What ``llama.args`` says for a CPU, and the attribute of each."""
+
+
 def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path: Path, reference: Path) -> None:
     run = tmp_path / "run"
     done = frameworks.megatron(

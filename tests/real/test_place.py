@@ -25,7 +25,8 @@ assert "a CUDA graph of the whole iteration" in said(cuda_graph_impl="full_itera
 assert "--swap-optimizer, --tp-2d" in said(swap_optimizer=True, tp_2d=True, layerzero=False)
 assert "--schedules-method dualpipev" in said(schedules_method="dualpipev")
 assert said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True) == ""
-assert "--reset-position-ids" in said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True, context_parallel_algo="ulysses_cp_algo")
+mindspeed = {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_algo"}
+assert "--reset-position-ids" in said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True, **mindspeed)
 assert "use 0.13 or newer" in said("0.12.3", 2, {"cp_size": 2})
 assert said("0.13.0", 2, {"cp_size": 2}) == ""
 assert "Megatron's groups make 2" in said(world=4, sizes={"dp_size": 2})

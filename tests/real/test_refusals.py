@@ -36,7 +36,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
 
 
 MEGATRON = {
-    "flags that a CPU needs": ({"--no-rope-fusion": None}, (), {}, "--no-rope-fusion"),
+    "a type that no CPU has": ({}, ("--fp8-format", "hybrid"), {}, "--fp8-format only an accelerator can follow"),
+    "gradients that lie elsewhere": ({}, ("--use-torch-fsdp2",), {"RUN": "{here}/run"}, "kept with --use-torch-fsdp2"),
     "sequence length": ({"--seq-length": "64"}, (), {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
     "batch size": ({"--global-batch-size": "8"}, (), {"REPLAY_BATCHES": "{reference}"}, "has 4 rows, this run consumes 8 a step"),
     "ids": ({"--vocab-size": "128"}, (), {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 127"),
@@ -89,3 +90,12 @@ def test_mindformers_refuses(case: str, tmp_path: Path, reference: Path, broken:
     change, variables, part = MINDFORMERS[case]
     given = {name: value and value.format(reference=reference, broken=broken, here=tmp_path) for name, value in variables.items()}
     refused(frameworks.mindformers(tmp_path, change=change, **given), part)
+
+
+def test_everything_that_a_configuration_is_refused_for_is_said_at_once(tmp_path: Path) -> None:
+    done = frameworks.megatron(tmp_path, flags=("--fp8-format", "hybrid", "--iterations-to-skip", "2"), RUN=tmp_path / "run")
+    assert done.code == 2
+    assert [line for line in done.ours.splitlines() if " -> " not in line] == [
+        "align_hooks: ALIGN_HOOKS_DEVICE=cpu: --fp8-format only an accelerator can follow; leave it out",
+        "align_hooks: --iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out",
+    ]

@@ -12,9 +12,10 @@ from pathlib import Path
 from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
+from align_hooks.doctor.configured import refused
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
-from align_hooks.doctor.space import disk, memory
+from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Said, said
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.launch import Launch
@@ -65,12 +66,15 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
 
     :raises AlignHooksError: ``given`` cannot be read.
     """
-    wanted, size, script, notes = _given(given, environment)
-    found = look(python or sys.executable, script, environment)
+    asked = _given(given, environment)
+    wanted, size, notes = asked.side, asked.size, asked.notes
+    found = look(python or sys.executable, asked.script, environment)
     problems, variables, settings = _settings(environment)
-    if size is None and settings is not None:
-        size = _size_of_sources(settings)
     problems += _of_frameworks(found, wanted)
+    if settings is not None:
+        size = size or _size_of_sources(settings)
+        problems += _of_configuration(asked, settings, found)
+        notes += tuple(filter(None, [unknown(settings, size)]))
     installed = [one for one in found if one.installed and (wanted is None or one.side == wanted)]
     problems += _of_devices(installed, settings)
     space = []
@@ -86,20 +90,31 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes)
 
 
-def _given(given: str | None, environment: Mapping[str, str]) -> tuple[str | None, Size | None, Path | None, tuple[str, ...]]:
-    """The side that is to be run, how large it is, and the training script, as far as they are told; what to know of that."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is to be run, as far as it is told: the side, the size, the training script, the configuration, and what to know of that."""
+
+    side: str | None = None
+    size: Size | None = None
+    script: Path | None = None
+    configuration: Configuration | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if given is None:
-        return None, None, None, ()
+        return Given()
     if given.endswith(".py"):
         if not Path(given).is_file():
             raise AlignHooksError(f"{given} is no file; name the training script as you would start it")
-        return None, None, Path(given), ()
+        return Given(script=Path(given))
     if Path(given).is_dir():
-        return None, of_run(open_run(given)), None, ()  # either side may train a model of that size
+        return Given(size=of_run(open_run(given)))  # either side may train a model of that size
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    return side_of(configuration), of_configuration(configuration), script, (lost,) if program and script is None else ()
+    notes = (lost,) if program and script is None else ()
+    return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
 
 
 def side_of(configuration: Configuration) -> str:
@@ -145,6 +160,14 @@ def _of_frameworks(found: Sequence[Framework], wanted: str | None) -> list[str]:
     """What stands in the way of the side that is wanted, else of those that are installed; of all where none is."""
     asked = [one for one in found if one.side == wanted] if wanted is not None else [one for one in found if one.installed] or list(found)
     return [problem for one in asked for problem in one.problems]
+
+
+def _of_configuration(asked: Given, settings: Settings, found: Sequence[Framework]) -> list[str]:
+    """What the side would refuse of the configuration, as soon as it reads it or has built the model."""
+    if asked.configuration is None or asked.side is None:
+        return []
+    versions = {name: held["version"] for one in found for name, held in one.packages.items()}
+    return list(refused(asked.side, asked.configuration, settings, versions))
 
 
 def _of_devices(installed: Sequence[Framework], settings: Settings | None) -> list[str]:

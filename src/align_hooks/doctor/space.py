@@ -26,10 +26,9 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     wanted = [kind for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
     if not wanted:
         return f"{there}; no tensor and no batch is recorded", ""
-    steps = planned(settings, size)
-    if size is None or steps is None or (size.elements is None and any(getattr(settings, kind) for kind in WRITTEN)):
-        lacking = "the size of the model" if size is None or size.elements is None else "how many steps are made"
-        return f"{there}; {lacking} is not known: name the launch script, the YAML or a recorded run, align-hooks doctor FILE", ""
+    steps, lacking = planned(settings, size), unknown(settings, size)
+    if size is None or steps is None or lacking:
+        return f"{there}; {lacking}", ""
     sets, count = tensors(settings, range(steps)), batches(settings, range(steps))
     taken = sets * ELEMENT * (size.elements or 0), count * TOKEN * (size.tokens or 0)
     parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets)
@@ -42,6 +41,23 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     kinds = [*tensor_kinds, "batches"] if taken[0] >= taken[1] else ["batches", *tensor_kinds]
     names = ", ".join(PREFIX + kind.upper() for kind in kinds if kind in wanted)
     return said, f"recording takes {billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
+
+
+def unknown(settings: Settings, size: Size | None) -> str:
+    """What it is that nobody tells of what recording takes, and who could tell; empty where nothing is missing."""
+    tensor_kinds = [kind for kind in WRITTEN if getattr(settings, kind)]
+    if settings.run is None or not (tensor_kinds or settings.batches):
+        return ""
+    if size is None:
+        return "what recording takes is not known: name what is to be run, or a recorded run of that model, align-hooks doctor FILE"
+    if tensor_kinds and size.elements is None:
+        return f"what recording takes is not known: {size.source} does not tell the size of the model; name a recorded run of it"
+    if planned(settings, size) is None:
+        one = billions(
+            ELEMENT * (size.elements or 0) * tensors(settings, range(1)) + TOKEN * (size.tokens or 0) * batches(settings, range(1))
+        )
+        return f"what recording takes is not known: {size.source} does not tell how many steps are made; a step takes {one}B"
+    return ""
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:

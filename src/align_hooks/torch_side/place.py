@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.layouts import WHOLE, Cut
+from align_hooks.torch_side.refusals import unread
 
 AXES = {
     "dp": "data_parallel",
@@ -35,42 +36,12 @@ def place() -> dict[str, int]:
     return found
 
 
-REFUSED = {
-    "use_torch_fsdp2": "--use-torch-fsdp2",
-    "use_megatron_fsdp": "--use-megatron-fsdp",
-    "use_custom_fsdp": "--use-custom-fsdp",
-    "use_layer_wise_distributed_optimizer": "the layer-wise distributed optimizer",
-    "optimizer_cpu_offload": "--optimizer-cpu-offload",
-    "optimizer_cuda_graph": "--optimizer-cuda-graph",
-    "layerzero": "--layerzero",  # MindSpeed from here: fully sharded
-    "reuse_fp32_param": "--reuse-fp32-param",  # main parameters lie in the model's own memory, as two halves, between updates
-    "quant_states": "--quant-states",
-    "quant_grads": "--quant-grads",
-    "swap_optimizer": "--swap-optimizer",  # to the host
-    "tp_2d": "--tp-2d",  # cut along two axes
-}
-"""Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
-
-
 def refuse_layouts(found: dict[str, int], world_size: int, args: Any, version: str) -> None:
     """Refuse the layouts whose shards cannot be told apart, in megatron-core ``version``."""
-    flags = [flag for name, flag in REFUSED.items() if getattr(args, name, False)]
-    if getattr(args, "num_distributed_optimizer_instances", 1) > 1:
-        flags.append("--num-distributed-optimizer-instances above 1")
-    if str(getattr(args, "optimizer", "")).startswith("dist_"):  # layers' main parameters are on one rank each
-        flags.append(f"--optimizer {args.optimizer}")
-    if getattr(args, "schedules_method", None) == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
-        flags.append("--schedules-method dualpipev")
-    if "full_iteration" in f"{getattr(args, 'cuda_graph_impl', '')} {getattr(args, 'cuda_graph_scope', '')}":
-        flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
-    if flags:
-        raise RefusedRun(f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out")
+    if why := list(unread(lambda name: getattr(args, name, None))):
+        raise RefusedRun("\n".join(why))
     if found["cp_size"] > 1 and Version(version) < Version("0.13"):
         raise RefusedRun(f"Megatron {version} reports the losses of all context-parallel ranks on each of them; use 0.13 or newer")
-    if found["cp_size"] > 1 and hasattr(args, "context_parallel_algo") and getattr(args, "reset_position_ids", False):
-        raise RefusedRun(
-            "--reset-position-ids: MindSpeed cuts the sequence in ways that only position ids tell, and these begin anew; leave it out"
-        )
     ranks = math.prod(found[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
     if ranks != world_size:
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")

@@ -2,8 +2,8 @@
 
 Megatron asserts a CUDA device all over and never asks whether the mathematics needs one. This stand-in answers device
 queries, turns streams and events into nothing, lets the CPU's generator be the CUDA generator, and rewrites ``cuda``
-devices to ``cpu`` in every torch call. It changes no arithmetic. What only a flag of the user's can switch off (fused
-kernels, NCCL) is refused by :mod:`align_hooks.torch_side.hooks.arguments` with the flag to add.
+devices to ``cpu`` in every torch call. It changes no arithmetic. What an argument switches off (fused kernels, NCCL) is
+switched off by :mod:`align_hooks.torch_side.hooks.arguments`.
 
 Seam: the end of ``import torch``, because Megatron binds names of ``torch.cuda`` while it is imported.
 """
@@ -14,24 +14,11 @@ import contextlib
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from align_hooks.torch_side.session import TorchSession
-
-FLAGS: tuple[tuple[str, Any, str], ...] = (
-    ("transformer_impl", "local", "--transformer-impl local"),
-    ("distributed_backend", "gloo", "--distributed-backend gloo"),
-    ("use_cpu_initialization", True, "--use-cpu-initialization"),
-    ("masked_softmax_fusion", False, "--no-masked-softmax-fusion"),
-    ("bias_swiglu_fusion", False, "--no-bias-swiglu-fusion"),
-    ("bias_dropout_fusion", False, "--no-bias-dropout-fusion"),
-    ("apply_rope_fusion", False, "--no-rope-fusion"),
-    ("gradient_accumulation_fusion", False, "--no-gradient-accumulation-fusion"),
-    ("no_persist_layer_norm", True, "--no-persist-layer-norm"),
-)
-"""What a CPU needs of Megatron's own arguments: attribute, value, and the flag that sets it."""
 
 _FALSE = ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")
 _NOTHING = (
@@ -211,13 +198,6 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
     """Let 0.12 to 0.16 start without nvcc: they ask it its version, and then have no kernel to build."""
     session.ledger.replace(fused_kernels, "load", lambda args: None)
-
-
-def missing_flags(args: Any) -> Iterator[str]:
-    """The flags that a rehearsal needs and that Megatron's arguments lack."""
-    for attribute, wanted, flag in FLAGS:
-        if getattr(args, attribute, wanted) != wanted:
-            yield flag
 
 
 def _memory() -> int:

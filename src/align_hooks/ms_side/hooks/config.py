@@ -15,11 +15,11 @@ from typing import Any
 
 import mindspore
 from mindformers.tools.register import MindFormerConfig
-from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
+from align_hooks.ms_side.refusals import REHEARSAL, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -28,15 +28,6 @@ TRAINS = (None, "train", "finetune")
 
 NO_PADDING = -1
 """An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
-
-REHEARSAL = {
-    "context.device_target": "CPU",
-    "runner_config.sink_mode": False,
-    "model.model_config.use_flash_attention": False,
-    "model.model_config.fused_rms_norm": False,
-    "model.model_config.use_rope_slice": True,
-}
-"""What a CPU needs; the mathematics is the same."""
 
 
 def wrap(session: MsSession) -> Callable[..., Any]:
@@ -58,15 +49,11 @@ def wrap(session: MsSession) -> Callable[..., Any]:
 def apply(session: MsSession, config: Any) -> None:
     """Set what the settings ask for, account for it, and refuse what only the user's own YAML can change."""
     settings = session.settings
-    if settings.device == "cpu":
-        if str(get(config, "model.model_config.compute_dtype")).endswith("bfloat16"):
-            raise RefusedRun(f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML")
-        refuse_fused_projections(config)
-        change(session, config, REHEARSAL, "DEVICE")
-    refuse_sink(config)
+    if why := list(refusals(settings, lambda key: get(config, key), mindspore.__version__)):
+        raise RefusedRun("\n".join(why))
     refuse_lone_workers(config)
-    if settings.run is not None and get(config, "use_skip_data_by_global_norm"):
-        raise RefusedRun("use_skip_data_by_global_norm skips updates that nobody sees; set it to False in the YAML")
+    if settings.device == "cpu":
+        change(session, config, REHEARSAL, "DEVICE")
     if settings.seed is not None:
         change(session, config, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
@@ -85,21 +72,6 @@ def apply(session: MsSession, config: Any) -> None:
         replay(session, config)
 
 
-def refuse_fused_projections(config: Any) -> None:
-    """MindSpore 2.7 cannot cut fused projections apart on a CPU (its SplitWithSize has no kernel there); 2.9 can."""
-    found = mindspore.__version__
-    if get(config, "model.model_config.qkv_concat") and Version(found) < Version("2.9"):
-        raise RefusedRun(
-            f"{PREFIX}DEVICE=cpu: MindSpore {found} has no kernel that splits fused projections; set qkv_concat: False in the YAML"
-        )
-
-
-def refuse_sink(config: Any) -> None:
-    """In sink mode the batch goes past the host, which sees one value a sink."""
-    if get(config, "runner_config.sink_mode"):
-        raise RefusedRun("runner_config.sink_mode is on: batches and steps inside a sink cannot be seen; set sink_mode: False in the YAML")
-
-
 def refuse_lone_workers(config: Any) -> None:
     """Where it is not told that it is one of msrun's, the scheduler trains like the workers, next to them and without hooks."""
     if os.environ.get("MS_ROLE") == "MS_WORKER" and not config.get("use_parallel"):
@@ -110,12 +82,6 @@ def replay(session: MsSession, config: Any) -> None:
     """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
     feed = session.replay
     assert feed is not None
-    total = get(config, "lr_schedule.total_steps")
-    if config.get("lr_schedule") and (total is None or total == -1) and get(config, "lr_schedule.type") != "ConstantWarmUpLR":
-        raise RefusedRun(
-            f"{PREFIX}REPLAY_BATCHES: lr_schedule.total_steps is {total}, so the schedule would follow the data's length; "
-            f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
-        )
     cut = feeds_cut()
     columns = list(CUT if cut else UNCUT)
     facts = feed.run.batch_facts(feed.steps[0])

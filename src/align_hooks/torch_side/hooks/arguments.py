@@ -9,12 +9,11 @@ for the learning rate and ``_set_random_seed`` for the seed, which data sets tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RefusedRun
 from align_hooks.settings import PREFIX
-from align_hooks.torch_side.rehearsal import missing_flags
+from align_hooks.torch_side.refusals import REHEARSAL, refusals
 from align_hooks.torch_side.seeds import set_deterministic
 from align_hooks.torch_side.session import TorchSession
 
@@ -27,7 +26,6 @@ CONSTANT_RATE = {
     "decoupled_min_lr": None,
 }
 LENGTHS = ("train_iters", "train_samples")
-NOT_DETERMINISTIC = {"cross_entropy_loss_fusion": "--cross-entropy-loss-fusion", "tp_comm_overlap": "--tp-comm-overlap"}
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
@@ -52,20 +50,15 @@ def trains(args: Any) -> bool:
 def apply(session: TorchSession, args: Any) -> None:
     """Set what the settings ask for, account for it, and refuse what only the user's own flags can change."""
     settings = session.settings
-    if settings.device == "cpu" and (flags := list(missing_flags(args))):
-        raise RefusedRun(f"{PREFIX}DEVICE=cpu needs these flags of the script too: {' '.join(flags)}")
+    if why := list(refusals(settings, lambda name: getattr(args, name, None))):
+        raise RefusedRun("\n".join(why))
+    if settings.device == "cpu":
+        _set(session, args, dict(REHEARSAL), "DEVICE")
     if settings.seed is not None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
         _deterministic(session, args)
-    if settings.run is not None and getattr(args, "iterations_to_skip", None):
-        raise RefusedRun("--iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out")
     if settings.learning_rate is not None:
-        if args.load and (Path(args.load) / "latest_checkpointed_iteration.txt").exists():
-            raise RefusedRun(
-                f"{PREFIX}LEARNING_RATE with --load {args.load}: Megatron finds a checkpoint's parameter groups by their rates; "
-                f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
-            )
         rate = {"lr": settings.learning_rate, "min_lr": settings.learning_rate}
         _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
     if settings.replay_batches is not None:
@@ -75,9 +68,6 @@ def apply(session: TorchSession, args: Any) -> None:
 def _deterministic(session: TorchSession, args: Any) -> None:
     """Megatron's mode, except where it would end the run: until 0.18 it refuses ``--use-flash-attn``, which MindSpeed's attention asks
     for; torch, and the variables, are asked for deterministic kernels all the same."""
-    fused = [flag for name, flag in NOT_DETERMINISTIC.items() if getattr(args, name, False)]
-    if fused:
-        raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(fused)} is not deterministic; leave it out")
     set_deterministic()
     _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own, which says no more than we did already
     if not (hasattr(args, "npu_deterministic") and getattr(args, "use_flash_attn", False)):

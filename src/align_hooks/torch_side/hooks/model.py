@@ -42,8 +42,6 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     """Everything between building and training."""
     args = get_args()
-    if getattr(args, "use_legacy_models", False):  # until 0.17
-        raise RefusedRun("--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out")
     where = place()
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves = leaf_optimizers(optimizer)
@@ -66,7 +64,6 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
-    refuse_hidden_weights(session, args)
     session.describe(
         place=where,
         shards=parameters.shards(),
@@ -79,17 +76,6 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration)
-
-
-def refuse_hidden_weights(session: TorchSession, args: Any) -> None:
-    """Refuse what needs the main parameters where only Transformer Engine's optimizer has them."""
-    settings = session.settings
-    asked = [name for name in ("weights", "optimizer_state", "load_weights") if getattr(settings, name)]
-    if asked and getattr(args, "use_precision_aware_optimizer", False):
-        names = " and ".join(PREFIX + name.upper() for name in asked)
-        raise RefusedRun(
-            f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {names} cannot reach; leave it out"
-        )
 
 
 def intended(args: Any) -> int:

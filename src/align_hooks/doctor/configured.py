@@ -1,0 +1,82 @@
+"""What of a configuration that is to be run stands in its way: what the side refuses of it, and models that have no canonical names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from align_hooks.checklist.held import hold
+from align_hooks.checklist.row import UNSET, is_new
+from align_hooks.checklist.tables import ROWS
+from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.launcher import room
+from align_hooks.settings import Settings
+
+ROW = {row.name: row for row in ROWS}
+
+LLAMA: Mapping[str, tuple[Any, ...]] = {
+    "normalization": ("rmsnorm",),
+    "activation function": ("swiglu", "silu"),
+    "gated linear unit": (True,),
+    "bias of linear layers": (False,),
+    "bias of queries, keys and values": (False,),
+    "norm of queries and keys": (False,),
+    "zero-centred norm weights": (False,),
+    "position_embedding_type": ("rope",),
+    "rotary_percent": (1.0,),
+    "rotary_interleaved": (False,),
+    "rope scaling": ("none",),
+    "sliding window": (None,),
+    "softmax_type": ("vanilla",),
+    "multi_latent_attention": (False,),
+    "mtp_num_layers": (None, 0),
+    "use_mup": (False,),
+}
+"""Row of the CheckList to what a Llama holds of it: the models with canonical names."""
+
+MIXTRAL: Mapping[str, tuple[Any, ...]] = {
+    "score function": ("softmax",),
+    "weights of the chosen add up to one": (True,),
+    "size of the shared experts": (None,),
+    "groups of experts": (None,),
+    "bias of the experts": (False,),
+    "routed_scaling_factor": (1.0, None),
+    "capacity_factor": (None,),
+}
+"""The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
+
+
+def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
+    """Why a run of ``configuration`` would be refused under ``settings``, one line each; ``versions`` are those of the side's packages."""
+    room(side)
+    rules = importlib.import_module(f"align_hooks.{side}_side.refusals").refusals
+
+    def said(name: str) -> Any:
+        found = configuration.values.get(name)
+        return None if found is None or found.unknown else found.value
+
+    if side == "ms":
+        yield from rules(settings, said, versions["mindspore"]) if versions.get("mindspore") else ()
+    else:
+        yield from rules(settings, said)
+    if settings.any_set() and (odd := list(_odd(configuration))):
+        models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
+        yield f"only {models} have canonical names so far: {'; '.join(odd)}"
+
+
+def _odd(configuration: Configuration) -> Iterator[str]:
+    """In what a model is none that has canonical names."""
+    if configuration.side == MINDFORMERS and is_new(configuration):
+        yield f"use_legacy is False ({configuration.values['use_legacy'].where}), and only LlamaForCausalLM of use_legacy: True is read"
+        return
+    plain = dict(LLAMA)
+    if hold(ROW["expert_num"], configuration).meaning not in (None, UNSET, 0, 1):
+        plain |= {"expert_num": (None,)} if configuration.side == MINDFORMERS else MIXTRAL
+        layers = hold(ROW["layers with experts"], configuration)
+        if "dense" in layers.shown:
+            yield f"layers with experts is {layers.shown}" + (f" ({layers.where})" if layers.where else "")
+    for name, allowed in plain.items():
+        held = hold(ROW[name], configuration)
+        if held.meaning is not UNSET and not held.why and held.meaning not in allowed:
+            yield f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")

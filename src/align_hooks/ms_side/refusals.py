@@ -1,0 +1,51 @@
+"""What of MindFormers' configuration a run under the settings refuses, told from the configuration alone.
+
+The hook on ``build_context`` asks before anything is built, and the doctor asks of a YAML before a node is taken, so both say the same.
+Imports no framework. What only the built model tells is refused by :mod:`.model`, and layouts by :mod:`.place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from packaging.version import Version
+
+from align_hooks.settings import PREFIX, Settings
+
+Get = Callable[[str], Any]
+"""The value of a dotted key, None where it is not set."""
+
+REHEARSAL = {
+    "context.device_target": "CPU",
+    "runner_config.sink_mode": False,
+    "model.model_config.use_flash_attention": False,
+    "model.model_config.fused_rms_norm": False,
+    "model.model_config.use_rope_slice": True,
+}
+"""What a CPU needs; the mathematics is the same."""
+
+
+def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
+    """Why a run with this configuration is refused on that version of MindSpore, one line each; ``get`` gives what the YAML says."""
+    if settings.device == "cpu":
+        yield from _of_a_cpu(get, mindspore)
+    elif get("runner_config.sink_mode"):  # the batch goes past the host, which sees one value a sink
+        yield "runner_config.sink_mode is on: batches and steps inside a sink cannot be seen; set sink_mode: False in the YAML"
+    if settings.run is not None and get("use_skip_data_by_global_norm"):
+        yield "use_skip_data_by_global_norm skips updates that nobody sees; set it to False in the YAML"
+    if settings.replay_batches is not None and settings.learning_rate is None and get("lr_schedule.type") not in (None, "ConstantWarmUpLR"):
+        total = get("lr_schedule.total_steps")
+        if total in (None, -1):
+            yield (
+                f"{PREFIX}REPLAY_BATCHES: lr_schedule.total_steps is {total}, so the schedule would follow the data's length; "
+                f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
+            )
+
+
+def _of_a_cpu(get: Get, mindspore: str) -> Iterator[str]:
+    if str(get("model.model_config.compute_dtype")).endswith("bfloat16"):
+        yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML"
+    # Its SplitWithSize has no kernel there; from 2.9 on it has.
+    if get("model.model_config.qkv_concat") and Version(mindspore) < Version("2.9"):
+        yield f"{PREFIX}DEVICE=cpu: MindSpore {mindspore} has no kernel that splits fused projections; set qkv_concat: False in the YAML"

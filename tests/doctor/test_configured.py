@@ -1,0 +1,84 @@
+"""What the doctor says of a configuration: what the run itself would refuse, and models that have no canonical names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from align_hooks.configuration.source import read
+from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, refused
+from align_hooks.doctor.examination import side_of
+from align_hooks.settings import Settings
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
+
+
+def said(name: str, text: str, tmp_path: Path, /, **switches: Any) -> list[str]:
+    """What is refused of ``launch/<name>`` with ``text`` behind it."""
+    path = tmp_path / name
+    path.write_text((LAUNCH / name).read_text() + text)
+    configuration = read(str(path), {})
+    settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
+    return list(refused(side_of(configuration), configuration, settings, VERSIONS))
+
+
+@pytest.mark.parametrize("name", ["llama.args", "llama.yaml"])
+def test_what_can_be_run_is_not_refused(name: str, tmp_path: Path) -> None:
+    assert said(name, "", tmp_path, device="cpu", run="run", deterministic=1, learning_rate="1e-3", weights="all") == []
+
+
+MEGATRON: dict[str, tuple[str, dict[str, Any], str]] = {
+    "not deterministic": ("--cross-entropy-loss-fusion", {"deterministic": 1}, "--cross-entropy-loss-fusion is not deterministic"),
+    "only on an accelerator": ("--fp8-format hybrid", {"device": "cpu"}, "--fp8-format only an accelerator can follow"),
+    "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
+    "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
+    "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
+    "another family": ("--qk-layernorm", {"run": "run"}, "norm of queries and keys is True (llama.args:"),
+    "another mixture": ("--num-experts 4 --moe-router-score-function sigmoid", {"run": "run"}, "score function is sigmoid"),
+    "experts in some layers": ("--num-experts 4 --moe-layer-freq [0,1]", {"run": "run"}, "layers with experts is 1 dense, 1 with experts"),
+}
+
+
+@pytest.mark.parametrize("case", MEGATRON)
+def test_megatron(case: str, tmp_path: Path) -> None:
+    flags, switches, part = MEGATRON[case]
+    (line,) = said("llama.args", f"{flags}\n", tmp_path, **switches)
+    assert part in line
+
+
+def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:
+    """So nothing is left of it that is not deterministic."""
+    assert said("llama.args", "--cross-entropy-loss-fusion --tp-comm-overlap\n", tmp_path, deterministic=1, device="cpu") == []
+
+
+def test_a_mixtral_is_read(tmp_path: Path) -> None:
+    assert said("llama.args", "--num-experts 4 --moe-router-topk 2\n", tmp_path, run="run") == []
+
+
+def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
+    assert said("llama.args", "--qk-layernorm\n", tmp_path) == []
+
+
+MINDFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
+    "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
+    "another family": ("run_mode: 'train'", "use_legacy: False", {"run": "run"}, "only LlamaForCausalLM of use_legacy: True is read"),
+}
+
+
+@pytest.mark.parametrize("case", MINDFORMERS)
+def test_mindformers(case: str, tmp_path: Path) -> None:
+    old, new, switches, part = MINDFORMERS[case]
+    text = (LAUNCH / "llama.yaml").read_text()
+    assert old in text, text
+    path = tmp_path / "llama.yaml"
+    path.write_text(text.replace(old, new))
+    settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
+    assert part in " ".join(refused("ms", read(str(path), {}), settings, VERSIONS))
+
+
+def test_every_row_is_there() -> None:
+    assert set(LLAMA) | set(MIXTRAL) <= set(ROW)
