@@ -69,6 +69,12 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
         read(batche="all")
 
 
+@pytest.mark.parametrize("name", ["ALIGNHOOKS_RUN", "ALIGN_HOOK_RUN", "align_hooks_run"])
+def test_a_variable_whose_prefix_is_misspelt_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: no such variable; did you mean ALIGN_HOOKS_RUN?"):
+        Settings.from_environment({name: "run"})
+
+
 def test_an_unknown_variable_with_no_near_name_points_to_the_list() -> None:
     with pytest.raises(SettingsError, match="align-hooks env"):
         read(zzzzzzzzzzzzzzz="1")

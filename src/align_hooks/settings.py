@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def _rate(text: str) -> float:
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+            raise ValueError(f"is not {' or '.join(choices)}")
         return text
 
     return parse
@@ -176,6 +176,7 @@ class Settings:
         """Read all variables; raises SettingsError with one line for every problem found."""
         problems, values = [], {}
         known = {PREFIX + one.name.upper(): one for one in fields(cls)}
+        problems += [f"{name}: no such variable; did you mean {meant}?" for name in sorted(environment) if (meant := _meant(name, known))]
         for name in sorted(name for name in environment if name.startswith(PREFIX)):
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
@@ -205,6 +206,14 @@ def _text(value: object) -> str | None:
     if isinstance(value, Steps):
         return value.text
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The variable that another one was meant for, with one letter more or less, or in small ones; empty where it was not. Nothing else
+    would say that it does nothing."""
+    if name.startswith(PREFIX) or name[:1] not in "Aa":
+        return ""
+    return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=1 - 0.75 / len(name))), "")
 
 
 def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:

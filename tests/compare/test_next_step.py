@@ -27,6 +27,7 @@ FACTS = (
     "checkpoint",
     "bare",
     "told",
+    "another model",
 )
 NAMES = ("reference", "candidate", "noise", "again", "weights", "suspect", "setting", "first", "updates", "states")
 WORDS = {name: name.upper() for name in NAMES}

@@ -14,6 +14,8 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.settings import by_parameter, show
 from align_hooks.compare.verdict import Finding, Stage, Status, when
 
+OTHER_MODEL = "the models differ in parameters"
+
 
 def match(ladder: Ladder) -> Stage:
     """How much of the two runs can be laid side by side."""
@@ -44,7 +46,7 @@ def match(ladder: Ladder) -> Stage:
     missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in ladder.allow_missing)]
     apart += [Finding(f"{name} is missing", *(("there", "-") if name in ours else ("-", "there"))) for name in missing]
     if apart:
-        return Stage("match", Status.NOT_COMPARABLE, f"the models differ in parameters; {summary}", tuple(apart + problems))
+        return Stage("match", Status.NOT_COMPARABLE, f"{OTHER_MODEL}; {summary}", tuple(apart + problems))
     if not steps:
         return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(problems))
     return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))

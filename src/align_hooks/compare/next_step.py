@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from align_hooks.compare.before_training import OTHER_MODEL
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.verdict import Blame, Stage, Status, Verdict
 
@@ -99,6 +100,12 @@ ADVICE = (
         Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each", "", ("measured",)
     ),
     Advice(Verdict.INCONCLUSIVE, STORE),
+    Advice(
+        Verdict.NOT_COMPARABLE,
+        "give both models the same sizes; which settings differ says align-hooks check {reference} {candidate}",
+        "",
+        ("another model",),
+    ),
     Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED, "", ("fed",)),
     Advice(Verdict.NOT_COMPARABLE, STORE),
     Advice(Verdict.ALIGNED, "record more than losses: ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all on both sides", "", ("bare",)),
@@ -128,6 +135,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "gradients": first in reference.gradient_steps(),
         "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
         "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
+        "another model": any(stage.summary.startswith(OTHER_MODEL) for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
     paths = {

@@ -87,6 +87,8 @@ CHECK: dict[str, str] = {
     "positions are not learned: it is a bound, and no number depends on it": "位置编码不是学习得到的：这只是长度上限，不影响任何数值",
     "positions are not YaRN's on either side": "两侧都没有使用YaRN位置编码",
     "attention is latent, whose heads have sizes of their own": "使用MLA，其head大小另有参数决定",
+    "a layer that both have computes in the same type": "两侧都有的层计算精度一致",
+    "no layer is cut among tensor-parallel ranks": "没有在张量并行的rank间切分的层",
     "lr_decay_iters has it in steps": "lr_decay_iters中已换算为步数",
     "the learning rate of every step is the same": "每步的学习率都一致",
     "both rates are constant, and have no end": "两侧学习率均为常量，没有终值",
@@ -97,7 +99,7 @@ CHECK: dict[str, str] = {
     "{name} decays on one side only, and {count} more": "只有一侧对{name}做权重衰减，另有{count}个也是如此",
     "{name}: {type} against {other}": "{name}：{type}对{other}",
     "{name}: {type} against {other}, and {count} more": "{name}：{type}对{other}，另有{count}个",
-    "each side has layers that the other lacks": "两侧各有对方没有的层",
+    "the sides have no layer in common": "两侧没有相同的层",
     # result.py: how schedules compare
     "learning rate of every step": "每步的学习率",
     "weight decay of every step": "每步的权重衰减",

@@ -530,6 +530,7 @@ CHINESE: dict[str, str] = {
     "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each": (
         "再实测噪声：用ALIGN_HOOKS_PERTURB=2多做一次重复运行，每次重复各用一个--noise"
     ),
+    "give both models the same sizes; which settings differ says {command}": "让两个模型的规格一致；哪些参数不同，见{command}",
     "record the candidate from the reference: {command} <the candidate's command>": "由标杆采集待测：{command} <待测的启动命令>",
     "record more than losses: {command} on both sides": "除loss外采集更多内容：两侧均设置{command}",
     "the same in the precision that you train in": "用实际训练的精度再做一次",

@@ -89,8 +89,11 @@ def mindformers_loss_scale(c: Configuration) -> Any:
     c.find((f"{prefix}.scale_factor",))
     if kind is not UNSET:
         return f"dynamic from {start:g}" if "dynamic" in str(kind).lower() else float(start)
-    if fixed is not UNSET:
-        return float(fixed) if known(fixed) else fixed
+    if known(fixed):
+        return float(fixed)
+    if fixed is not UNSET:  # the built cell, in a record
+        held = c.fact("optimizer.loss_scale") or start
+        return f"dynamic from {held:g}" if "dynamic" in str(fixed).lower() else float(held)
     return 1.0 if has(c, "runner_wrapper.") else "dynamic from 65536"
 
 
@@ -136,8 +139,15 @@ def built_types(c: Configuration) -> Any:
     return {name: dtype(one.get("compute")) for name, one in layers.items() if isinstance(one, dict)}
 
 
+def types_where_both_have_them(one: Configuration, other: Configuration) -> str:
+    """Layers that one side lacks are no difference of types."""
+    ours, theirs = built_types(one), built_types(other)
+    shared = ours.keys() & theirs.keys()
+    return "a layer that both have computes in the same type" if shared and all(ours[name] == theirs[name] for name in shared) else ""
+
+
 def told_types(one: Any, other: Any) -> str:
     """Which layers compute in other types."""
     shared = [name for name in one if name in other and one[name] != other[name]]
-    first = f"{shared[0]}: {one[shared[0]]} against {other[shared[0]]}" if shared else "each side has layers that the other lacks"
+    first = f"{shared[0]}: {one[shared[0]]} against {other[shared[0]]}" if shared else "the sides have no layer in common"
     return first + (f", and {len(shared) - 1} more" if len(shared) > 1 else "")

@@ -85,6 +85,12 @@ def megatron_global_batch(c: Configuration) -> Any:
     return micro * ranks if given is UNSET and known(micro, ranks) else given
 
 
+def alone_on_the_tensor(one: Configuration, other: Configuration) -> str:
+    """Sequence parallelism cuts among tensor-parallel ranks; Megatron switches it off where there is one."""
+    sizes = [number(c, ("tensor_model_parallel_size", "parallel_config.model_parallel"), 1) for c in (one, other)]
+    return "no layer is cut among tensor-parallel ranks" if sizes == [1, 1] else ""
+
+
 def mindformers_data_parallel(c: Configuration) -> Any:
     """The data-parallel size: configured where sharding is semi-automatic, else every device."""
     if said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel"):

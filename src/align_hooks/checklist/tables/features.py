@@ -11,7 +11,7 @@ OFF = Advice("off while the runs are aligned, then on again one by one", lambda 
 NOT_THERE = "MindFormers has no such switch"
 
 
-def megatron_only(name: str, key: str, otherwise: bool, advice: Advice | None = None) -> Row:
+def megatron_only(name: str, key: str, otherwise: bool, advice: Advice | None = None, when: str = "") -> Row:
     """A switch of Megatron's that MindFormers has no counterpart of."""
     flag = f"{'no-' if otherwise else ''}{key.replace('_', '-')}"
     sources = () if key == "gradient_accumulation_fusion" else (f"comparison: attention: {flag}",)
@@ -22,6 +22,7 @@ def megatron_only(name: str, key: str, otherwise: bool, advice: Advice | None = 
         Says(note=NOT_THERE),
         form=boolean,
         effect=Effect.ROUNDING,
+        when=when,
         advice=advice,
         sources=(*sources, "CheckList: structure: Fusion computation"),
     )
@@ -46,7 +47,7 @@ FEATURES = (
         ),
     ),
     megatron_only("fused masked softmax", "masked_softmax_fusion", True),
-    megatron_only("fused bias and GELU", "bias_gelu_fusion", True),
+    megatron_only("fused bias and GELU", "bias_gelu_fusion", True, when="activation function=gelu"),
     Row(
         "fused bias and SwiGLU",
         GROUP,

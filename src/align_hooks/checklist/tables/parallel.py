@@ -46,6 +46,7 @@ PARALLEL = (
         Says(("parallel_config.use_seq_parallel",), False),
         form=boolean,
         effect=Effect.ROUNDING,
+        unless=read.alone_on_the_tensor,
         sources=("CheckList: parallel: use_seq_parallel", "comparison: parallel: sequence-parallel"),
     ),
     Row(

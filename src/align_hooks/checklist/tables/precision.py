@@ -131,6 +131,7 @@ PRECISION = (
         Says(read=read.built_types, note="weights are cast to the cell's compute type; an embedding is not"),
         effect=Effect.ROUNDING,
         tell=read.told_types,
+        unless=read.types_where_both_have_them,
         by_hand="record a run on both sides: run.json then holds the type of every layer as built",
         sources=("CheckList: precision: Calculation of weights",),
     ),
