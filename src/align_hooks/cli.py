@@ -47,6 +47,8 @@ from align_hooks.settings import PREFIX, Settings
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130
+PIPED = 140
+"""Columns of what is read later."""
 
 
 @app.callback(invoke_without_command=True)
@@ -186,6 +188,9 @@ def written(option: str, path: Path, text: Callable[[], str]) -> None:
 def convert(
     log: Annotated[Path, typer.Argument(help="what Megatron-LM or MindFormers printed, of every step of one run")],
     path: Annotated[Path, typer.Argument(metavar="RUN", help="the directory to write the record to")],
+    names: Annotated[
+        Path | None, typer.Option(help="a record of the same model by MindFormers, for the local norms that its local_norm: True logs")
+    ] = None,
 ) -> None:
     """Make a record of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are.
 
@@ -195,9 +200,9 @@ def convert(
 
     Example: align-hooks convert megatron.log runs/megatron_log
     """
-    found = convert_log(log, path)
+    found, normed = convert_log(log, path, names)
     print(f"{len(found.rows)} steps of {FRAMEWORKS[found.side]}, {found.rows[0]['step']} to {found.rows[-1]['step']}")
-    for note in found.notes:
+    for note in (*found.notes, *([f"local norms of {len(normed)} of them"] if normed else [])):
         print(f"  {note}")
     printed(lambda: print(f"written: {plain(str(path))}"))
 
@@ -242,7 +247,12 @@ def doctor(
 
 
 class Output(Console):
-    """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code."""
+    """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code. What goes into a file or a
+    pipe, where no terminal says how wide it is, is as wide as our own lines."""
+
+    def __init__(self) -> None:
+        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+        super().__init__(width=None if terminal else PIPED)
 
     def on_broken_pipe(self) -> None:
         """Write the rest to nowhere, instead of ending with 1, which means diverged."""

@@ -54,38 +54,36 @@ WITHOUT_ENGINE: Layouts = {"tensor": TENSOR, "pipeline": LAYOUTS["pipeline"], "d
 class Cell:
     """What one cell needs: the Python minor version, arguments of ``llama.args`` that the version reads otherwise, its jobs of two ranks.
 
-    ``wheel`` is what the package index has, in the place of a checkout; ``gap`` a part of why the version itself does not start there.
+    ``packages`` are installed beside that Python, where it is not the project's own environment; ``wheel`` is what the package index has, in the place of a checkout; ``gap`` a part of why the version itself does not start there.
     """
 
     python: str = "3.12"
+    packages: tuple[str, ...] = ()
     change: Mapping[str, str] = field(default_factory=dict)
     layouts: Layouts = field(default_factory=lambda: LAYOUTS)
     wheel: bool = False
     gap: str = ""
 
 
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "3.12": (),  # the project's own environment, whose wheel the checkout shadows
-    **dict.fromkeys(
-        ("3.10", "3.11"),
-        (
-            *("torch==2.13.0", "numpy==1.26.4", "pybind11==3.1.0", "einops==0.8.2", "tqdm", "regex", "six", "PyYAML"),
-            *("wrapt", "packaging", "safetensors", "ml_dtypes"),
-        ),
-    ),
-}
-"""What is installed beside each Python."""
+OURS = "3.12"
+"""The Python of the project's own environment, whose wheel a checkout shadows."""
+
+PACKAGES = (
+    *("torch==2.13.0", "numpy==1.26.4", "pybind11==3.1.0", "einops==0.8.2", "tqdm", "regex", "six", "PyYAML"),
+    *("wrapt", "packaging", "safetensors", "ml_dtypes"),
+)
+"""What is installed beside every other Python, and for 0.12 beside this one too: it imports einops."""
 
 EOD_APART = {"--vocab-size": "255"}
 """NullTokenizer added the end of a document to the vocabulary until it counted it in: 256 ids either way."""
 
 RELEASES: dict[str, Cell] = {
-    **dict.fromkeys(("0.12.0", "0.12.1", "0.12.2", "0.12.3"), Cell("3.11", EOD_APART, WITHOUT_ENGINE)),
+    **dict.fromkeys(("0.12.0", "0.12.1", "0.12.2", "0.12.3"), Cell("3.11", PACKAGES, EOD_APART, WITHOUT_ENGINE)),
     **dict.fromkeys(("0.13.0", "0.13.1", "0.14.0", "0.15.0", "0.15.1", "0.15.2", "0.15.3"), Cell(change=EOD_APART)),
     **dict.fromkeys(("0.16.0", "0.16.1", "0.17.0", "0.17.1"), Cell(change=EOD_APART)),
     **dict.fromkeys(("0.18.0", "0.18.2", "0.19.0"), Cell()),
 }
-"""Every released tag in the supported range, on the newest Python that it starts on."""
+"""Every released tag in the supported range."""
 
 LAST = ("0.12.3", "0.13.1", "0.14.0", "0.15.3", "0.16.1", "0.17.1", "0.18.2", "0.19.0")
 """The last release of each minor version: tried on every Python too."""
@@ -102,7 +100,8 @@ def _cells() -> dict[str, Cell]:
         for python in PYTHONS:
             if python != RELEASES[version].python:
                 name = f"{version}@{python}"
-                found[name] = replace(RELEASES[version], python=python, layouts={}, gap=GAPS.get(name, ""))
+                packages = PACKAGES if python != OURS else RELEASES[version].packages
+                found[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
     for version in WHEELS:
         found[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True)
     return found
@@ -125,7 +124,7 @@ def prove(name: str, repository: str, reference: Path) -> dict[str, Any]:
 def train_and_judge(name: str, repository: str, reference: Path, result: dict[str, Any]) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     cell, where, corpus = CELLS[name], BUILD / name, reference.parent / "corpus"
-    python = environment(cell.python, PACKAGES[cell.python], BUILD / f"python{cell.python}")
+    python = environment(cell.python, cell.packages, BUILD / f"python{cell.python}")
     source = (unpack if cell.wheel else clone)(*obtained(result["version"], repository, wheel=cell.wheel), where / "checkout")
     before = digests(source)
     result["packages"] = versions(python, NUMBERS) | ({} if cell.wheel else {"Megatron-LM": git(source, "rev-parse", "HEAD")})

@@ -32,12 +32,13 @@ def match(ladder: Ladder) -> Stage:
             return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
         if run.missing:
             return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
-    ours, theirs = ({}, {}) if ladder.pair.converted else map(ladder.pair.pieces, ladder.pair.both)
+    nameless = [side for side, run in ladder.pair.sides if side in ladder.pair.converted and not ladder.pair.pieces(run)]
+    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.both)
     names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.both)
     elements, total = (sum(map(math.prod, shapes)) for shapes in ([ours[name] for name in shared], (theirs | ours).values()))
     summary = f"steps {steps} of {expected}, names {len(names)} of {len(ours.keys() | theirs.keys())}, elements {elements} of {total}"
-    if ladder.pair.converted:
+    if nameless:
         summary = f"steps {steps} of {expected}; a log names no parameters"
     padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
     if padding:

@@ -38,9 +38,9 @@ class Limits:
         wider = {name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")}
         return replace(self, **wider)
 
-    def coarse(self, resolution: float) -> Limits:
-        """Those of losses that were printed, where the last digits are missing; ``resolution`` is relative."""
-        return replace(self, loss=self.loss + resolution)
+    def coarse(self, losses: float, norms: float) -> Limits:
+        """Those of losses and local norms that were printed, where the last digits are missing; what these leave open is relative."""
+        return replace(self, loss=self.loss + losses, norm=self.norm + norms)
 
     def free_loss(self, step: int) -> float:
         """Limit of a free-running step's loss: rounding accumulates with the number of updates (8.4e-7 seen over 20)."""

@@ -58,7 +58,7 @@ class Pair:
     @cached_property
     def limits(self) -> Limits:
         """Default limits of the coarser of the two compute types, for a model as deep as this, and for losses as fine as these."""
-        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution)
+        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of_norms)
 
     @property
     def converted(self) -> list[str]:
@@ -74,6 +74,12 @@ class Pair:
             return 0.0
         losses = [abs(loss) for pair in self.rows for row in pair if (loss := row["loss"]) and math.isfinite(loss)]
         return open_digits / min(losses) if losses else 0.0
+
+    @property
+    def resolution_of_norms(self) -> float:
+        """The same of printed local norms, relative to each; 0 where both were recorded."""
+        given = [(run.manifest.get("resolution") or {}).get("local_norms") for run in self.both]
+        return math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
 
     @property
     def layers(self) -> int:

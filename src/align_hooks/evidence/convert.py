@@ -1,4 +1,4 @@
-"""A log as a record: rows of scalars and nothing else, with where they came from and how fine they are."""
+"""A log as a record: rows of scalars, local norms where they were logged, where all came from and how fine it is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.evidence.logs import Log, read_log
+from align_hooks.evidence.local_norms import local_norms
+from align_hooks.evidence.logs import COLOURS, Log, read_log
 from align_hooks.launch import Launch
+from align_hooks.record.reader import open_run
 from align_hooks.record.writer import Writer, holds_a_run
 from align_hooks.settings import Settings
 
@@ -16,8 +18,9 @@ LONGEST = 2**30
 """Bytes of a log, and no more."""
 
 
-def convert(log: Path, run: Path) -> Log:
-    """Write the record of a log; returns what was read.
+def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[int]]:
+    """Write the record of a log; returns what was read, and the steps of which it has local norms. ``names`` is a record of the same model
+    by MindFormers, which names the local norms that MindFormers logs.
 
     :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
     """
@@ -29,15 +32,25 @@ def convert(log: Path, run: Path) -> Log:
         content = log.read_bytes()
     except OSError as error:
         raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
-    found = read_log(content.decode("utf-8", "replace"), log.name)
+    text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+    found = read_log(text, log.name)
+    squared: dict[int, dict[str, float]] = {}
+    resolution, named = dict(found.resolution), None
+    if names is not None:
+        named = open_run(names)
+        squared, resolution["local_norms"] = local_norms(COLOURS.sub("", text), found.at, named, log.name)
     if run.exists() and holds_a_run(run):
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), found.side, Settings())
     writer.begin()
     source = {"log": str(log.resolve()), "sha256": hashlib.sha256(content).hexdigest()}
-    facts = {"framework": FRAMEWORKS[found.side], "converted": source, "resolution": dict(found.resolution), "notes": found.notes}
-    writer.describe(place={}, shards=(), facts=facts, steps=range(found.rows[0]["step"], found.rows[-1]["step"] + 1))
+    source |= {"names": str(named.path)} if named is not None else {}
+    facts = {"framework": FRAMEWORKS[found.side], "converted": source, "resolution": resolution, "notes": found.notes}
+    shards = named.shards(0) if named is not None else ()
+    writer.describe(place={}, shards=shards, facts=facts, steps=range(found.rows[0]["step"], found.rows[-1]["step"] + 1))
     for row in found.rows:
         writer.scalars(row)
+        if row["step"] in squared:
+            writer.local_norms(row["step"], "reduced", squared[row["step"]])  # on one rank there is nothing to reduce
     writer.finish(hooks={}, ended="finished")
-    return found
+    return found, sorted(squared)

@@ -25,7 +25,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a log says. ``side`` is ``torch`` or ``ms``; ``rows`` are as a record keeps them, ascending and without a gap.
+    """What a log says. ``side`` is ``torch`` or ``ms``; ``rows`` are as a record keeps them, ascending and without a gap; ``at`` is step to
+    the number of the line that tells it.
 
     ``resolution`` is half of the last printed digit of ``loss`` and ``grad_norm``, the largest of all rows; ``notes`` say what a
     reader should know.
@@ -33,6 +34,7 @@ class Log:
 
     side: str
     rows: list[Row]
+    at: Mapping[int, int]
     resolution: Mapping[str, float]
     notes: list[str] = field(default_factory=list)
 
@@ -52,7 +54,7 @@ def read_log(text: str, name: str) -> Log:
 
     :raises RecordError: it holds no step, not every step, or a step twice and differently.
     """
-    lines = [(at, COLOURS.sub("", line)) for at, line in enumerate(text.splitlines(), 1)]
+    lines = list(enumerate(COLOURS.sub("", text).split("\n"), 1))
     for side, of_steps, rows_of in (("torch", _megatron, _megatron_rows), ("ms", _mindformers, _mindformers_rows)):
         if found := _once(of_steps(lines), name):
             _refuse_gaps(found, name, side)
@@ -118,7 +120,7 @@ def _megatron_rows(lines: list[Line]) -> Log:
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
     if len(lines) > 1 and lines[1].goes_on:
         notes.append("the loss of the second step is worked out of what 0.16 and newer print there, the mean of the first two")
-    return Log("torch", rows, widest.found, notes)
+    return Log("torch", rows, _places(lines), widest.found, notes)
 
 
 def _of_the_second(before: Line, line: Line) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
@@ -145,9 +147,12 @@ def _mindformers_rows(lines: list[Line]) -> Log:
                 "consumed_samples": None,
             }
         )
-    return Log(
-        "ms", rows, widest.found, ["under data parallelism MindFormers prints the loss of its own rank: give the log of a run on one"]
-    )
+    note = "under data parallelism MindFormers prints the loss of its own rank: give the log of a run on one"
+    return Log("ms", rows, _places(lines), widest.found, [note])
+
+
+def _places(lines: Iterable[Line]) -> dict[int, int]:
+    return {line.step: line.at for line in lines}
 
 
 def _row(step: int, loss: float | None, *, skipped: bool) -> Row:

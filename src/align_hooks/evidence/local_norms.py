@@ -1,0 +1,89 @@
+"""MindFormers' own local norms, as ``runner_wrapper.local_norm: True`` has them logged: of each parameter one squared sum, with no name.
+
+They stand in the order of the optimizer's groups, before gradients are reduced over data-parallel ranks and before they are clipped
+(``LocalNorm`` in its ``wrapper.py``; ``_get_loss_output`` logs them just above the step's own line). A record of the same model gives the
+names; the numbers of elements, which are logged beside, tell whether it is the same model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from align_hooks.errors import RecordError
+from align_hooks.record.reader import Run
+
+BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^)\]]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\]]*)\]")
+NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?$|nan$|inf$")
+SEVERAL = "'use_parallel': True"
+"""In the configuration that MindFormers logs at its start."""
+
+
+def local_norms(text: str, at: Mapping[int, int], names: Run, log: str) -> tuple[dict[int, dict[str, float]], float]:
+    """Step to canonical name to squared sum, of the steps of which they were logged, and what the last digit of the coarsest leaves open
+    of its norm, relative. ``at`` is step to the line that tells it, ``names`` a record of the same model by MindFormers.
+
+    :raises RecordError: the log has none, or those of one rank of several, or of another model than the record.
+    """
+    if SEVERAL in text:
+        raise RecordError(
+            f"{log} is of one of several ranks, whose local norms are of gradients not yet reduced; give the log of a run on one"
+        )
+    order, coarsest = ordered(names), 0.0
+    found: dict[int, dict[str, float]] = {}
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        step = next((step for step, told in sorted(at.items()) if told > line), None)
+        if step is None:  # the log ends before the step's own line
+            continue
+        _refuse_other_model(order, [int(one) for one in re.findall(r"\d+", block["sizes"])], f"{log}:{line}", names)
+        words = block["sums"].split()
+        if wrong := next((word for word in words if not NUMBER.match(word)), None):
+            why = "numpy prints no more than a thousand numbers" if wrong == "..." else "which is no number"
+            raise RecordError(f"{log}:{line} holds {wrong[:40]!r} among its local norms, {why}; nothing can be made of them")
+        if len(words) != len(order):
+            raise RecordError(f"{log}:{line} has {len(words)} local norms of {len(order)} parameters; give a log that is whole")
+        found[step] = dict(zip(order, map(float, words), strict=True))
+        coarsest = max([coarsest, *map(coarse, words)])
+    if not found:
+        raise RecordError(f"{log} has no local norms; MindFormers logs them with runner_wrapper.local_norm: True")
+    return found, coarsest
+
+
+def ordered(names: Run) -> dict[str, int]:
+    """Canonical name to number of elements of everything that is trained, in the order of the optimizer's groups.
+
+    :raises RecordError: the record is none by MindFormers on one rank, or of a model that holds several tensors as one.
+    """
+    if names.manifest.get("side") != "ms" or names.world_size != 1:
+        raise RecordError(f"{names.path} is no record by MindFormers on one rank, whose order its local norms have; name one with --names")
+    shards = {shard.name: shard for shard in names.shards(0) if shard.trainable}
+    listed = [name for group in (names.manifest.get("optimizer") or {}).get("groups", []) for name in group["parameters"]]
+    native: dict[str, str] = {}
+    for name, shard in shards.items():
+        first = native.setdefault(shard.native, name)
+        if first != name:
+            raise RecordError(
+                f"{names.path}: {shard.native} holds {first} and {name} as one, and the log has one number of both; it cannot tell"
+            )
+    return {name: shards[name].elements for name in listed if name in shards}
+
+
+def _refuse_other_model(order: Mapping[str, int], sizes: Sequence[int], where: str, names: Run) -> None:
+    if len(sizes) != len(order):
+        raise RecordError(
+            f"{where} has local norms of {len(sizes)} parameters, the model of {names.path} has {len(order)}: name another record"
+        )
+    for (name, elements), size in zip(order.items(), sizes, strict=True):
+        if elements != size:
+            raise RecordError(f"{where} has {size} elements where {name} of {names.path} has {elements}: name a record of the same model")
+
+
+def coarse(word: str) -> float:
+    """What the last digit of a squared sum leaves open of its norm, relative; 0 where it is none."""
+    digits, _, power = word.lower().partition("e")
+    value = abs(float(word))
+    if not value or not math.isfinite(value):
+        return 0.0
+    return 0.25 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / value

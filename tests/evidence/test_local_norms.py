@@ -1,0 +1,139 @@
+"""Local norms that MindFormers logged without names, and the record that names them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
+from align_hooks.errors import RecordError
+from align_hooks.evidence.convert import convert
+from align_hooks.evidence.local_norms import coarse
+from evidence.test_logs import mindformers
+from synthetic import Synthetic, scalars_only
+
+LOSSES = (9.0, 8.9, 8.8)
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Path:
+    """A record that MindFormers made of the same model."""
+    path = tmp_path / "names"
+    dataclasses.replace(Synthetic(), side="ms").write(path)
+    return path
+
+
+def order(names: Path) -> list[str]:
+    return [name for group in open_run(names).manifest["optimizer"]["groups"] for name in group["parameters"]]
+
+
+def logged(names: Path, change: Callable[[list[float]], object] = lambda sums: None) -> str:
+    """A log with the record's own local norms in it, in the optimizer's order, as MindFormers formats them."""
+    run, lines = open_run(names), mindformers(LOSSES).splitlines()
+    sizes = {shard.name: shard.elements for shard in run.shards(0)}
+    head, steps = lines[0], [line for line in lines[1:] if "step:[" in line]
+    text = [head]
+    for step, line in enumerate(steps):
+        sums = [run.local_norms(step)[name] ** 2 for name in order(names)]
+        change(sums)
+        text += [f"12:00:0{step} - INFO -  norm_size: {tuple(sizes[name] for name in order(names))}", "local_norm:"]
+        text += np.array2string(np.array(sums, np.float32)).splitlines()
+        text.append(line)
+    return "\n".join(text)
+
+
+def converted(tmp_path: Path, names: Path, text: str) -> Path:
+    log, run = tmp_path / "info.log", tmp_path / "run"
+    log.write_text(text)
+    convert(log, run, names)
+    return run
+
+
+def test_each_number_is_put_to_its_name_and_step(tmp_path: Path, names: Path) -> None:
+    ours, theirs = open_run(names), open_run(converted(tmp_path, names, logged(names)))
+    assert theirs.problems == []
+    assert theirs.local_norm_steps() == [0, 1, 2]
+    for step in range(3):
+        assert theirs.local_norms(step) == pytest.approx(ours.local_norms(step), rel=2 * theirs.manifest["resolution"]["local_norms"])
+    assert theirs.manifest["converted"]["names"] == str(names)
+
+
+def test_they_are_judged_like_those_of_a_record(tmp_path: Path, names: Path) -> None:
+    def grown(sums: list[float]) -> None:
+        sums[2] *= 1.01
+
+    wrong = compare(open_run(names), open_run(converted(tmp_path, names, logged(names, grown))))
+    found = {stage.name: stage for stage in wrong.stages}
+    assert found["match"].status is Status.SAME
+    assert found["local norms"].status is Status.DIFFERENT
+    assert order(names)[2] in str(found["local norms"].findings[0])
+
+
+def test_limits_are_as_wide_as_the_digits_ask_for() -> None:
+    """Without an exponent numpy prints eight decimals, of which a small number has few."""
+    assert coarse("0.00000012") == pytest.approx(0.25e-8 / 1.2e-7)
+    assert coarse("1.2000000e-07") == pytest.approx(0.25e-14 / 1.2e-7)
+    assert [coarse(word) for word in ("0.", "nan", "inf")] == [0.0] * 3
+
+
+def test_without_a_record_they_are_left_alone(tmp_path: Path, names: Path) -> None:
+    log = tmp_path / "info.log"
+    log.write_text(logged(names))
+    assert convert(log, tmp_path / "run")[1] == []
+    assert open_run(tmp_path / "run").local_norm_steps() == []
+
+
+def test_a_log_that_ends_before_its_step_keeps_what_is_whole(tmp_path: Path, names: Path) -> None:
+    cut = logged(names).rpartition("\n")[0]
+    assert open_run(converted(tmp_path, names, cut)).local_norm_steps() == [0, 1]
+
+
+def test_numbers_that_are_none_are_kept(tmp_path: Path, names: Path) -> None:
+    def broken(sums: list[float]) -> None:
+        sums[1] = math.nan
+
+    run = open_run(converted(tmp_path, names, logged(names, broken)))
+    assert math.isnan(run.local_norms(0)[order(names)[1]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("norm_size: (", "norm_size: (1, ", "parameters, the model of"),
+        ("local_norm:\n[", "local_norm:\n[1.5 ... ", "no more than a thousand numbers"),
+        ("local_norm:\n[", "local_norm:\n[1.5 ", "local norms of"),
+        ("local_norm:\n[", "local_norm:\n[one ", "which is no number"),
+        ("local_norm:", "nothing:", "MindFormers logs them with runner_wrapper.local_norm: True"),
+        (
+            "2026-11-22 12:00:00,000 - mindformers[trainer",
+            "'use_parallel': True,\n2026-11-22 12:00:00,000 - mindformers[trainer",
+            "one of several ranks",
+        ),
+    ],
+)
+def test_what_cannot_be_named_is_refused(tmp_path: Path, names: Path, old: str, new: str, why: str) -> None:
+    text = logged(names)
+    assert old in text
+    with pytest.raises(RecordError, match=why):
+        converted(tmp_path, names, text.replace(old, new))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_record_must_be_of_the_same_model_and_of_mindformers(tmp_path: Path, names: Path) -> None:
+    text = logged(names)
+    size = next(shard.elements for shard in open_run(names).shards(0) if shard.name == order(names)[0])
+    with pytest.raises(RecordError, match=f"has {size + 1} elements where"):
+        converted(tmp_path, names, text.replace(f"norm_size: ({size},", f"norm_size: ({size + 1},"))
+    Synthetic().write(tmp_path / "megatron")
+    with pytest.raises(RecordError, match="is no record by MindFormers on one rank"):
+        converted(tmp_path, tmp_path / "megatron", text)
+    scalars_only(LOSSES).write(tmp_path / "bare")
+    with pytest.raises(RecordError, match="is no record by MindFormers on one rank"):
+        converted(tmp_path, tmp_path / "bare", text)
