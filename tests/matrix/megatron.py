@@ -54,7 +54,8 @@ WITHOUT_ENGINE: Layouts = {"tensor": TENSOR, "pipeline": LAYOUTS["pipeline"], "d
 class Cell:
     """What one cell needs: the Python minor version, arguments of ``llama.args`` that the version reads otherwise, its jobs of two ranks.
 
-    ``packages`` are installed beside that Python, where it is not the project's own environment; ``wheel`` is what the package index has, in the place of a checkout; ``gap`` a part of why the version itself does not start there.
+    ``packages`` are installed beside that Python, where it is not the project's own environment; ``wheel`` is what the package index has,
+    in the place of a checkout; ``gap`` a part of why the version itself does not start there.
     """
 
     python: str = "3.12"

@@ -80,9 +80,10 @@ def _replay(session: TorchSession, args: Any) -> None:
     last = replay.last
     _set(session, args, {"eval_iters": 0, "full_validation": False}, "REPLAY_BATCHES")
     if (args.train_iters is None or args.train_iters > last + 1) and not (args.exit_interval and args.exit_interval <= last + 1):
-        session.say(
-            f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters or 'its samples'}"
-        )
+        if "args.exit_interval" not in {one["what"] for one in session.overrides}:  # a script may read its arguments several times
+            session.say(
+                f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters or 'its samples'}"
+            )
         _set(session, args, {"exit_interval": last + 1}, "REPLAY_BATCHES")
 
 
