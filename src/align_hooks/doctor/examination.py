@@ -36,7 +36,7 @@ EXTRAS = {
 class Examination:
     """``problems`` are why a run would not start or would be refused; ``ready`` names the sides that would start.
 
-    ``variables`` are ours as they are set, ``beside`` those of other libraries that a run depends on, ``space`` what is free and needed,
+    ``wanted`` is the side that is to be run, None where either may be; ``variables`` are ours as they are set, ``beside`` those of other libraries that a run depends on, ``space`` what is free and needed,
     ``extras`` each extra with the modules of it that are not installed, ``notes`` what was not looked at as a run would find it.
     """
 
@@ -48,11 +48,13 @@ class Examination:
     about: Mapping[str, str]
     extras: Mapping[str, Sequence[str]]
     notes: tuple[str, ...] = ()
+    wanted: str | None = None
 
     @property
     def ready(self) -> list[str]:
         """The sides that a run may be started of."""
-        return [one.title for one in self.frameworks if one.installed and not one.problems]
+        able = [one for one in self.frameworks if one.installed and not one.problems]
+        return [one.title for one in able if self.wanted in (None, one.side)]
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +89,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
     beside = _beside(environment, [one.side for one in installed])
     extras = {name: [one for one in modules if importlib.util.find_spec(one) is None] for name, modules in EXTRAS.items()}
-    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes)
+    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes, wanted)
 
 
 @dataclass(frozen=True, slots=True)
