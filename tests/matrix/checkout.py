@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "pretrain_gpt.py"
@@ -27,16 +28,16 @@ def clone(repository: str, tag: str, where: Path) -> Path:
     return where
 
 
-def unpack(package: str, version: str, where: Path) -> Path:
-    """A wheel alone in a directory, with our ``pretrain_gpt.py``, whose folder Python puts first, beside it; raises Failed where there
-    is none."""
+def unpack(package: str, version: str, where: Path, scripts: Sequence[Path]) -> Path:
+    """A wheel alone in a directory, with scripts, whose folder Python puts first, beside it; raises Failed where there is none."""
     shutil.rmtree(where.parent, ignore_errors=True)
     where.parent.mkdir(parents=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", where, f"{package}=={version}"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"{package} {version} cannot be installed: {last_line(done.stderr)}")
-    shutil.copy(SCRIPT, where)
+    for script in scripts:
+        shutil.copy(script, where)
     return where
 
 

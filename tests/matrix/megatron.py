@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import table
-from checkout import Failed, clone, digests, git, unpack
+from checkout import SCRIPT, Failed, clone, digests, git, unpack
 from interpreter import environment, versions
 from proof import conclude, is_bitwise, is_whole, judge, overridden, unproven
 from reference import make_reference, pretrain
@@ -71,7 +71,7 @@ OURS = "3.12"
 
 PACKAGES = (
     *("torch==2.13.0", "numpy==1.26.4", "pybind11==3.1.0", "einops==0.8.2", "tqdm", "regex", "six", "PyYAML"),
-    *("wrapt", "packaging", "safetensors", "ml_dtypes"),
+    *("wrapt", "packaging", "safetensors", "ml_dtypes", "pydantic==2.14.3", "triton==3.7.1"),
 )
 """What is installed beside every other Python, and for 0.12 beside this one too: it imports einops."""
 
@@ -90,8 +90,10 @@ LAST = ("0.12.3", "0.13.1", "0.14.0", "0.15.3", "0.16.1", "0.17.1", "0.18.2", "0
 """The last release of each minor version: tried on every Python too."""
 WHEELS = ("0.17.1", "0.18.0", "0.18.2", "0.19.0", "0.19.2")
 """The wheels that hold ``megatron.training``."""
+OURS_FITS = "0.19"
+OF_A_TAG = ("pretrain_gpt.py", "gpt_builders.py", "model_provider.py")
 PYTHONS = ("3.10", "3.11", "3.12")
-GAPS: dict[str, str] = {}
+GAPS = dict.fromkeys(("0.18.2@3.10", "0.19.0@3.10"), "cannot import name 'override' from 'typing'")
 """Cells on whose Python the version itself does not start, and a part of why."""
 
 
@@ -126,7 +128,7 @@ def train_and_judge(name: str, repository: str, reference: Path, result: dict[st
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     cell, where, corpus = CELLS[name], BUILD / name, reference.parent / "corpus"
     python = environment(cell.python, cell.packages, BUILD / f"python{cell.python}")
-    source = (unpack if cell.wheel else clone)(*obtained(result["version"], repository, wheel=cell.wheel), where / "checkout")
+    source = obtained(result["version"], repository, where / "checkout", wheel=cell.wheel)
     before = digests(source)
     result["packages"] = versions(python, NUMBERS) | ({} if cell.wheel else {"Megatron-LM": git(source, "rev-parse", "HEAD")})
     script = source / "pretrain_gpt.py"
@@ -149,9 +151,15 @@ def train_and_judge(name: str, repository: str, reference: Path, result: dict[st
     conclude(result, judged, proofs | {"unedited": digests(source) == before})
 
 
-def obtained(version: str, repository: str, *, wheel: bool) -> tuple[str, str]:
-    """Where a version's source comes from, and by which name."""
-    return ("megatron-core", version) if wheel else (repository, f"core_v{version}")
+def obtained(version: str, repository: str, where: Path, *, wheel: bool) -> Path:
+    """A version's source with a ``pretrain_gpt.py``, which no wheel ships: ours fits 0.19, for older wheels it is the tag's."""
+    if not wheel:
+        return clone(repository, f"core_v{version}", where)
+    scripts = [SCRIPT]
+    if version < OURS_FITS:
+        tag = clone(repository, f"core_v{version}", where.parents[1] / f"{version}@scripts" / "checkout")
+        scripts = [tag / name for name in OF_A_TAG]
+    return unpack("megatron-core", version, where, scripts)
 
 
 def sharded(

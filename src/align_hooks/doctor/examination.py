@@ -36,8 +36,9 @@ EXTRAS = {
 class Examination:
     """``problems`` are why a run would not start or would be refused; ``ready`` names the sides that would start.
 
-    ``wanted`` is the side that is to be run, None where either may be; ``variables`` are ours as they are set, ``beside`` those of other libraries that a run depends on, ``space`` what is free and needed,
-    ``extras`` each extra with the modules of it that are not installed, ``notes`` what was not looked at as a run would find it.
+    ``wanted`` is the side that is to be run, None where either may be; ``variables`` are ours as they are set, ``beside`` those of other
+    libraries that a run depends on, ``space`` what is free and needed, ``extras`` each extra with the modules of it that are not
+    installed, ``notes`` what was not looked at as a run would find it.
     """
 
     problems: tuple[str, ...]
