@@ -93,8 +93,12 @@ WHEELS = ("0.17.1", "0.18.0", "0.18.2", "0.19.0", "0.19.2")
 OURS_FITS = "0.19"
 OF_A_TAG = ("pretrain_gpt.py", "gpt_builders.py", "model_provider.py")
 PYTHONS = ("3.10", "3.11", "3.12")
-GAPS = dict.fromkeys(("0.18.2@3.10", "0.19.0@3.10"), "cannot import name 'override' from 'typing'")
-"""Cells on whose Python the version itself does not start, and a part of why."""
+GAPS = {
+    **dict.fromkeys(("0.18.2@3.10", "0.18.2@3.11", "0.19.0@3.10", "0.19.0@3.11"), "cannot import name 'override' from 'typing'"),
+    "0.17.1@wheel": "No module named 'megatron.legacy'",
+}
+"""Cells in which the version itself does not start, and a part of why: typing.override came with 3.12, and its script imports what the
+wheel leaves out."""
 
 
 def _cells() -> dict[str, Cell]:
@@ -106,7 +110,7 @@ def _cells() -> dict[str, Cell]:
                 packages = PACKAGES if python != OURS else RELEASES[version].packages
                 found[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
     for version in WHEELS:
-        found[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True)
+        found[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
     return found
 
 
