@@ -168,7 +168,7 @@ def test_the_script_may_be_named_in_any_way(tmp_path: Path, form: str) -> None:
     assert compared(here, str(script) if form == "absolute" else form, "a").code == 0
 
 
-FLAGS = [("-W", "error"), ("-O",), ("-X", "utf8", "-X", "dev"), ("-P",)]
+FLAGS = [("-W", "error"), ("-O",), ("-X", "utf8", "-X", "dev"), *([("-P",)] if sys.version_info >= (3, 11) else [])]
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)

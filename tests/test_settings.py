@@ -73,6 +73,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
 def test_a_variable_whose_prefix_is_misspelt_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}: no such variable; did you mean ALIGN_HOOKS_RUN?"):
         Settings.from_environment({name: "run"})
+    assert Settings.from_environment({name: "mine", "ALIGN_HOOKS_RUN": "run"}).run == Path("run").absolute()
 
 
 def test_an_unknown_variable_with_no_near_name_points_to_the_list() -> None:

@@ -176,7 +176,11 @@ class Settings:
         """Read all variables; raises SettingsError with one line for every problem found."""
         problems, values = [], {}
         known = {PREFIX + one.name.upper(): one for one in fields(cls)}
-        problems += [f"{name}: no such variable; did you mean {meant}?" for name in sorted(environment) if (meant := _meant(name, known))]
+        problems += [
+            f"{name}: no such variable; did you mean {meant}?"
+            for name in sorted(environment)
+            if (meant := _meant(name, known)) and meant not in environment
+        ]
         for name in sorted(name for name in environment if name.startswith(PREFIX)):
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)

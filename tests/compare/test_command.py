@@ -232,7 +232,9 @@ def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: 
     done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), **variables)
     assert done.returncode == 1
     assert "\x1b" not in done.stdout + done.stderr
-    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert [line for line in done.stdout.splitlines() if len(line) > 140] == []
+    narrow = command("compare", reference, tmp_path / "run", COLUMNS="80", **variables)
+    assert [line for line in narrow.stdout.splitlines() if len(line) > 80] == []
 
 
 def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[..., Comparison]) -> None:

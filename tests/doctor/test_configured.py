@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, refused
+from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, elsewhere, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.settings import Settings
 
@@ -54,6 +54,33 @@ def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:
     assert said("llama.args", "--cross-entropy-loss-fusion --tp-comm-overlap\n", tmp_path, deterministic=1, device="cpu") == []
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--moe-token-dispatcher-type flex --moe-enable-deepep --delay-wgrad-compute",
+        "--recompute-granularity selective --recompute-modules moe_act layernorm core_attn",
+        "--cross-entropy-loss-fusion",
+    ],
+)
+def test_a_rehearsal_takes_what_it_can_do_otherwise(flags: str, tmp_path: Path) -> None:
+    assert said("llama.args", f"{flags}\n", tmp_path, device="cpu", run="run") == []
+
+
+@pytest.mark.parametrize("end", ["$MODEL_ARGS", "--yaml-cfg model.yaml", "--use-checkpoint-args --load 7"])
+def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --qk-layernorm {end}\n")
+    configuration, settings = read(str(script), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LEARNING_RATE": "0"})
+    (line,) = refused("torch", configuration, settings, VERSIONS)
+    assert line.endswith("so far: norm of queries and keys is True (train.sh:1 --qk-layernorm)")
+    assert elsewhere(configuration)
+
+
+@pytest.mark.parametrize("flag", ["--load", "--num-distributed-optimizer-instances two", "--context-parallel-size [1,2]", "--skip-train"])
+def test_odd_values_are_no_error(flag: str, tmp_path: Path) -> None:
+    assert said("llama.args", f"{flag}\n", tmp_path, run="run", learning_rate="1e-3") == []
+
+
 def test_a_mixtral_is_read(tmp_path: Path) -> None:
     assert said("llama.args", "--num-experts 4 --moe-router-topk 2\n", tmp_path, run="run") == []
 
@@ -65,6 +92,12 @@ def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
 MINDFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
     "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
+    "another model": (
+        "    type: LlamaForCausalLM",
+        "    type: TelechatForCausalLM",
+        {"run": "run"},
+        "model.arch.type is TelechatForCausalLM",
+    ),
     "another family": ("run_mode: 'train'", "use_legacy: False", {"run": "run"}, "only LlamaForCausalLM of use_legacy: True is read"),
 }
 
@@ -78,6 +111,17 @@ def test_mindformers(case: str, tmp_path: Path) -> None:
     path.write_text(text.replace(old, new))
     settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
     assert part in " ".join(refused("ms", read(str(path), {}), settings, VERSIONS))
+
+
+def test_what_does_not_train_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "predict.yaml"
+    path.write_text(
+        (LAUNCH / "llama.yaml")
+        .read_text()
+        .replace("run_mode: 'train'", "run_mode: 'predict'")
+        .replace("sink_mode: False", "sink_mode: True")
+    )
+    assert list(refused("ms", read(str(path), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run"}), VERSIONS)) == []
 
 
 def test_every_row_is_there() -> None:

@@ -63,10 +63,20 @@ def test_an_unknown_size_is_said_with_who_could_tell_it(tmp_path: Path, free: An
     assert unknown(asked, bare).endswith("llama.sh does not tell the size of the model; name a recorded run of it")
     endless = Size(7_000_000_000, None, None, 1, "llama.sh")
     everything = settings(tmp_path / "run", gradients="all", weights="0,5")
-    assert unknown(everything, endless).endswith("llama.sh does not tell how many steps are made; a step takes 56 GB")
+    assert unknown(everything, endless).endswith("llama.sh does not tell how many steps are made; each takes 28 GB")
+    assert unknown(settings(tmp_path / "run", weights="all"), endless).endswith("each takes 28 GB")
     assert unknown(everything, SEVEN) == ""
+    assert unknown(settings(tmp_path / "run", batches="0-9"), endless).endswith("how many tokens a step has; name a recorded run of it")
     assert "no tensor and no batch" in disk(settings(tmp_path / "run", local_norms="all"), None)[0]
     assert (disk(Settings(), SEVEN), unknown(Settings(), None)) == (("", ""), "")
+
+
+def test_what_is_known_to_be_too_much_is_a_problem_though_more_is_not_known(tmp_path: Path, free: Any) -> None:
+    free(50e9)
+    endless = Size(7_000_000_000, 4096, None, 1, "llama.sh")
+    said, problem = disk(settings(tmp_path / "run", batches="all", gradients="100-200"), endless)
+    assert "recording takes at least 2.83 TB (101 times 7 G parameters in fp32, 201 batches of 4096 tokens; llama.sh)" in said
+    assert problem.startswith("recording takes at least 2.83 TB and")
 
 
 def test_the_steps_that_are_asked_for_where_nobody_says_how_many_are_made() -> None:

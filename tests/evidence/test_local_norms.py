@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert
-from align_hooks.evidence.local_norms import coarse
+from align_hooks.evidence.local_norms import coarse, local_norms
 from evidence.test_logs import mindformers
 from synthetic import Synthetic, scalars_only
 
@@ -109,8 +111,9 @@ def test_numbers_that_are_none_are_kept(tmp_path: Path, names: Path) -> None:
         ("norm_size: (", "norm_size: (1, ", "parameters, the model of"),
         ("local_norm:\n[", "local_norm:\n[1.5 ... ", "no more than a thousand numbers"),
         ("local_norm:\n[", "local_norm:\n[1.5 ", "local norms of"),
-        ("local_norm:\n[", "local_norm:\n[one ", "which is no number"),
-        ("local_norm:", "nothing:", "MindFormers logs them with runner_wrapper.local_norm: True"),
+        ("local_norm:\n[", "local_norm:\n[one ", "which is no sum of squares"),
+        ("local_norm:\n[", "local_norm:\n[-", "which is no sum of squares"),
+        ("local_norm:", "nothing:", "cannot be read"),
         (
             "2026-11-22 12:00:00,000 - mindformers[trainer",
             "'use_parallel': True,\n2026-11-22 12:00:00,000 - mindformers[trainer",
@@ -124,6 +127,58 @@ def test_what_cannot_be_named_is_refused(tmp_path: Path, names: Path, old: str, 
     with pytest.raises(RecordError, match=why):
         converted(tmp_path, names, text.replace(old, new))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_log_without_local_norms_says_how_to_have_them(tmp_path: Path, names: Path) -> None:
+    with pytest.raises(RecordError, match=r"MindFormers logs them with runner_wrapper\.local_norm: True"):
+        converted(tmp_path, names, mindformers(LOSSES))
+
+
+def doubled(text: str) -> str:
+    """What two handlers leave in one file: each message twice."""
+    blocks = re.split(r"\n(?=20|12:)", text)
+    return "\n".join(one for block in blocks for one in (block, block))
+
+
+def test_a_message_that_two_handlers_wrote_is_one(tmp_path: Path, names: Path) -> None:
+    run = open_run(converted(tmp_path, names, doubled(logged(names))))
+    assert run.local_norm_steps() == [0, 1, 2]
+    assert run.local_norms(2) == pytest.approx(open_run(names).local_norms(2), rel=1e-6)
+
+
+def test_a_block_belongs_to_no_step_but_its_own(tmp_path: Path, names: Path) -> None:
+    """Of the last step the norms are lost: what stands above its line is another step's, once more."""
+    text = doubled(logged(names))
+    lost = text[: text.rindex("norm_size: ", 0, text.rindex("norm_size: "))] + text[text.rindex("\n2026") :]
+    assert open_run(converted(tmp_path, names, lost)).local_norm_steps() == [0, 1]
+
+
+def test_two_ranks_in_one_log_are_refused(tmp_path: Path, names: Path) -> None:
+    text, other = (logged(names, change) for change in (lambda sums: None, lambda sums: sums.reverse()))
+    first, second = (one.index("12:00:00 - INFO -  norm") for one in (text, other))
+    block = other[second : other.index("\n2026", second)]
+    with pytest.raises(RecordError, match="has other local norms of iteration 1 than stand above"):
+        converted(tmp_path, names, text[:first] + block + "\n" + text[first:])
+
+
+def test_a_log_that_does_not_say_of_how_many_ranks_it_is_has_a_note(tmp_path: Path, names: Path) -> None:
+    for head, notes in (("", 2), ("'use_parallel': False,\n", 1)):
+        log = tmp_path / f"{notes}.log"
+        log.write_text(head + logged(names))
+        found, steps = convert(log, tmp_path / str(notes), names)
+        assert (len(found.notes), steps) == (notes, [0, 1, 2])
+
+
+def test_a_long_log_is_read_in_one_pass(names: Path, tmp_path: Path) -> None:
+    """Of k lines, not of k times k."""
+    run, order_of = open_run(names), order(names)
+    sizes = tuple({shard.name: shard.elements for shard in run.shards(0)}[name] for name in order_of)
+    sums = " ".join(["1.5"] * len(sizes))
+    text = "".join(f"norm_size: {sizes}\nlocal_norm:\n[{sums}]\nstep\n" for _ in range(20_000)) + "norm_size: (1\n" * 20_000
+    lines = [(4 * step + 4, step) for step in range(20_000)]
+    begun = time.process_time()
+    assert len(local_norms(text, lines, run, "log").squared) == 20_000
+    assert time.process_time() - begun < 10  # a second; minutes where it is quadratic
 
 
 def test_the_record_must_be_of_the_same_model_and_of_mindformers(tmp_path: Path, names: Path) -> None:

@@ -129,6 +129,12 @@ def test_a_log_that_does_not_say_every_step_once_is_refused(text: str, why: str)
         read_log(text, "megatron.log")
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\r\r\n"])
+def test_lines_may_end_as_on_any_system(end: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(mindformers().replace("\n", end).encode())
+    assert convert(tmp_path / "log", tmp_path / "run")[0].rows == read_log(mindformers(), "log").rows
+
+
 def test_colours_of_a_terminal_are_no_part_of_a_log() -> None:
     assert (
         read_log(megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |"), "log").rows

@@ -40,6 +40,7 @@ def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, refe
     said = {**dict.fromkeys(name for name in FAST if name.startswith("--no-")), "--use-cpu-initialization": None}
     said |= {"--transformer-impl": "transformer_engine", "--distributed-backend": "nccl"}
     flags = ("--cross-entropy-loss-fusion", "--te-rng-tracker", "--use-distributed-optimizer", "--attention-backend", "flash")
+    flags += ("--delay-wgrad-compute", "--use-te-activation-func", "--use-sharp")
     fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     done = frameworks.megatron(tmp_path, change=said, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
     assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours

@@ -23,6 +23,7 @@ RENAMED: dict[str, tuple[str, Any]] = {
     "apply_layernorm_1p": ("layernorm_zero_centered_gamma", True),
     "disable_bias_linear": ("add_bias_linear", False),
     "fp8_format": ("fp8", None),
+    "fp4_format": ("fp4", None),
     "no_position_embedding": ("add_position_embedding", False),
     "no_masked_softmax_fusion": ("masked_softmax_fusion", False),
     "no_bias_gelu_fusion": ("bias_gelu_fusion", False),

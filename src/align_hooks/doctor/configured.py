@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from align_hooks.checklist.held import hold
@@ -42,9 +42,13 @@ MIXTRAL: Mapping[str, tuple[Any, ...]] = {
     "groups of experts": (None,),
     "bias of the experts": (False,),
     "routed_scaling_factor": (1.0, None),
-    "capacity_factor": (None,),
+    "capacity_factor": (None, -1),
 }
 """The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
+
+
+TRAINS = (None, "train", "finetune")
+"""``run_mode`` of what is going to train."""
 
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
@@ -56,19 +60,30 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
         found = configuration.values.get(name)
         return None if found is None or found.unknown else found.value
 
-    if side == "ms":
-        yield from rules(settings, said, versions["mindspore"]) if versions.get("mindspore") else ()
-    else:
-        yield from rules(settings, said)
-    if settings.any_set() and (odd := list(_odd(configuration))):
+    if not settings.any_set() or said("skip_train") or said("run_mode") not in TRAINS:
+        return
+    yield from rules(settings, said, versions.get("mindspore", "")) if side == "ms" else rules(settings, said)
+    if odd := list(_odd(configuration, said)):
         models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
         yield f"only {models} have canonical names so far: {'; '.join(odd)}"
 
 
-def _odd(configuration: Configuration) -> Iterator[str]:
+def elsewhere(configuration: Configuration) -> str:
+    """Where more may be said, so that what is left out here need not be the default; empty where all is here."""
+    for name in ("yaml_cfg", "use_checkpoint_args"):
+        if configuration.side != MINDFORMERS and name in configuration.values:
+            return configuration.values[name].where or name
+    return configuration.unread or next(iter(configuration.gaps), "")
+
+
+def _odd(configuration: Configuration, said: Callable[[str], Any]) -> Iterator[str]:
     """In what a model is none that has canonical names."""
     if configuration.side == MINDFORMERS and is_new(configuration):
         yield f"use_legacy is False ({configuration.values['use_legacy'].where}), and only LlamaForCausalLM of use_legacy: True is read"
+        return
+    built = said("model.arch.type") if configuration.side == MINDFORMERS else None
+    if built not in (None, "LlamaForCausalLM"):
+        yield f"model.arch.type is {built} ({configuration.values['model.arch.type'].where}), and only LlamaForCausalLM is read"
         return
     plain = dict(LLAMA)
     if hold(ROW["expert_num"], configuration).meaning not in (None, UNSET, 0, 1):
@@ -76,7 +91,13 @@ def _odd(configuration: Configuration) -> Iterator[str]:
         layers = hold(ROW["layers with experts"], configuration)
         if "dense" in layers.shown:
             yield f"layers with experts is {layers.shown}" + (f" ({layers.where})" if layers.where else "")
+    partly = bool(elsewhere(configuration))
     for name, allowed in plain.items():
         held = hold(ROW[name], configuration)
-        if held.meaning is not UNSET and not held.why and held.meaning not in allowed:
+        told = held.meaning is not UNSET and not held.why and not (partly and held.where == UNSAID)
+        if told and held.meaning not in allowed:
             yield f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")
+
+
+UNSAID = "default"
+"""Where a value comes from that a configuration does not say."""

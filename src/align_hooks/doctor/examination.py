@@ -12,7 +12,7 @@ from pathlib import Path
 from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import refused
+from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -116,7 +116,9 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
     lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    notes = (lost,) if program and script is None else ()
+    notes: tuple[str, ...] = (lost,) if program and script is None else ()
+    if more := elsewhere(configuration):
+        notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
 
 

@@ -26,21 +26,23 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     wanted = [kind for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
     if not wanted:
         return f"{there}; no tensor and no batch is recorded", ""
-    steps, lacking = planned(settings, size), unknown(settings, size)
-    if size is None or steps is None or lacking:
+    lacking = unknown(settings, size)
+    steps = planned(settings, size)
+    if size is None or (lacking and (size.elements or size.tokens) is None):
         return f"{there}; {lacking}", ""
-    sets, count = tensors(settings, range(steps)), batches(settings, range(steps))
+    least = range(_last(settings) if steps is None else steps)
+    sets, count = tensors(settings, least), batches(settings, least)
     taken = sets * ELEMENT * (size.elements or 0), count * TOKEN * (size.tokens or 0)
-    parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets)
+    parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets and size.elements)
     parts += [f"{count} batches of {size.tokens} tokens"] * bool(count and size.tokens)
-    needed = sum(taken)
-    said = f"{there}; recording takes {billions(needed)}B ({', '.join(parts)}; {size.source})"
+    needed, at_least = sum(taken), "at least " if lacking else ""
+    said = f"{there}; recording takes {at_least}{billions(needed)}B ({', '.join(parts)}; {size.source})"
     if needed <= free:
         return said, ""
     tensor_kinds = [kind for kind in WRITTEN if kind in wanted]
     kinds = [*tensor_kinds, "batches"] if taken[0] >= taken[1] else ["batches", *tensor_kinds]
     names = ", ".join(PREFIX + kind.upper() for kind in kinds if kind in wanted)
-    return said, f"recording takes {billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
+    return said, f"recording takes {at_least}{billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
 
 
 def unknown(settings: Settings, size: Size | None) -> str:
@@ -52,12 +54,23 @@ def unknown(settings: Settings, size: Size | None) -> str:
         return "what recording takes is not known: name what is to be run, or a recorded run of that model, align-hooks doctor FILE"
     if tensor_kinds and size.elements is None:
         return f"what recording takes is not known: {size.source} does not tell the size of the model; name a recorded run of it"
+    if settings.batches and size.tokens is None:
+        return f"what recording takes is not known: {size.source} does not tell how many tokens a step has; name a recorded run of it"
     if planned(settings, size) is None:
-        one = billions(
-            ELEMENT * (size.elements or 0) * tensors(settings, range(1)) + TOKEN * (size.tokens or 0) * batches(settings, range(1))
-        )
-        return f"what recording takes is not known: {size.source} does not tell how many steps are made; a step takes {one}B"
+        first, second = (_bytes(settings, size, range(steps)) for steps in (1, 2))
+        one = billions(second - first)
+        return f"what recording takes is not known: {size.source} does not tell how many steps are made; each takes {one}B"
     return ""
+
+
+def _bytes(settings: Settings, size: Size, steps: range) -> int:
+    return ELEMENT * (size.elements or 0) * tensors(settings, steps) + TOKEN * (size.tokens or 0) * batches(settings, steps)
+
+
+def _last(settings: Settings) -> int:
+    """Steps that are made at the least: those that are asked for by number, or one."""
+    asked = [getattr(settings, kind).ranges for kind in (*WRITTEN, "batches")]
+    return max((part[-1] + 1 for ranges in asked for part in ranges or () if part), default=1)
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:

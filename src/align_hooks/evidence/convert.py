@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from align_hooks.configuration.values import FRAMEWORKS
@@ -32,13 +34,16 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
         content = log.read_bytes()
     except OSError as error:
         raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
-    text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+    text = content.decode("utf-8", "replace")
+    text = re.sub(r"\r+\n?", "\n", text)
     found = read_log(text, log.name)
-    squared: dict[int, dict[str, float]] = {}
+    squared: Mapping[int, Mapping[str, float]] = {}
     resolution, named = dict(found.resolution), None
     if names is not None:
         named = open_run(names)
-        squared, resolution["local_norms"] = local_norms(COLOURS.sub("", text), found.at, named, log.name)
+        norms = local_norms(COLOURS.sub("", text), found.lines, named, log.name)
+        squared, resolution["local_norms"] = norms.squared, norms.coarsest
+        found.notes.extend(norms.notes)
     if run.exists() and holds_a_run(run):
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), found.side, Settings())

@@ -7,48 +7,72 @@ names; the numbers of elements, which are logged beside, tell whether it is the 
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from align_hooks.errors import RecordError
 from align_hooks.record.reader import Run
 
-BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^)\]]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\]]*)\]")
-NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?$|nan$|inf$")
-SEVERAL = "'use_parallel': True"
-"""In the configuration that MindFormers logs at its start."""
+BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^()\[\]\n]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\[\]{|]*)\]")
+NUMBER = re.compile(r"\d+\.?\d*(?:[eE][-+]?\d+)?$|nan$|inf$")
+SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
+"""In the configuration that MindFormers prints at its start, of which its own log file has none."""
 
 
-def local_norms(text: str, at: Mapping[int, int], names: Run, log: str) -> tuple[dict[int, dict[str, float]], float]:
-    """Step to canonical name to squared sum, of the steps of which they were logged, and what the last digit of the coarsest leaves open
-    of its norm, relative. ``at`` is step to the line that tells it, ``names`` a record of the same model by MindFormers.
+@dataclass(frozen=True, slots=True)
+class LocalNorms:
+    """Step to canonical name to ``squared`` sum; ``coarsest`` is what the last printed digit leaves open of a norm, relative; ``notes``
+    say what a reader should know."""
 
-    :raises RecordError: the log has none, or those of one rank of several, or of another model than the record.
+    squared: Mapping[int, Mapping[str, float]]
+    coarsest: float
+    notes: tuple[str, ...]
+
+
+def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> LocalNorms:
+    """Those of the steps of which a log has them. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands
+    twice; ``names`` is a record of the same model by MindFormers.
+
+    :raises RecordError: the log has none, or two of a step, or those of one rank of several, or of another model than the record.
     """
     if SEVERAL in text:
         raise RecordError(
             f"{log} is of one of several ranks, whose local norms are of gradients not yet reduced; give the log of a run on one"
         )
-    order, coarsest = ordered(names), 0.0
+    order, coarsest, line, before = ordered(names), 0.0, 1, 0
     found: dict[int, dict[str, float]] = {}
     for block in BLOCK.finditer(text):
-        line = text.count("\n", 0, block.start()) + 1
-        step = next((step for step, told in sorted(at.items()) if told > line), None)
-        if step is None:  # the log ends before the step's own line
-            continue
-        _refuse_other_model(order, [int(one) for one in re.findall(r"\d+", block["sizes"])], f"{log}:{line}", names)
-        words = block["sums"].split()
-        if wrong := next((word for word in words if not NUMBER.match(word)), None):
-            why = "numpy prints no more than a thousand numbers" if wrong == "..." else "which is no number"
-            raise RecordError(f"{log}:{line} holds {wrong[:40]!r} among its local norms, {why}; nothing can be made of them")
-        if len(words) != len(order):
-            raise RecordError(f"{log}:{line} has {len(words)} local norms of {len(order)} parameters; give a log that is whole")
-        found[step] = dict(zip(order, map(float, words), strict=True))
-        coarsest = max([coarsest, *map(coarse, words)])
+        line, before = line + text.count("\n", before, block.start()), block.start()
+        after = bisect.bisect(lines, (line, math.inf))
+        if after == len(lines):  # the log ends before the step's own line
+            break
+        squared, step = _named(block, order, f"{log}:{line}", names), lines[after][1]
+        if repr(found.setdefault(step, squared)) != repr(squared):
+            raise RecordError(
+                f"{log}:{line} has other local norms of iteration {step + 1} than stand above: give the log of one run, and one rank"
+            )
+        coarsest = max([coarsest, *map(coarse, block["sums"].split())])
     if not found:
-        raise RecordError(f"{log} has no local norms; MindFormers logs them with runner_wrapper.local_norm: True")
-    return found, coarsest
+        there = next((one for one in text.splitlines() if "norm_size:" in one), "")
+        why = f"its line {there.strip()[:80]!r} cannot be read" if there else "MindFormers logs them with runner_wrapper.local_norm: True"
+        raise RecordError(f"{log} has no local norms; {why}")
+    unsaid = "nothing in the log says that it is of a run on one rank: of several, MindFormers logs norms of gradients not yet reduced"
+    return LocalNorms(found, coarsest, () if ALONE in text else (unsaid,))
+
+
+def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Run) -> dict[str, float]:
+    """One step's squared sums by name."""
+    _refuse_other_model(order, [int(one) for one in re.findall(r"\d+", block["sizes"])], where, names)
+    words = block["sums"].split()
+    if wrong := next((word for word in words if not NUMBER.match(word)), None):
+        why = "numpy prints no more than a thousand numbers" if wrong == "..." else "which is no sum of squares"
+        raise RecordError(f"{where} holds {wrong[:40]!r} among its local norms, {why}; nothing can be made of them")
+    if len(words) != len(order):
+        raise RecordError(f"{where} has {len(words)} local norms of {len(order)} parameters; give a log that is whole")
+    return dict(zip(order, map(float, words), strict=True))
 
 
 def ordered(names: Run) -> dict[str, int]:

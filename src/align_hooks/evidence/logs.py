@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from align_hooks.errors import RecordError
@@ -25,8 +25,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a log says. ``side`` is ``torch`` or ``ms``; ``rows`` are as a record keeps them, ascending and without a gap; ``at`` is step to
-    the number of the line that tells it.
+    """What a log says. ``side`` is ``torch`` or ``ms``; ``rows`` are as a record keeps them, ascending and without a gap; ``lines`` are
+    the numbers of the lines that tell of a step, and the step, also where one stands twice.
 
     ``resolution`` is half of the last printed digit of ``loss`` and ``grad_norm``, the largest of all rows; ``notes`` say what a
     reader should know.
@@ -34,7 +34,7 @@ class Log:
 
     side: str
     rows: list[Row]
-    at: Mapping[int, int]
+    lines: list[tuple[int, int]]
     resolution: Mapping[str, float]
     notes: list[str] = field(default_factory=list)
 
@@ -56,9 +56,10 @@ def read_log(text: str, name: str) -> Log:
     """
     lines = list(enumerate(COLOURS.sub("", text).split("\n"), 1))
     for side, of_steps, rows_of in (("torch", _megatron, _megatron_rows), ("ms", _mindformers, _mindformers_rows)):
-        if found := _once(of_steps(lines), name):
+        told = list(of_steps(lines))
+        if found := _once(told, name):
             _refuse_gaps(found, name, side)
-            return rows_of(found)
+            return replace(rows_of(found), lines=[(line.at, line.step) for line in told])
     raise RecordError(
         f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ...)"
     )
@@ -120,7 +121,7 @@ def _megatron_rows(lines: list[Line]) -> Log:
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
     if len(lines) > 1 and lines[1].goes_on:
         notes.append("the loss of the second step is worked out of what 0.16 and newer print there, the mean of the first two")
-    return Log("torch", rows, _places(lines), widest.found, notes)
+    return Log("torch", rows, [], widest.found, notes)
 
 
 def _of_the_second(before: Line, line: Line) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
@@ -148,11 +149,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
             }
         )
     note = "under data parallelism MindFormers prints the loss of its own rank: give the log of a run on one"
-    return Log("ms", rows, _places(lines), widest.found, [note])
-
-
-def _places(lines: Iterable[Line]) -> dict[int, int]:
-    return {line.step: line.at for line in lines}
+    return Log("ms", rows, [], widest.found, [note])
 
 
 def _row(step: int, loss: float | None, *, skipped: bool) -> Row:

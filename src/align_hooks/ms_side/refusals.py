@@ -47,5 +47,5 @@ def _of_a_cpu(get: Get, mindspore: str) -> Iterator[str]:
     if str(get("model.model_config.compute_dtype")).endswith("bfloat16"):
         yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype: float32 in the YAML"
     # Its SplitWithSize has no kernel there; from 2.9 on it has.
-    if get("model.model_config.qkv_concat") and Version(mindspore) < Version("2.9"):
+    if get("model.model_config.qkv_concat") and mindspore and Version(mindspore).release < (2, 9):
         yield f"{PREFIX}DEVICE=cpu: MindSpore {mindspore} has no kernel that splits fused projections; set qkv_concat: False in the YAML"

@@ -264,13 +264,17 @@ MIXTRAL: dict[str, Any] = {
 }
 """The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
 
+AS_WELL = {"mtp_num_layers": 0, "moe_router_topk_scaling_factor": 1.0}
+"""What says the same as not to say it."""
+
 
 def huggingface_config(gpt: Any, dims: Dims, args: Any) -> dict[str, Any]:
     """``config.json`` of the Hugging Face model that a built Llama is, or with experts a Mixtral; raises RefusedRun where it is neither."""
     config = gpt.config
     experts = config.num_moe_experts
     plain = PLAIN | (MIXTRAL if experts else {})
-    wrong = [f"{name} is {getattr(config, name)}, not {value}" for name, value in plain.items() if getattr(config, name, value) != value]
+    held = {name: getattr(config, name, value) for name, value in plain.items()}
+    wrong = [f"{name} is {held[name]}, not {value}" for name, value in plain.items() if held[name] not in (value, AS_WELL.get(name, value))]
     built = {"position_embedding_type": (gpt.position_embedding_type, "rope"), "rotary_percent": (args.rotary_percent, 1.0)}
     built["dense layers between experts"] = (getattr(config, "moe_layer_freq", 1) not in (1, [1] * config.num_layers), False)
     built["use_rope_scaling"] = (bool(getattr(args, "use_rope_scaling", False)), False)

@@ -27,23 +27,34 @@ REHEARSAL: Mapping[str, Any] = {
     "no_persist_layer_norm": True,
     "cross_entropy_loss_fusion": False,
     "tp_comm_overlap": False,
+    "delay_wgrad_compute": False,
+    "fine_grained_activation_offloading": False,
+    "use_te_activation_func": False,
+    "te_rng_tracker": False,
+    "use_nccl_ub": False,
+    "use_sharp": False,
+    "moe_enable_deepep": False,
     "moe_grouped_gemm": False,
     "moe_permute_fusion": False,
     "moe_router_fusion": False,
-    "te_rng_tracker": False,
-    "enable_cuda_graph": False,
-    "external_cuda_graph": False,
-    "cuda_graph_impl": "none",
+    "moe_single_grouped_weight": False,
+    "moe_single_grouped_bias": False,
 }
 """What a CPU needs of Megatron's arguments; the mathematics is the same. Which of them there are depends on the version."""
+
+NOT_RECOMPUTED = ("moe_act", "layernorm")
+"""Of ``--recompute-modules``, those that only Transformer Engine or the grouped matrix product recompute."""
 
 ACCELERATED: Mapping[str, str] = {
     "fp8": "--fp8-format",
     "fp4": "--fp4-format",
+    "apply_layernorm_1p": "--apply-layernorm-1p",
+    "layernorm_zero_centered_gamma": "--apply-layernorm-1p",
     "use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-    "moe_enable_deepep": "--moe-enable-deepep",
+    "enable_cuda_graph": "--enable-cuda-graph",
+    "external_cuda_graph": "--external-cuda-graph",
 }
-"""Arguments that change the mathematics, or where it is done, and that no CPU can follow."""
+"""Arguments that no CPU can follow, and no other way of computing the same is at hand; the second spelling is that of newer versions."""
 
 NOT_DETERMINISTIC: Mapping[str, str] = {
     "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
@@ -67,20 +78,34 @@ UNREAD: Mapping[str, str] = {
 """Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
 
 
+def rehearsal(get: Get) -> dict[str, Any]:
+    """What a CPU needs of these arguments: :data:`REHEARSAL`, and what depends on their values."""
+    changes = dict(REHEARSAL)
+    if get("moe_token_dispatcher_type") == "flex":
+        changes["moe_token_dispatcher_type"] = "alltoall"
+    modules = get("recompute_modules")
+    if isinstance(modules, list | tuple) and set(NOT_RECOMPUTED) & set(modules):
+        changes["recompute_modules"] = [one for one in modules if one not in NOT_RECOMPUTED] or ["core_attn"]
+    return changes
+
+
 def refusals(settings: Settings, get: Get) -> Iterator[str]:
     """Why a run with these arguments is refused, one line each; ``get`` gives them as they were said."""
+    changes = rehearsal(get) if settings.device == "cpu" else {}
 
     def said(name: str) -> Any:
-        return REHEARSAL[name] if settings.device == "cpu" and name in REHEARSAL else get(name)
+        return changes[name] if name in changes else get(name)
 
-    if settings.device == "cpu" and (flags := [flag for name, flag in ACCELERATED.items() if said(name)]):
-        yield f"{PREFIX}DEVICE=cpu: {' and '.join(flags)} only an accelerator can follow; leave it out"
+    flags = [flag for name, flag in ACCELERATED.items() if said(name)]
+    flags += ["--cuda-graph-impl"] if said("cuda_graph_impl") not in (None, "none") else []
+    if settings.device == "cpu" and flags:
+        yield f"{PREFIX}DEVICE=cpu: {' and '.join(dict.fromkeys(flags))} only an accelerator can follow; leave it out"
     if settings.deterministic and (flags := [flag for name, flag in NOT_DETERMINISTIC.items() if said(name)]):
         yield f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(flags)} is not deterministic; leave it out"
-    if settings.run is not None and said("iterations_to_skip"):
+    if settings.run is not None and said("iterations_to_skip") not in (None, []):
         yield "--iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out"
     load = said("load")
-    if settings.learning_rate is not None and load and (Path(load) / "latest_checkpointed_iteration.txt").exists():
+    if settings.learning_rate is not None and isinstance(load, str | int) and _is_checkpoint(Path(str(load))):
         yield (
             f"{PREFIX}LEARNING_RATE with --load {load}: Megatron finds a checkpoint's parameter groups by their rates; "
             f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
@@ -96,18 +121,29 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
         )
 
 
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "latest_checkpointed_iteration.txt").exists()
+
+
 def unread(said: Get) -> Iterator[str]:
     """Why shards or gradients would not be where this version looks."""
     flags = [flag for name, flag in UNREAD.items() if said(name)]
-    if int(said("num_distributed_optimizer_instances") or 1) > 1:
+    if _is_several(said("num_distributed_optimizer_instances")):
         flags.append("--num-distributed-optimizer-instances above 1")
     if str(said("optimizer")).startswith("dist_"):  # layers' main parameters are on one rank each
         flags.append(f"--optimizer {said('optimizer')}")
     if said("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
         flags.append("--schedules-method dualpipev")
-    if "full_iteration" in f"{said('cuda_graph_impl')} {said('cuda_graph_scope')}":
+    if "full_iteration" in " ".join(str(said(name)) for name in GRAPHS):
         flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
     if flags:
         yield f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out"
-    if int(said("context_parallel_size") or 1) > 1 and said("context_parallel_algo") and said("reset_position_ids"):
+    if _is_several(said("context_parallel_size")) and said("context_parallel_algo") and said("reset_position_ids"):
         yield "--reset-position-ids: MindSpeed cuts the sequence in ways that only position ids tell, and these begin anew; leave it out"
+
+
+GRAPHS = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated")
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, int) and value > 1

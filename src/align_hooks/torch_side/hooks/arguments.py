@@ -13,7 +13,7 @@ from typing import Any
 
 from align_hooks.errors import RefusedRun
 from align_hooks.settings import PREFIX
-from align_hooks.torch_side.refusals import REHEARSAL, refusals
+from align_hooks.torch_side.refusals import refusals, rehearsal
 from align_hooks.torch_side.seeds import set_deterministic
 from align_hooks.torch_side.session import TorchSession
 
@@ -50,10 +50,14 @@ def trains(args: Any) -> bool:
 def apply(session: TorchSession, args: Any) -> None:
     """Set what the settings ask for, account for it, and refuse what only the user's own flags can change."""
     settings = session.settings
-    if why := list(refusals(settings, lambda name: getattr(args, name, None))):
+
+    def said(name: str) -> Any:
+        return getattr(args, name, None)
+
+    if why := list(refusals(settings, said)):
         raise RefusedRun("\n".join(why))
     if settings.device == "cpu":
-        _set(session, args, dict(REHEARSAL), "DEVICE")
+        _set(session, args, rehearsal(said), "DEVICE")
     if settings.seed is not None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
