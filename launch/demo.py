@@ -70,7 +70,7 @@ def main(directory: Path) -> int:
         run(
             progress,
             directory,
-            "Megatron's gradients in MindFormers",
+            "the gradients of Megatron in MindFormers",
             ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
             ALWAYS | EVERYTHING | state | fed | {"RUN": optimizer, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first},
             r"step:\[\s*(\d+)/",

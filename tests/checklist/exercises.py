@@ -545,7 +545,12 @@ EXERCISES: tuple[Exercise, ...] = (
     _e("enable_parallel_optimizer", "--use-distributed-optimizer", "parallel.enable_parallel_optimizer: true", ""),
     _e("micro_batch_interleave_num", "", "micro_batch_interleave_num: 2", ""),
     _e("micro-batch size", "--micro-batch-size 2 --global-batch-size 2", "runner_config.batch_size: 2", ""),
-    _e("micro-batches of a step", "--global-batch-size 4 --data-parallel-size 1", "runner_config.gradient_accumulation_steps: 4", ""),
+    _e(
+        "micro-batches of a step",
+        "--global-batch-size 4 --data-parallel-size 1",
+        "use_parallel: true, runner_config.gradient_accumulation_steps: 4",
+        "",
+    ),
     _e(
         "gradients are averaged over ranks",
         "",

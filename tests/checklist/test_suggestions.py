@@ -48,6 +48,9 @@ def test_nothing_that_is_told_is_written_where_it_cannot_stand() -> None:
     for change in every_change():
         if change.startswith(("make it come to", "MindFormers ", "Megatron-LM ", "leave --")):
             continue
+        change = change.removeprefix("nothing alone: ").partition(";")[0]
+        if change.startswith("leave --"):
+            continue
         flag = re.fullmatch(r"(?:add )?--(\S+)(?: (.*))?", change)
         if flag is not None:
             assert bool(flag[2]) is not (flag[1] in SWITCHES), change

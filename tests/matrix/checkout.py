@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -58,4 +59,4 @@ def last_line(output: str) -> str:
     """The line that says what went wrong: of ours, of an exception, or simply the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith("align_hooks:") or "Error: " in line]
-    return (telling or lines or ["nothing was printed"])[-1]
+    return re.sub(r" \(/[^)]*\)", "", (telling or lines or ["nothing was printed"])[-1])  # where a module lies is the machine's own

@@ -19,7 +19,7 @@ HEADING = "| version | beside it | proven on the CPU | verdict | worst error | m
 
 def table(folder: Path = RESULTS) -> str:
     """The whole table, what runs first, newest versions first on each side."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     results.sort(key=lambda result: [int(part) for part in result["version"].split(".")], reverse=True)
     results.sort(key=lambda result: (result["side"], bool(result["gap"])))
     return "\n".join([HEADING, *map(row, results)]) + "\n"

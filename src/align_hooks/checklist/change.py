@@ -15,6 +15,10 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import FLAGS, RENAMED
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
 
+GROUPS = "grouped_lr_schedule.grouped"
+"""A list of groups, each with its own parameters: no value for a single number."""
+DEFAULT_GROUP = "grouped_lr_schedule.default."
+"""The schedule of all other parameters, only where there are groups; MindFormers wants a whole one then."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -32,7 +36,8 @@ def change(row: Row, candidate: Configuration, held: Mapping[str, tuple[Held, He
                 parted = _parts(key, row, changed, held)
                 if not parted:
                     return _setting(key, value, candidate)
-                parting = parting or f"{_setting(key, value, candidate)}; {parted} moves with it"
+                moved = f"{_setting(key, value, candidate)}; {parted} moves with it"
+                parting = parting or (f"nothing alone: {moved}" if row.effect is Effect.ROUNDING else moved)
     if parting:
         return parting
     if not fit or says.choices or isinstance(one.meaning, bool):  # all that may be written was tried
@@ -62,7 +67,12 @@ def _tried(key: str, says: Says, candidate: Configuration, one: Held, other: Hel
         yield from ([*standing[:at], one.meaning, *standing[at + 1 :]] for at in range(len(standing)))
     else:
         digits = map(int, re.findall(r"\d+", one.meaning)) if isinstance(one.meaning, str) else (1, 0) if one.meaning is None else ()
-        yield from (value for value in (one.meaning, True, False, *digits) if takes(key, value, candidate))
+        meaning = int(one.meaning) if key.endswith("_steps") and _is_whole(one.meaning) else one.meaning
+        yield from (value for value in (meaning, True, False, *digits) if takes(key, value, candidate))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
 
 
 def takes(key: str, value: Any, candidate: Configuration) -> bool:
@@ -74,7 +84,7 @@ def takes(key: str, value: Any, candidate: Configuration) -> bool:
     wanted = _megatron_takes(key) if candidate.side == MEGATRON else _mindformers_takes(key, candidate)
     if wanted == "nothing":
         return isinstance(value, bool)
-    if isinstance(value, bool):
+    if isinstance(value, bool) or key == GROUPS:
         return False
     return {"integer": isinstance(value, int), "number": isinstance(value, int | float)}.get(wanted, True)
 
@@ -101,6 +111,8 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     unfit = {f"{MODEL}{name}" for name in ignored(known) | refused(known)} if newer else set()
     older = known == LLAMA
     fit = [key for key in keys if key not in unfit and not (newer and key.startswith("moe_config."))]
+    grouped = GROUPS in candidate.values or any(key.startswith(DEFAULT_GROUP) for key in candidate.values)
+    fit = [key for key in fit if grouped or not key.startswith(DEFAULT_GROUP)]
     unread = [key for key in fit if older and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS]
     fit = [key for key in fit if key in candidate.values or key not in unread]
     return sorted(fit, key=lambda key: key not in candidate.values)

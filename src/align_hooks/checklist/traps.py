@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from align_hooks.checklist.defaults import MLA, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
-from align_hooks.checklist.readings.training import schedule_keys
+from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import FLAGS
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
@@ -96,11 +96,9 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _accumulation(c: Configuration) -> Iterator[str]:
     asked, piped = c.find(("runner_config.gradient_accumulation_steps",)), c.find(("parallel_config.pipeline_stage",))
-    mode, parallel = c.find(("parallel.parallel_mode",)), c.find(("use_parallel",))
-    alone = (parallel is not None and parallel.value is False) or (mode is not None and mode.value in (0, "DATA_PARALLEL", "data_parallel"))
     if asked is None or not isinstance(asked.value, int) or asked.value < 2:
         return
-    if alone or (piped is not None and isinstance(piped.value, int) and piped.value > 1):
+    if does_not_accumulate(c) or (piped is not None and isinstance(piped.value, int) and piped.value > 1):
         yield (
             f"{asked.where} gradient_accumulation_steps counts as 1: MindFormers accumulates only under semi-automatic parallelism "
             "without a pipeline"

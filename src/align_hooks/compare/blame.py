@@ -79,7 +79,7 @@ def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Findi
     if place == "weights" and first.told:
         told.insert(0, first.told)
     if place == FORWARD and seen.status("initial weights") is Status.NOT_COMPARED:
-        told.insert(0, "initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
+        told.insert(0, "not ruled out: initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
     return Blame(place, culprits[:SUSPECTS], tuple(told))
 
 

@@ -112,4 +112,4 @@ def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{median(seconds):.3g} seconds a step (median)"
     changed = [one for one in run.facts.get("overrides") or () if isinstance(one, dict)]
     if changed:
-        yield f"{len(changed)} settings of the framework were changed, as asked: they are listed under its configuration"
+        yield f"{len(changed)} settings of the framework were changed, as asked: run.json lists them under overrides"

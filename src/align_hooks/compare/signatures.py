@@ -95,7 +95,12 @@ SIGNATURES = (
         first=("weight_decay of *",),
         source="the guide's case study",
     ),
-    Signature("configuration", "the learning rate's schedule", "warm-up, decay style, minimum, total steps", first=("learning rate at *",)),
+    Signature(
+        "configuration",
+        "the learning rate's schedule",
+        "warm-up, decay style, minimum, total steps, rates of their own for the embedding and output",
+        first=("learning rate at *",),
+    ),
     Signature(
         "optimizer",
         "every update by one factor",

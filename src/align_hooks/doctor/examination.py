@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import elsewhere, refused
+from align_hooks.doctor.configured import elsewhere, missing, refused, resumes
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -77,7 +77,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     if settings is not None:
         size = size or _size_of_sources(settings)
         problems += _of_configuration(asked, settings, found)
-        notes += tuple(filter(None, [unknown(settings, size)]))
+        notes += tuple(filter(None, [unknown(settings, size), *_notes(asked, settings)]))
     installed = [one for one in found if one.installed and (wanted is None or one.side == wanted)]
     problems += _of_devices(installed, settings)
     space = []
@@ -172,7 +172,17 @@ def _of_configuration(asked: Given, settings: Settings, found: Sequence[Framewor
     if asked.configuration is None or asked.side is None:
         return []
     versions = {name: held["version"] for one in found for name, held in one.packages.items()}
-    return list(refused(asked.side, asked.configuration, settings, versions))
+    return [*refused(asked.side, asked.configuration, settings, versions), *missing(asked.configuration, settings)]
+
+
+def _notes(asked: Given, settings: Settings) -> Iterator[str]:
+    """What is no problem of this run alone."""
+    if asked.configuration is None:
+        return
+    yield resumes(asked.configuration)
+    half = asked.configuration.values.get("bf16")
+    if settings.device == "cpu" and half is not None and half.value is True:
+        yield f"{half.where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"
 
 
 def _of_devices(installed: Sequence[Framework], settings: Settings | None) -> list[str]:

@@ -148,7 +148,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
                 "consumed_samples": None,
             }
         )
-    note = "under data parallelism MindFormers prints the loss of its own rank: give the log of a run on one"
+    note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
     return Log("ms", rows, [], widest.found, [note])
 
 

@@ -93,9 +93,14 @@ def _when_first_called(hook: Hook, session: Attached) -> Callable[..., Any]:
 
 
 def installed_version(package: str) -> str:
-    """The version of a framework that is importable here, as it states it itself; MindFormers 1.3.0 says r1.3.0, the name of a branch."""
+    """The version of a framework that is importable here, as it states it itself; MindFormers 1.3.0 says r1.3.0, the name of a branch.
+
+    megatron-core adds the commit of the repository that it lies in, which of an installed one is whatever holds the environment.
+    """
     module = importlib.import_module(VERSION_MODULES[package])
-    return str(getattr(module, "__version__", None) or module.version).removeprefix("r")
+    said = str(getattr(module, "__version__", None) or module.version).removeprefix("r")
+    installed = package == "megatron-core" and "site-packages" in (module.__file__ or "")
+    return said.partition("+")[0] if installed else said
 
 
 def check_version(hook: Hook) -> None:

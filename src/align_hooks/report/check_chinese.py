@@ -59,6 +59,7 @@ CHECK: dict[str, str] = {
     "{framework} has no setting that makes it {value}": "{framework}没有可使其成为{value}的设置",
     "make it come to {value} by {name}": "通过{name}使其结果为{value}",
     "{name} moves with it": "{name}会随之改变",
+    "nothing alone: {change}": "没有可以单独修改的参数：{change}",
     "add --{name}": "加上--{name}",
     "leave --{name} out": "去掉--{name}",
     # readings: values in words, where one is to be reached

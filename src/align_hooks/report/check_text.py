@@ -49,7 +49,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     listed(console, "Against the guide's advice", advised(checklist))
     for occasion, kept, broken in setups(checklist):
         console.print(f"[bold]The guide's set-up for {escape(occasion)}[/]: kept in {kept} of {kept + len(broken)}")
-        indented(console, escape("; ".join(broken)) if broken else "all of it")
+        indented(console, escape("not kept: " + "; ".join(broken)) if broken else "all of it")
     for note in (note for side in checklist.sides for note in side.notes):
         indented(console, f"[dim]{escape(note)}[/]")
     if everything:

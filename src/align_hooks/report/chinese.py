@@ -68,8 +68,8 @@ CHINESE: dict[str, str] = {
     "reduced gradients": "规约后的梯度",
     "optimizer": "优化器",
     "next loss": "下一步loss",
-    "initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0": (
-        "初始权重，本次未比较：请在ALIGN_HOOKS_WEIGHTS=0下重新采集两侧"
+    "not ruled out: initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0": (
+        "尚未排除：初始权重，本次未比较：请在ALIGN_HOOKS_WEIGHTS=0下重新采集两侧"
     ),
     # report/text.py
     "every stage that was recorded agrees": "所有已采集的阶段均一致",
@@ -478,7 +478,9 @@ CHINESE: dict[str, str] = {
     "other parameters decay": "权重衰减的参数不同",
     "parameter groups: whether biases and norms are decayed": "参数分组：bias与归一化层是否衰减",
     "the learning rate's schedule": "学习率调度",
-    "warm-up, decay style, minimum, total steps": "预热、衰减方式、最小值、总步数",
+    "warm-up, decay style, minimum, total steps, rates of their own for the embedding and output": (
+        "预热、衰减方式、最小值、总步数、词嵌入与输出层各自的学习率"
+    ),
     "every update by one factor": "每次更新差同一倍数",
     "bias correction, which makes the first one (1 - beta1) / sqrt(1 - beta2) times as large, or the learning rate": (
         "偏差修正（有无之差使首次更新变为(1 - beta1) / sqrt(1 - beta2)倍），或学习率"
@@ -555,8 +557,8 @@ CHINESE: dict[str, str] = {
     "loss from {first} to {last} over {count} steps": "loss在{count}步内由{first}到{last}",
     "{count} updates were skipped for an overflow, first {where}": "{count}次更新因溢出被跳过，首次在{where}",
     "{seconds} seconds a step (median)": "每步{seconds}秒（中位数）",
-    "{count} settings of the framework were changed, as asked: they are listed under its configuration": (
-        "按要求改动了框架的{count}项设置，列于其配置中"
+    "{count} settings of the framework were changed, as asked: run.json lists them under overrides": (
+        "按要求改动了框架的{count}项设置，列于run.json的overrides"
     ),
     # a check
     **CHECK,

@@ -282,7 +282,9 @@ def huggingface_config(gpt: Any, dims: Dims, args: Any) -> dict[str, Any]:
     if config.activation_func is not torch.nn.functional.silu:
         wrong.append(f"activation_func is {config.activation_func.__name__}, not silu")
     if wrong:
-        raise RefusedRun(f"only Llama models, dense or with experts as in Mixtral, have canonical names so far: {'; '.join(wrong)}")
+        raise RefusedRun(
+            f"only Llama models, dense or with experts as in Mixtral, have canonical names so far: {'; '.join(wrong)}; leave it out"
+        )
     found = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

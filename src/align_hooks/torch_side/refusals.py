@@ -27,6 +27,7 @@ REHEARSAL: Mapping[str, Any] = {
     "no_persist_layer_norm": True,
     "cross_entropy_loss_fusion": False,
     "tp_comm_overlap": False,
+    "fp8_param_gather": False,
     "delay_wgrad_compute": False,
     "fine_grained_activation_offloading": False,
     "use_te_activation_func": False,

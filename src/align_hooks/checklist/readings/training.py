@@ -108,6 +108,16 @@ def mindformers_cards(c: Configuration) -> Any:
     return ranks if alone else math.prod([ranks, *sizes]) if known(ranks, *sizes) else UNSET
 
 
+def does_not_accumulate(c: Configuration) -> bool:
+    """Whether MindFormers trains without semi-automatic parallelism, where it takes ``gradient_accumulation_steps`` for 1."""
+    return said(c, ("use_parallel",), True) is False or said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel")
+
+
+def accumulated(c: Configuration) -> Any:
+    """Micro-batches whose gradients MindFormers adds up, without a pipeline."""
+    return 1 if does_not_accumulate(c) else number(c, ("runner_config.gradient_accumulation_steps",), 1)
+
+
 def mindformers_global_batch(c: Configuration) -> Any:
     """``base_trainer``'s product: batch × data parallel × micro-batches × interleaved copies × accumulation."""
     recorded = c.fact("training.global_batch_size")
@@ -116,7 +126,7 @@ def mindformers_global_batch(c: Configuration) -> Any:
     batch, ranks = number(c, ("runner_config.batch_size",), 1), mindformers_data_parallel(c)
     piped = number(c, ("parallel_config.pipeline_stage",), 1) > 1
     micro = number(c, ("parallel_config.micro_batch_num",), 1)
-    copies, added = number(c, ("micro_batch_interleave_num",), 1), number(c, ("runner_config.gradient_accumulation_steps",), 1)
+    copies, added = number(c, ("micro_batch_interleave_num",), 1), accumulated(c)
     if not known(batch, ranks, micro, copies, added):
         return UNSET
     return int(batch * ranks * copies * (micro if piped else added))
@@ -131,8 +141,7 @@ def megatron_micro_batches(c: Configuration) -> Any:
 def mindformers_micro_batches(c: Configuration) -> Any:
     """The same: of a pipeline ``micro_batch_num``, else accumulation steps."""
     piped = number(c, ("parallel_config.pipeline_stage",), 1) > 1
-    micro, added = number(c, ("parallel_config.micro_batch_num",), 1), number(c, ("runner_config.gradient_accumulation_steps",), 1)
-    return micro if piped else added
+    return number(c, ("parallel_config.micro_batch_num",), 1) if piped else accumulated(c)
 
 
 def mindformers_micro_batch(c: Configuration) -> Any:

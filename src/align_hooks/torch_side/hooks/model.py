@@ -16,6 +16,7 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
@@ -114,7 +115,7 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
         "framework": "Megatron-LM",
         "versions": {
             "align_hooks": __version__,
-            "megatron-core": megatron.core.package_info.__version__,
+            "megatron-core": installed_version("megatron-core"),
             "torch": torch.__version__,
         },
         "model": session.model_config,
