@@ -215,7 +215,7 @@ def _text(value: object) -> str | None:
 def _meant(name: str, known: Iterable[str]) -> str:
     """The variable that another one was meant for, with one letter more or less, or in small ones; empty where it was not. Nothing else
     would say that it does nothing."""
-    if name.startswith(PREFIX) or name[:1] not in "Aa":
+    if name.startswith(PREFIX) or name[:1] not in ("A", "a"):
         return ""
     return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=1 - 0.75 / len(name))), "")
 

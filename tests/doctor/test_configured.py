@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, elsewhere, missing, refused, resumes
+from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, elsewhere, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.settings import Settings
 
@@ -111,37 +111,6 @@ def test_mindformers(case: str, tmp_path: Path) -> None:
     path.write_text(text.replace(old, new))
     settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
     assert part in " ".join(refused("ms", read(str(path), {}), settings, VERSIONS))
-
-
-def test_files_that_do_not_lie_here(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    model = tmp_path / "tokenizer.model"
-    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --tokenizer-model {model} --data-path {tmp_path}/corpus\n")
-    asked = Settings.from_environment({"ALIGN_HOOKS_RUN": "run"})
-    assert [line.partition(": ")[2] for line in missing(read(str(script), {}), asked)] == [
-        f"{model} does not lie here",
-        f"{tmp_path}/corpus.bin does not lie here",
-    ]
-    for name in ("tokenizer.model", "corpus.bin", "corpus.idx"):
-        (tmp_path / name).touch()
-    assert list(missing(read(str(script), {}), asked)) == []
-    model.unlink()
-    script.write_text(script.read_text().replace("--data-path", "--tokenizer-type HuggingFaceTokenizer --data-path"))
-    assert list(missing(read(str(script), {}), asked)) == []  # a name at a hub, for all that is known
-
-
-def test_recorded_batches_take_the_place_of_data(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text("torchrun pretrain_gpt.py --num-layers 2 --data-path nowhere\n")
-    assert list(missing(read(str(script), {}), Settings.from_environment({"ALIGN_HOOKS_REPLAY_BATCHES": str(tmp_path)}))) == []
-
-
-def test_a_checkpoint_that_the_run_goes_on_from_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --load {tmp_path}\n")
-    assert resumes(read(str(script), {})) == ""
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("10\n")
-    assert resumes(read(str(script), {})).endswith("finds a checkpoint of iteration 10: the run goes on from there")
 
 
 def test_what_does_not_train_is_not_refused(tmp_path: Path) -> None:

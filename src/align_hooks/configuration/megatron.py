@@ -53,6 +53,9 @@ FLAGS: Mapping[str, str] = dict(
 )
 """Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
 
+LATEST = "latest_checkpointed_iteration.txt"
+"""Beside a checkpoint that ``--load`` names, its iteration."""
+
 TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
 """Arguments that tell a training command from another."""
 

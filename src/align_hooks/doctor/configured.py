@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from align_hooks.checklist.held import hold
@@ -47,9 +46,11 @@ MIXTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
 
-
 TRAINS = (None, "train", "finetune")
 """``run_mode`` of what is going to train."""
+
+UNSAID = "default"
+"""Where a value comes from that a configuration does not say."""
 
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
@@ -67,38 +68,6 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if odd := list(_odd(configuration, said)):
         models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
         yield f"only {models} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
-
-
-FILES = ("tokenizer_model", "vocab_file", "merge_file", "train_dataset.data_loader.dataset_dir")
-"""What a configuration names that must lie here; a tokenizer may be a name at a hub."""
-HUB = "HuggingFaceTokenizer"
-LATEST = "latest_checkpointed_iteration.txt"
-
-
-def missing(configuration: Configuration, settings: Settings) -> Iterator[str]:
-    """Files that a run of ``configuration`` would open and that do not lie here; data only where no recorded batches take their place."""
-
-    def told(name: str) -> str:
-        found = configuration.values.get(name)
-        return found.value if found is not None and not found.unknown and isinstance(found.value, str) else ""
-
-    data = told("data_path") if settings.replay_batches is None else ""
-    wanted = {name: [told(name)] for name in FILES[:3] if told("tokenizer_type") != HUB}
-    wanted |= {FILES[3]: [told(FILES[3])]} if settings.replay_batches is None else {}
-    wanted |= {"data_path": [f"{data}.bin", f"{data}.idx"]} if data and len(data.split()) == 1 else {}
-    for name, paths in wanted.items():
-        lost = next((path for path in paths if path and not Path(path).exists()), None)
-        if lost is not None:
-            yield f"{configuration.values[name].where}: {lost} does not lie here"
-
-
-def resumes(configuration: Configuration) -> str:
-    """That a run would go on from a checkpoint; empty where it would not."""
-    found = configuration.values.get("load")
-    latest = Path(str(found.value)) / LATEST if found is not None and isinstance(found.value, str | int) else None
-    if found is None or latest is None or not latest.is_file():
-        return ""
-    return f"{found.where} finds a checkpoint of iteration {latest.read_text(errors='replace').strip()[:20]}: the run goes on from there"
 
 
 def elsewhere(configuration: Configuration) -> str:
@@ -130,7 +99,3 @@ def _odd(configuration: Configuration, said: Callable[[str], Any]) -> Iterator[s
         told = held.meaning is not UNSET and not held.why and not (partly and held.where == UNSAID)
         if told and held.meaning not in allowed:
             yield f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")
-
-
-UNSAID = "default"
-"""Where a value comes from that a configuration does not say."""

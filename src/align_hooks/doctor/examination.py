@@ -12,7 +12,8 @@ from pathlib import Path
 from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import elsewhere, missing, refused, resumes
+from align_hooks.doctor.configured import elsewhere, refused
+from align_hooks.doctor.files import missing, resumes
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
@@ -172,7 +173,11 @@ def _of_configuration(asked: Given, settings: Settings, found: Sequence[Framewor
     if asked.configuration is None or asked.side is None:
         return []
     versions = {name: held["version"] for one in found for name, held in one.packages.items()}
-    return [*refused(asked.side, asked.configuration, settings, versions), *missing(asked.configuration, settings)]
+    from_here = asked.script is not None or not asked.configuration.program
+    return [
+        *refused(asked.side, asked.configuration, settings, versions),
+        *missing(asked.configuration, settings, from_here=from_here),
+    ]
 
 
 def _notes(asked: Given, settings: Settings) -> Iterator[str]:
