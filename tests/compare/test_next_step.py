@@ -28,8 +28,9 @@ FACTS = (
     "bare",
     "told",
     "another model",
+    "nothing",
 )
-NAMES = ("reference", "candidate", "noise", "again", "weights", "suspect", "setting", "first", "updates", "states")
+NAMES = ("reference", "candidate", "noise", "again", "weights", "broken", "suspect", "setting", "first", "updates", "states")
 WORDS = {name: name.upper() for name in NAMES}
 
 

@@ -40,6 +40,7 @@ WORDS = {
     "candidate": "'/runs/the candidate; mine'",
     "noise": "/runs/megatron_noise",
     "again": "'/runs/the candidate; mine_again'",
+    "broken": "/runs/mindformers",
     "weights": "/runs/megatron/step_0/rank_0/weights",
     "suspect": NAMES[1],
     "setting": "rope_theta",
@@ -49,7 +50,7 @@ WORDS = {
 }
 """What the advice is filled in with."""
 VALUES = re.compile(
-    r"ALIGN_HOOKS_\w+(=('[^']*'|\S+))?|align-hooks (?:compare|check).*|'[^']*'|(?<![A-Za-z])/[\w./@-]+|--[\w-]+"
+    r"ALIGN_HOOKS_\w+(=('[^']*'|\S+))?|align-hooks (?:compare|check).*|align-hooks show \S+|'[^']*'|(?<![A-Za-z])/[\w./@-]+|--[\w-]+"
     r"|[\w#]+(\.[\w#]+)+|\w*_\w+|(?<![A-Za-z0-9])[-+]?\d[\d.]*(e[-+]?\d+)?",
     re.ASCII,
 )

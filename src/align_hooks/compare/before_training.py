@@ -57,7 +57,11 @@ def self_check(ladder: Ladder) -> Stage:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
     found = [one for side, check in checks.items() for one in contradictions(check, f"the {side}'s ")]
-    held = [f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}" for side, check in checks.items()]
+    held = [
+        f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}"
+        for side, check in checks.items()
+        if check.steps or check.unchecked
+    ]
     copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
     of_steps = " and ".join(held) or "of none"
     summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies_alike(copies)}"

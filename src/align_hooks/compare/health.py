@@ -87,6 +87,8 @@ def ranked(given: tuple[int, Mapping[str, Any]]) -> Rank:
 
 def checked(check: Any) -> str:
     """What a record was held against, in words."""
+    if not check.steps and not check.unchecked:
+        return f"no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS), {copies_alike(check.copies)}"
     held = f"norms of {len(check.steps)} of {len(check.steps) + len(check.unchecked)} steps are the framework's own"
     return f"{held} (its rounding {check.inexact:.1e}), {copies_alike(check.copies)}"
 

@@ -101,6 +101,9 @@ ADVICE = (
     ),
     Advice(Verdict.INCONCLUSIVE, STORE),
     Advice(
+        Verdict.NOT_COMPARABLE, "see why it ended, in its own log and in align-hooks show {broken}, and record it again", "", ("nothing",)
+    ),
+    Advice(
         Verdict.NOT_COMPARABLE,
         "give both models the same sizes; which settings differ says align-hooks check {reference} {candidate}",
         "",
@@ -135,6 +138,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "gradients": first in reference.gradient_steps(),
         "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
         "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
+        "nothing": not (reference.steps and candidate.steps),
         "another model": any(stage.summary.startswith(OTHER_MODEL) for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
@@ -143,6 +147,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "candidate": candidate.path,
         "noise": f"{reference.path}_noise",
         "again": f"{candidate.path}_again",
+        "broken": candidate.path if reference.steps else reference.path,
     }
     words = {name: shlex.quote(str(path)) for name, path in paths.items()}
     words |= {"weights": str(reference.path / checkpoint), "first": str(first)}

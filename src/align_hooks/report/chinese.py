@@ -532,6 +532,7 @@ CHINESE: dict[str, str] = {
     "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each": (
         "再实测噪声：用ALIGN_HOOKS_PERTURB=2多做一次重复运行，每次重复各用一个--noise"
     ),
+    "see why it ended, in its own log and in {command}, and record it again": "查明其结束的原因（见其自身的日志和{command}），并重新采集",
     "give both models the same sizes; which settings differ says {command}": "让两个模型的规格一致；哪些参数不同，见{command}",
     "record the candidate from the reference: {command} <the candidate's command>": "由标杆采集待测：{command} <待测的启动命令>",
     "record more than losses: {command} on both sides": "除loss外采集更多内容：两侧均设置{command}",
@@ -549,6 +550,9 @@ CHINESE: dict[str, str] = {
     "closest to its limit: {name}, {one} against {other}": "最接近限值的是{name}：{one}对{other}",
     # health.py: a run by itself
     "a directory made by hand says nothing of itself": "手工生成的目录没有自身信息",
+    "no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS), {copies}": (
+        "没有与框架自身的范数一并采集的步（ALIGN_HOOKS_LOCAL_NORMS），{copies}"
+    ),
     "norms of {count} of {all} steps are the framework's own (its rounding {error}), {copies}": (
         "{all}步中{count}步的范数与框架自身一致（框架舍入误差{error}），{copies}"
     ),
