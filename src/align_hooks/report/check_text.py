@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -25,6 +26,8 @@ HEADS = {
 }
 FIRST = (Outcome.DIFFERENT, Outcome.NOT_TOLD, Outcome.ROUNDING)
 """What every reader sees; the rest where it is asked for."""
+BARE = re.compile(r"\w+: ")
+"""A change of MindFormers' model, told without its section."""
 LISTED, TRAPS = 8, 12
 BETWEEN, NARROWEST, WORD = 9, 12, 20
 """Letters around and between the four columns, of the narrowest of them, and of a name that is not broken: longer text goes on in the
@@ -40,6 +43,8 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     for outcome in FIRST:
         if found := checklist.of(outcome):
             console.print(table(checklist, HEADS[outcome], found, console.width))
+    if any(BARE.match(one.change) for outcome in FIRST for one in checklist.of(outcome)):
+        indented(console, "[dim]names with no section before them stand under model.model_config[/]")
     listed(console, "Could not be followed, and may say more", checklist.gaps)
     for course in checklist.courses:
         indented(console, escape(of_course(course)))
