@@ -165,10 +165,10 @@ def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_t
 
 
 def test_the_range_of_megatron_is_what_the_matrix_proved() -> None:
-    """Every minor version in the range has a proven release, every proven release is in it, and none with a gap is."""
+    """Every minor version in the range has a proven release, every proven release is in it, and none that starts nowhere is."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("megatron-*.json")]
     proven = [Version(result["version"]) for result in results if result["verdict"] == "aligned" and result["gap"] is None]
-    gaps = [Version(result["version"]) for result in results if result["gap"] is not None]
+    gaps = {Version(result["version"]) for result in results} - set(proven)
     supported = SpecifierSet(CORE)
     assert [version for version in proven if version not in supported] == []
     assert [version for version in gaps if version in supported] == []
