@@ -10,6 +10,7 @@ from typing import Any
 from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
 from align_hooks.checklist.held import Held, hold, same, show
 from align_hooks.checklist.newer_names import ignored, refused
+from align_hooks.checklist.readings.training import GROUPED
 from align_hooks.checklist.row import MODEL, UNSET, Effect, Row, Says, is_new
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import FLAGS, RENAMED
@@ -17,8 +18,6 @@ from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuratio
 
 GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
-DEFAULT_GROUP = "grouped_lr_schedule.default."
-"""The schedule of all other parameters, only where there are groups; MindFormers wants a whole one then."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
@@ -111,8 +110,8 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     unfit = {f"{MODEL}{name}" for name in ignored(known) | refused(known)} if newer else set()
     older = known == LLAMA
     fit = [key for key in keys if key not in unfit and not (newer and key.startswith("moe_config."))]
-    grouped = GROUPS in candidate.values or any(key.startswith(DEFAULT_GROUP) for key in candidate.values)
-    fit = [key for key in fit if grouped or not key.startswith(DEFAULT_GROUP)]
+    grouped = GROUPS in candidate.values or any(key.startswith(GROUPED) for key in candidate.values)  # MindFormers wants a whole one then
+    fit = [key for key in fit if grouped or not key.startswith(GROUPED)]
     unread = [key for key in fit if older and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS]
     fit = [key for key in fit if key in candidate.values or key not in unread]
     return sorted(fit, key=lambda key: key not in candidate.values)

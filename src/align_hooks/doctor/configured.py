@@ -6,14 +6,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from align_hooks.checklist.held import hold
+from align_hooks.checklist.held import Held, hold
 from align_hooks.checklist.row import UNSET, is_new
-from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.launcher import room
 from align_hooks.settings import Settings
-
-ROW = {row.name: row for row in ROWS}
 
 LLAMA: Mapping[str, tuple[Any, ...]] = {
     "normalization": ("rmsnorm",),
@@ -46,9 +44,6 @@ MIXTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
 
-TRAINS = (None, "train", "finetune")
-"""``run_mode`` of what is going to train."""
-
 UNSAID = "default"
 """Where a value comes from that a configuration does not say."""
 
@@ -56,15 +51,16 @@ UNSAID = "default"
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
     """Why a run of ``configuration`` would be refused under ``settings``, one line each; ``versions`` are those of the side's packages."""
     room(side)
-    rules = importlib.import_module(f"align_hooks.{side}_side.refusals").refusals
+    rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
 
     def said(name: str) -> Any:
         found = configuration.values.get(name)
         return None if found is None or found.unknown else found.value
 
-    if not settings.any_set() or said("skip_train") or said("run_mode") not in TRAINS:
+    trains = said("run_mode") in rules.TRAINS if side == "ms" else not said("skip_train")
+    if not settings.any_set() or not trains:
         return
-    yield from rules(settings, said, versions.get("mindspore", "")) if side == "ms" else rules(settings, said)
+    yield from rules.refusals(settings, said, *([versions.get("mindspore", "")] if side == "ms" else []))
     if odd := list(_odd(configuration, said)):
         models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
         yield f"only {models} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
@@ -92,10 +88,14 @@ def _odd(configuration: Configuration, said: Callable[[str], Any]) -> Iterator[s
         plain |= {"expert_num": (None,)} if configuration.side == MINDFORMERS else MIXTRAL
         layers = hold(ROW["layers with experts"], configuration)
         if "dense" in layers.shown:
-            yield f"layers with experts is {layers.shown}" + (f" ({layers.where})" if layers.where else "")
+            yield _shown("layers with experts", layers)
     partly = bool(elsewhere(configuration))
     for name, allowed in plain.items():
         held = hold(ROW[name], configuration)
         told = held.meaning is not UNSET and not held.why and not (partly and held.where == UNSAID)
         if told and held.meaning not in allowed:
-            yield f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")
+            yield _shown(name, held)
+
+
+def _shown(name: str, held: Held) -> str:
+    return f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")

@@ -10,11 +10,9 @@ from typing import Any
 
 from align_hooks.checklist.held import hold
 from align_hooks.checklist.row import UNSET
-from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
 from align_hooks.record.reader import Run
-
-ROW = {row.name: row for row in ROWS}
 
 
 @dataclass(frozen=True, slots=True)

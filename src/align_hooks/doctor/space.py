@@ -32,7 +32,7 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
         return f"{there}; {lacking}", ""
     least = range(_last(settings) if steps is None else steps)
     sets, count = tensors(settings, least), batches(settings, least)
-    taken = sets * ELEMENT * (size.elements or 0), count * TOKEN * (size.tokens or 0)
+    taken = _bytes(settings, size, least)
     parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets and size.elements)
     parts += [f"{count} batches of {size.tokens} tokens"] * bool(count and size.tokens)
     needed, at_least = sum(taken), "at least " if lacking else ""
@@ -57,14 +57,15 @@ def unknown(settings: Settings, size: Size | None) -> str:
     if settings.batches and size.tokens is None:
         return f"what recording takes is not known: {size.source} does not tell how many tokens a step has; name a recorded run of it"
     if planned(settings, size) is None:
-        first, second = (_bytes(settings, size, range(steps)) for steps in (1, 2))
+        first, second = (sum(_bytes(settings, size, range(steps))) for steps in (1, 2))
         one = billions(second - first)
         return f"what recording takes is not known: {size.source} does not tell how many steps are made; each takes {one}B"
     return ""
 
 
-def _bytes(settings: Settings, size: Size, steps: range) -> int:
-    return ELEMENT * (size.elements or 0) * tensors(settings, steps) + TOKEN * (size.tokens or 0) * batches(settings, steps)
+def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
+    """What the tensors of ``steps`` take, and the batches."""
+    return ELEMENT * (size.elements or 0) * tensors(settings, steps), TOKEN * (size.tokens or 0) * batches(settings, steps)
 
 
 def _last(settings: Settings) -> int:

@@ -16,6 +16,9 @@ from align_hooks.settings import PREFIX, Settings
 Get = Callable[[str], Any]
 """The value of a dotted key, None where it is not set."""
 
+TRAINS = (None, "train", "finetune")
+"""``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
+
 REHEARSAL = {
     "context.device_target": "CPU",
     "runner_config.sink_mode": False,

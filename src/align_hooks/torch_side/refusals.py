@@ -78,6 +78,9 @@ UNREAD: Mapping[str, str] = {
 }
 """Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
 
+GRAPHS = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated")
+"""What says how much of an iteration a CUDA graph takes in, by version."""
+
 
 def rehearsal(get: Get) -> dict[str, Any]:
     """What a CPU needs of these arguments: :data:`REHEARSAL`, and what depends on their values."""
@@ -141,9 +144,6 @@ def unread(said: Get) -> Iterator[str]:
         yield f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out"
     if _is_several(said("context_parallel_size")) and said("context_parallel_algo") and said("reset_position_ids"):
         yield "--reset-position-ids: MindSpeed cuts the sequence in ways that only position ids tell, and these begin anew; leave it out"
-
-
-GRAPHS = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated")
 
 
 def _is_several(value: Any) -> bool:

@@ -91,9 +91,14 @@ def alone_on_the_tensor(one: Configuration, other: Configuration) -> str:
     return "no layer is cut among tensor-parallel ranks" if sizes == [1, 1] else ""
 
 
+def is_data_parallel(c: Configuration) -> bool:
+    """Whether MindFormers' parallel mode is data parallelism alone; where none is said it is semi-automatic."""
+    return said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel")
+
+
 def mindformers_data_parallel(c: Configuration) -> Any:
     """The data-parallel size: configured where sharding is semi-automatic, else every device."""
-    if said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel"):
+    if is_data_parallel(c):
         return number(c, ("device_num",), 1 if said(c, ("use_parallel",), False) is False else UNSET)
     return number(c, ("parallel_config.data_parallel",), 1)
 
@@ -104,13 +109,13 @@ def mindformers_cards(c: Configuration) -> Any:
         return 1
     sizes = [number(c, (f"parallel_config.{name}",), 1) for name in ("model_parallel", "pipeline_stage", "context_parallel")]
     ranks = mindformers_data_parallel(c)
-    alone = said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel")
+    alone = is_data_parallel(c)
     return ranks if alone else math.prod([ranks, *sizes]) if known(ranks, *sizes) else UNSET
 
 
 def does_not_accumulate(c: Configuration) -> bool:
     """Whether MindFormers trains without semi-automatic parallelism, where it takes ``gradient_accumulation_steps`` for 1."""
-    return said(c, ("use_parallel",), True) is False or said(c, ("parallel.parallel_mode",), 1) in (0, "DATA_PARALLEL", "data_parallel")
+    return said(c, ("use_parallel",), True) is False or is_data_parallel(c)
 
 
 def accumulated(c: Configuration) -> Any:
@@ -197,7 +202,7 @@ def mindformers_averages(c: Configuration) -> Any:
     if summed is not None:
         return not summed
     alone = said(c, ("use_parallel",), False) is False or mindformers_data_parallel(c) == 1
-    whole = said(c, ("parallel.parallel_mode",), 1) not in (0, "DATA_PARALLEL", "data_parallel")
+    whole = not is_data_parallel(c)
     return True if alone or whole else bool(said(c, ("parallel.gradients_mean",), False))
 
 

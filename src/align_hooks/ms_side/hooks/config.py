@@ -19,12 +19,9 @@ from mindformers.tools.register import MindFormerConfig
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
-from align_hooks.ms_side.refusals import REHEARSAL, refusals
+from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
-
-TRAINS = (None, "train", "finetune")
-"""``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
 
 NO_PADDING = -1
 """An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
