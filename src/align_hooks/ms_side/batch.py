@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.columns import takes_cut
+from align_hooks.ms_side.columns import CUT, UNCUT, takes_cut
 from align_hooks.ms_side.model import llama
 
 
@@ -40,3 +40,8 @@ def consumed(elements: Sequence[Any], columns: Sequence[str], cell: Any) -> dict
     elif not sliced:
         mask = mask[:, :-1]
     return {"tokens": tokens.astype(np.int64), "labels": labels.astype(np.int64), "loss_mask": mask.astype(np.float32)}
+
+
+def unrecorded(columns: Sequence[str], cell: Any) -> list[str]:
+    """Columns of a data set that the model is given and that are no part of a batch, as positions or a mask of its own."""
+    return sorted(set(columns) - set(CUT if takes_cut(type(llama(cell))) else UNCUT))

@@ -77,6 +77,14 @@ def check_row(row: Mapping[str, Any], where: str) -> None:
     shares = row.get("micro_batches") or []
     if not isinstance(shares, list) or not all(isinstance(one, list) and len(one) == 3 and all(map(_is_number, one)) for one in shares):
         raise RecordError(f"{where}: micro_batches are no three numbers each; record the run again")
+    states = row.get("random") or []
+    if not isinstance(states, list) or not all(
+        isinstance(one, dict) and all(isinstance(value, str) for value in one.values()) for one in states
+    ):
+        raise RecordError(f"{where}: random is no digest a generator; record the run again")
+    inputs = row.get("unrecorded_inputs") or []
+    if not isinstance(inputs, list) or not all(isinstance(name, str) for name in inputs):
+        raise RecordError(f"{where}: unrecorded_inputs are no names; record the run again")
 
 
 def _is_number(value: Any) -> bool:

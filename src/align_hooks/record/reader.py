@@ -22,6 +22,7 @@ from align_hooks.record.checks import check_row
 from align_hooks.record.files import read_array, read_json, read_rows
 from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
+from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row, number
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
@@ -189,6 +190,18 @@ class Run:
     def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
         """Each rank's own row of scalars."""
         return {rank: table[step] for rank, table in self._checked.items()}
+
+    def random_states(self, step: int) -> dict[int, list[dict[str, str]]]:
+        """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).
+
+        The list ends where no generator moved any more; it is empty where the run recorded none.
+        """
+        return {rank: whole(row.get("random") or []) for rank, row in self.rank_rows(step).items()}
+
+    @cached_property
+    def unrecorded_inputs(self) -> list[str]:
+        """Names of what the model was given beside the batch, on any rank: it is neither recorded nor replayed."""
+        return sorted({name for table in self._checked.values() for row in table.values() for name in row.get("unrecorded_inputs") or ()})
 
     @cached_property
     def self_check(self) -> SelfCheck:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LOSSES = ("loss", "objective_loss")
-A_RANKS_OWN = ("squared", "micro_batches")
+A_RANKS_OWN = ("squared", "micro_batches", "random", "unrecorded_inputs")
 """What a rank's row holds beside what a job's does."""
 
 Row = dict[str, Any]

@@ -153,13 +153,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "forward",
-        asked=lambda settings: bool(settings.batches),
+        asked=_stepping,
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.models.gpt.gpt_model",
         targets=("GPTModel.forward",),
         body=f"{_ROOM}.hooks.forward:wrap",
-        why="sees the batch that the model consumes",
+        why="sees the batch that the model consumes, and what else it is given",
     ),
     Hook(
         "gradients",

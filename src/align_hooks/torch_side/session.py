@@ -18,7 +18,8 @@ class TorchSession(Session):
 
     ``losses`` are (sum of losses, tokens that count) a micro-batch, ``objectives`` what was differentiated of each;
     ``micro_batches`` are kept a model chunk, by the stage's own number. ``taken`` are the norms that the framework took of the
-    gradients, each with how we take the same.
+    gradients, each with how we take the same. ``random`` are digests of the generators' states at the start of the step and of each
+    forward pass, ``unrecorded`` the inputs of the model that no record has.
     """
 
     parameters: Parameters | None = None
@@ -33,12 +34,15 @@ class TorchSession(Session):
     sketches: dict[str, Any] = field(default_factory=dict)
     taken: list[dict[str, Any]] = field(default_factory=list)
     update: dict[str, Any] = field(default_factory=dict)
+    random: list[dict[str, str]] = field(default_factory=list)
+    unrecorded: set[str] = field(default_factory=set)
 
     def forget_attempt(self) -> None:
         """Drop what a forward-backward gathered: a repeated one replaces it."""
         self.micro_batches.clear()
         self.losses.clear()
         self.objectives.clear()
+        del self.random[1:]
 
     def forget_step(self) -> None:
         """Drop everything that the last step gathered."""
@@ -47,3 +51,4 @@ class TorchSession(Session):
         self.sketches.clear()
         self.taken.clear()
         self.update.clear()
+        self.random.clear()

@@ -17,13 +17,14 @@ from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.batch import consumed
+from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.compiled import hold
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, refuse_unknown
 from align_hooks.ms_side.model import is_per_token, pieces, sketches
 from align_hooks.ms_side.optimizer import groups, moment_dtypes, moments, rates, updates_made
 from align_hooks.ms_side.place import place, summed
+from align_hooks.ms_side.random_states import at_step
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.replay.weights import open_optimizer_state
@@ -109,8 +110,13 @@ class Recorder(Callback):  # type: ignore[misc]
             self.prepared = True
             with session.surviving("token losses"):
                 self.see_tokens(run_context.original_args().train_dataset_element)
+            with session.surviving("the names of the model's inputs"):
+                self.see_columns()
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
+        if session.recording:
+            with session.surviving("the random state"):
+                session.random = at_step()
         if session.recording and session.parameters is not None:
             with session.surviving("the update"):
                 self.rate = rates(session.train_cell.optimizer, self.groups)
@@ -123,6 +129,13 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.settings.batches and session.sizes is None and session.record is not None:
             tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
             session.token_losses = capture_token_losses(session.train_cell, tokens)
+
+    def see_columns(self) -> None:
+        """Keep and say the names of columns that are no part of a batch."""
+        session = self.session
+        session.unrecorded = unrecorded(self.columns, session.train_cell)
+        if session.unrecorded:
+            session.say(f"the model is given {', '.join(session.unrecorded)} beside the batch: neither recorded nor replayed")
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
@@ -244,6 +257,8 @@ class Recorder(Callback):  # type: ignore[misc]
             "loss_scale": self.scale,
             "skipped": bool(to_numpy(overflow).reshape(-1)[0]) if hasattr(overflow, "asnumpy") else bool(overflow),
             "seconds": seconds,
+            "random": [session.random],
+            "unrecorded_inputs": session.unrecorded,
             **parts,
         }
 

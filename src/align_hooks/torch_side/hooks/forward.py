@@ -1,8 +1,9 @@
-"""The batch, as the model consumes it.
+"""The batch, as the model consumes it, and what else it is given.
 
 Seam: ``GPTModel.forward``. ``get_batch`` lives in the script, returns five values in 0.12 and ten in alphabetical order
 in 0.19, and a data iterator shows what was offered, not what was used. The model's arguments keep their names in every
-version. A loss mask that is not among them is found by :mod:`.train_step` in the loss function.
+version. A loss mask that is not among them is found by :mod:`.train_step` in the loss function. Whatever else a script hands to
+the model (``decoder_input``, packed sequences) is no part of a record, so its name is kept and said.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ ARGUMENTS = {
 
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``GPTModel.forward`` that copies its inputs to the host on steps whose batch is wanted."""
+    """A wrapper of ``GPTModel.forward`` that copies its inputs to the host on steps whose batch is wanted, and at the first step looks for
+    inputs that no record has."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if session.step is not None and session.made == 0:
+            with session.surviving("the names of the model's inputs"):
+                tell_unrecorded(session, unrecorded(inspect.signature(wrapped), args, kwargs))
         if session.wants("batches"):
             with session.surviving("the batch"):
                 call = inspect.signature(wrapped).bind(*args, **kwargs)
@@ -43,6 +48,26 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         return wrapped(*args, **kwargs)
 
     return around
+
+
+def unrecorded(signature: inspect.Signature, args: Any, kwargs: Any) -> set[str]:
+    """Names of the arguments of a call that are neither kept in a batch nor what the model takes them for where nothing is given."""
+    call = signature.bind(*args, **kwargs)
+    extra = next((name for name, one in signature.parameters.items() if one.kind is inspect.Parameter.VAR_KEYWORD), "")
+    given = {**call.arguments, **call.arguments.get(extra, {})}
+    defaults = {name: one.default for name, one in signature.parameters.items()}
+    return {
+        name
+        for name, value in given.items()
+        if name not in (*ARGUMENTS, extra) and value is not None and value is not False and value is not defaults.get(name)
+    }
+
+
+def tell_unrecorded(session: TorchSession, names: set[str]) -> None:
+    """Keep the names for the step's row, and say those that are new."""
+    if new := sorted(names - session.unrecorded):
+        session.unrecorded |= names
+        session.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
 
 
 def seen(name: str, value: torch.Tensor) -> NDArray[Any]:

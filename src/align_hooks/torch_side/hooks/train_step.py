@@ -22,7 +22,9 @@ from megatron.training import get_args
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.record.batch import joined
+from align_hooks.record.random_states import changes
 from align_hooks.record.sequence import slices_of, zigzag
+from align_hooks.torch_side import random_states
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import record_state
 from align_hooks.torch_side.session import TorchSession
@@ -39,6 +41,9 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], forward_step(session))
         session.step = get_args().curr_iteration
         session.forget_step()
+        if session.recording:
+            with session.surviving("the random state"):
+                session.random.append(random_states.at_step())
         started = time.perf_counter()
         try:
             result = wrapped(*call.args, **call.kwargs)
@@ -52,10 +57,13 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
 
 def forward_step(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of the script's ``forward_step`` that listens to the loss function which it returns: to each token's loss, where
-    batches are wanted, and to what it makes of them."""
+    """A wrapper of the script's ``forward_step``, before which it reads the random state, that listens to the loss function which it
+    returns: to each token's loss, where batches are wanted, and to what it makes of them."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if session.step is not None and session.recording:
+            with session.surviving("the random state"):
+                session.random.append(random_states.at_micro_batch())
         output, loss_function = wrapped(*args, **kwargs)
         if session.step is None or not session.recording:
             return output, loss_function
@@ -218,7 +226,7 @@ def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: b
     ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is what was differentiated: the
     mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
     all tokens later. ``micro_batches`` are a micro-batch's sum of losses, tokens, and part of the objective, from the first
-    tensor-parallel rank of the last stage.
+    tensor-parallel rank of the last stage. ``random`` are digests of the random state, ``unrecorded_inputs`` what else the model was given.
     """
     args = get_args()
     losses, tokens, objectives = (
@@ -245,4 +253,6 @@ def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: b
         "skipped": skipped,
         "seconds": seconds,
         "micro_batches": [list(one) for one in zip(losses, tokens, objectives, strict=True)] if seen and session.place["tp"] == 0 else [],
+        "random": changes(session.random),
+        "unrecorded_inputs": sorted(session.unrecorded),
     }
