@@ -169,6 +169,10 @@ class Synthetic:
         self.norms = self.norms or {
             step: {name: squared_sum(tensor) for name, tensor in found.items()} for step, found in self.gradients.items()
         }
+        for one in self.rows:  # a run's loss is the mean of its tokens' losses
+            arrays = self.batches.get(one["step"], {})
+            if "token_losses" in arrays and one["loss"] is not None:
+                arrays["token_losses"] *= np.float32(one["loss"] / np.average(arrays["token_losses"], weights=arrays["loss_mask"]))
         self.optimizer = self.optimizer or optimizer(list(self.shapes))
         if list(self.weights) == [0] and len(self.gradients) == len(self.rows):
             self.train()

@@ -89,7 +89,10 @@ def test_compare_never_imports_record() -> None:
 
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
-    compared, checked = ("compare.verdict", "compare.health", "compare.settings"), ("checklist.held", "checklist.judge", "checklist.result")
+    compared, checked = (
+        ("compare.verdict", "compare.health", "compare.places", "compare.settings"),
+        ("checklist.held", "checklist.judge", "checklist.result"),
+    )
     data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "report")
     assert len(rooms) > 1
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []

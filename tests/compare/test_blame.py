@@ -58,7 +58,7 @@ CASES: dict[str, tuple[list[Callable[[Synthetic], None]], str, str, str]] = {
     "one": ([lambda run: bent(run, lambda name, one: one * (name != Q))], "reduced gradients", Q, "one tensor's own gradient"),
     "hidden": ([forgotten, nudged, lambda run: bent(run, noisy(3))], "forward", "model.", ""),
     "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], "reduced gradients", "", ""),
-    "backward": ([lambda run: bent(run, noisy(3))], "reduced gradients", "", "one tensor's own gradient"),
+    "backward": ([lambda run: bent(run, noisy(3))], "reduced gradients", "gradients differ from the output on", "what is differentiated"),
     "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], "configuration", "betas", ""),
     "decay": (
         [lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)],

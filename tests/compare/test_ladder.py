@@ -43,7 +43,7 @@ def change_id(run: Synthetic, name: str, step: int) -> None:
     run.batches[step][name][1, 2] += 1
 
 
-LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "token losses", "step-0 loss"]
+LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights", "initial optimizer state", "token losses", "step-0 loss"]
 LADDER += ["local norms", "gradients", "clipping", "weights after an update", "first updates"]
 LADDER += ["later losses", "curve", "free-running steps", "model settings"]
 
@@ -80,7 +80,8 @@ FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
         f"the candidate's updates of {Q} are no AdamW",
     ),
 }
-IN_ORDER = ["betas", "tokens", "initial weights", "first loss", "norm", "gradient", "later loss", "later gradient"]
+IN_ORDER = ["initial weights", "first loss", "norm", "gradient", "betas", "tokens", "later loss", "later gradient"]
+"""Of training, not of the ladder: betas act with the first update, and the tokens are those of step 1."""
 
 
 def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> None:
@@ -195,7 +196,7 @@ def test_weights_of_an_optimizer_that_is_not_known_are_judged_as_free_running(co
     )
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [("bfloat16", Verdict.ALIGNED), ("float32", Verdict.DIVERGED)])
+@pytest.mark.parametrize(("kind", "verdict"), [("bfloat16", Verdict.INCONCLUSIVE), ("float32", Verdict.DIVERGED)])
 def test_limits_follow_the_compute_type(compared: Compared, candidate: Synthetic, kind: str, verdict: Verdict) -> None:
     retrained(candidate, 0, 1.01)
     candidate.compute_type = kind

@@ -14,6 +14,7 @@ from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.limits import DEFAULTS, limits_for
 from align_hooks.compare.measures import BLOCK, ratio, relative_difference, relative_error
 from align_hooks.compare.settings import equal, hyper_parameters, model_settings, show
+from align_hooks.compare.symptom import first_symptom
 from align_hooks.compare.verdict import Finding, Stage, Status, Verdict, decide
 from synthetic import optimizer, row
 
@@ -229,13 +230,13 @@ NOT_COMPARABLE, INCOMPLETE, NOT_COMPARED = Status.NOT_COMPARABLE, Status.INCOMPL
     ],
 )
 def test_the_first_stage_that_decides_is_named(statuses: tuple[Status, ...], verdict: Verdict, first: str | None) -> None:
-    found, stage = decide(stages(*statuses), compared=1)
+    found, stage = decide(stages(*statuses), first_symptom(stages(*statuses), 0), compared=1)
     assert found is verdict
     assert (stage.name if stage else None) == first
 
 
 def test_with_nothing_compared_it_is_never_aligned() -> None:
-    found, stage = decide(stages(SAME, SAME), compared=0)
+    found, stage = decide(stages(SAME, SAME), None, compared=0)
     assert found is Verdict.NOT_COMPARABLE
     assert stage is not None
     assert "nothing was compared" in stage.summary

@@ -28,6 +28,7 @@ FACTS = (
     "bare",
     "told",
     "another model",
+    "logs",
     "nothing",
 )
 NAMES = ("reference", "candidate", "noise", "again", "weights", "broken", "suspect", "setting", "first", "updates", "states")

@@ -149,7 +149,7 @@ def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
     one, other, third = (open_run(tmp_path / name) for name in ("one", "other", "third"))
     same = compare(one, other)
     assert {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED} == dict.fromkeys(
-        ("match", "step-0 loss", "clipping", "later losses"), Status.SAME
+        ("match", "hyper-parameters", "step-0 loss", "clipping", "later losses"), Status.SAME
     )
     assert any("of the candidate a log was read: its losses are good to" in note for note in same.notes)
     assert compare(one, third).verdict.exit_code == 1
@@ -160,7 +160,8 @@ def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:
     """Three decimals, as MindFormers printed up to 1.6: what they leave open parts nobody."""
     (tmp_path / "coarse.log").write_text(mindformers(decimals=3))
     convert(tmp_path / "coarse.log", tmp_path / "coarse")
-    rows = [row(step, loss=loss, objective_loss=loss, grad_norm=norm) for step, (loss, norm) in enumerate(zip(LOSSES, NORMS, strict=True))]
+    printed = enumerate(zip(LOSSES, NORMS, strict=True))
+    rows = [row(step, loss=loss, objective_loss=loss, grad_norm=norm, learning_rate=step * 1e-4) for step, (loss, norm) in printed]
     Synthetic(rows=rows).write(tmp_path / "record")
     found = compare(open_run(tmp_path / "record"), open_run(tmp_path / "coarse"))
     assert found.verdict.exit_code == 0, found.first

@@ -234,7 +234,8 @@ def joined_first(path: Path, batches: Sequence[Mapping[str, Any]], places: Seque
         writer = begun(path, job(rank, len(batches)), batches="all")
         writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.batch(0, arrays, [len(arrays["tokens"])], joined_first={"micro_batches": count, "whole": whole})
-        writer.scalars(row(0, **({"whole": True} if whole else {})))
+        loss = float(arrays["token_losses"].mean(dtype=np.float64))
+        writer.scalars(row(0, loss=loss, **({"whole": True} if whole else {})))
         writer.finish(hooks={}, ended="finished")
     return open_run(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -11,6 +12,8 @@ from align_hooks.compare import settings
 from align_hooks.compare.batches import differences, weights_of_tokens
 from align_hooks.compare.findings import WORST, contradictions, copies_alike, rates_equal
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.limits import SETTING
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, show
 from align_hooks.compare.verdict import Finding, Stage, Status, when
 
@@ -56,7 +59,7 @@ def match(ladder: Ladder) -> Stage:
 def self_check(ladder: Ladder) -> Stage:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
-    found = [one for side, check in checks.items() for one in contradictions(check, f"the {side}'s ")]
+    found = [one for side, check in checks.items() for one in contradictions(check.of_layout, f"the {side}'s ")]
     held = [
         f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}"
         for side, check in checks.items()
@@ -83,24 +86,37 @@ def hyper_parameters(ladder: Ladder) -> Stage:
     """What the optimizers were built with, and the learning rate of every step."""
     name = "hyper-parameters"
     one, other = (run.manifest.get("optimizer") for run in ladder.pair.both)
-    if not one or not other:
-        return Stage(name, Status.NOT_COMPARED, "a record does not hold them")
-    findings = settings.hyper_parameters(one, other)
-    rates = [(ours, theirs) for ours, theirs in ladder.pair.rows if not rates_equal(ours["learning_rate"], theirs["learning_rate"])]
-    if rates:
-        ours, theirs = rates[0]
-        more = f" (and at {len(rates) - 1} later steps)" if len(rates) > 1 else ""
-        findings.append(Finding(f"learning rate at {when(ours['step'])}{more}", show(ours["learning_rate"]), show(theirs["learning_rate"])))
+    rates, steps = learning_rates(ladder.pair)
+    if not one or not other:  # a log has the rates alone
+        if not steps:
+            return Stage(name, Status.NOT_COMPARED, "a record does not hold them")
+        return Stage(
+            name, Status.DIFFERENT if rates else Status.SAME, f"learning rate of {steps} steps, which is all that is known", tuple(rates)
+        )
     shared = by_parameter(one).keys() & by_parameter(other).keys()
-    summary = f"of {len(shared)} parameters, learning rate of {len(ladder.pair.rows)} steps"
+    findings = [*settings.hyper_parameters(one, other), *rates]
+    summary = f"of {len(shared)} parameters, learning rate of {steps} steps"
     status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
     return Stage(name, status, summary, tuple(findings))
+
+
+def learning_rates(pair: Pair) -> tuple[list[Finding], int]:
+    """Where the learning rates of the common steps first differ, and of how many steps both are known; those of a log to its digits."""
+    known = [row for row in pair.rows if all(one["learning_rate"] is not None for one in row)]
+    within = SETTING + pair.resolution_of("learning_rate")
+    apart = [(ours, theirs) for ours, theirs in known if not rates_equal(ours["learning_rate"], theirs["learning_rate"], within)]
+    if not apart:
+        return [], len(known)
+    ours, theirs = apart[0]
+    more = f" (and at {len(apart) - 1} later steps)" if len(apart) > 1 else ""
+    what, step = f"learning rate at {when(ours['step'])}{more}", ours["step"]
+    return [Finding(what, show(ours["learning_rate"]), show(theirs["learning_rate"]), name="learning rate", step=step)], len(known)
 
 
 def batches(ladder: Ladder) -> Stage:
     """What the models consumed, element by element, and the number of tokens that count."""
     counts = [
-        Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]))
+        Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]), step=ours["step"])
         for ours, theirs in ladder.pair.rows
         if None not in (ours["valid_tokens"], theirs["valid_tokens"]) and ours["valid_tokens"] != theirs["valid_tokens"]
     ]
@@ -108,14 +124,16 @@ def batches(ladder: Ladder) -> Stage:
     findings: list[Finding] = []
     for index, step in enumerate(steps):
         ladder.progress(f"batch of step {step}", index, len(steps))
-        ours, theirs = ladder.first_batches if step == ladder.pair.first else [run.batch(step) for run in ladder.pair.both]
+        ours, theirs = ladder.batches(step)
         found, alone = differences(ours, theirs, when(step))
-        findings += found
+        findings += [replace(one, step=step) for one in found]
         gaps += [f"{what} in one run only" for what in alone]
     findings += counts
     if not findings and ladder.pair.first in steps and (why := _normalisation(ladder)):
         return Stage("batches", Status.NOT_COMPARABLE, why)
-    summary = f"{len(steps)} steps, every element" if steps else f"{ladder.pair.why_not('batches')}; numbers of valid tokens compared"
+    counted = any(None not in (ours["valid_tokens"], theirs["valid_tokens"]) for ours, theirs in ladder.pair.rows)
+    without = [ladder.pair.why_not("batches"), *(["numbers of valid tokens compared"] if counted else [])]
+    summary = f"{len(steps)} steps, every element" if steps else "; ".join(without)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
     return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
 

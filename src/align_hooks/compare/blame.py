@@ -1,8 +1,9 @@
 """From the stages to one place and a few suspects: what an expert would say on seeing the ladder.
 
-The first stage that differs is where a fault *shows*, in the order of a training step. Where it *sits* takes a second look: a loss that
+The stage that differs first in training (:mod:`.symptom`) is where a fault *shows*. Where it *sits* takes a second look: a loss that
 differs although every token's loss agrees is a matter of its normalisation, gradients that differ under equal losses one of the backward
-pass or the reduction, and with no token losses on record a fault that the mean loss hides may still be one of the forward pass.
+pass or the reduction, and with no token losses on record a fault that the mean loss hides may still be one of the forward pass. A forward
+pass that agreed before, in an earlier micro-batch or an earlier step on equal weights, is not wrong itself: something carries over.
 
 Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits: with limits
 measured on noise these are the tensors next to the fault, with defaults queries and keys stand too far up, which any fault moves most.
@@ -14,18 +15,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from align_hooks.compare.frontier import Frontier, frontier
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.random_states import Drawn
+from align_hooks.compare.rows import Rows
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.signatures import SIGNATURES, Signature
-from align_hooks.compare.token_losses import Where
+from align_hooks.compare.signatures import SIGNATURES, Sign, Signature
+from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Blame, Finding, Stage, Status
 
-FORWARD, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "loss normalisation", "reduced gradients", "optimizer"
+FORWARD, STATE, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "state", "loss normalisation", "reduced gradients", "optimizer"
 PLACES = {
     "match": "match",
     "self-check": "self-check",
     "hyper-parameters": "configuration",
     "batches": "data",
     "initial weights": "weights",
+    "initial optimizer state": STATE,
     "token losses": FORWARD,
     "clipping": "clipping",
     "weights after an update": OPTIMIZER,
@@ -35,6 +41,10 @@ PLACES = {
     "free-running steps": "next loss",
 }
 """Stages that show a fault where it sits."""
+DRAWN_INTO = ("token losses", "step-0 loss", "local norms", "gradients", "later losses", "curve", "free-running steps")
+"""Stages whose numbers depend on what is drawn at random."""
+ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
+"""Rows that no setting of the model singles out."""
 TENSORS = ("gradients", "local norms")
 """Stages with one finding a tensor, the more telling first."""
 SUSPECTS, CAUSES = 5, 2
@@ -44,12 +54,14 @@ MOST = 0.5
 
 @dataclass(frozen=True)
 class Seen:
-    """The stages of a comparison by name, the first that differs, the settings that do, and where along the sequence token losses part."""
+    """The stages of a comparison by name, the one that differs first, the settings that do, how token losses part, and, where it is early
+    enough to be the cause, where both runs first drew other random numbers."""
 
     first: Stage
     stages: dict[str, Stage]
     settings: Sequence[Finding]
-    where: Where
+    parted: Parted
+    drawn: Drawn | None
 
     def status(self, name: str) -> Status:
         """How a stage ended; a first loss has its step in its name."""
@@ -66,13 +78,23 @@ class Seen:
         """The most telling stage of tensors that was compared and differs."""
         return next((self.stages[name] for name in TENSORS if self.status(name) is Status.DIFFERENT), None)
 
+    @property
+    def frontier(self) -> Frontier | None:
+        """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
+        return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.told else None
 
-def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Finding], where: Where = Where.NOWHERE) -> Blame | None:
-    """Place, suspects and likely causes of the first stage that differs; None where none does."""
+    @property
+    def wrong(self) -> list[Finding]:
+        """What is beyond its limit of the tensors, or else of the stage that differs first."""
+        return [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+
+
+def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame | None:
+    """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
     named = {("step-0 loss" if stage.name.startswith("first loss") else stage.name): stage for stage in stages}
-    seen = Seen(first, named, settings, where)
+    seen = Seen(first, named, ladder.settings, ladder.parted, drawn_before(ladder.drawn, first))
     place = place_of(seen)
     culprits = suspects(seen, place)
     told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
@@ -80,12 +102,36 @@ def blame(first: Stage | None, stages: Sequence[Stage], settings: Sequence[Findi
         told.insert(0, first.told)
     if place == FORWARD and seen.status("initial weights") is Status.NOT_COMPARED:
         told.insert(0, "not ruled out: initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
+    if place == FORWARD and (unseen := sorted({name for run in ladder.pair.both for name in run.unrecorded_inputs})):
+        told.insert(0, f"not ruled out: inputs of the model that are not recorded, {', '.join(unseen)}")
+    if later := acting_later(seen):
+        told.append(f"acts later, and does not explain this: {', '.join(later)}")
     return Blame(place, culprits[:SUSPECTS], tuple(told))
+
+
+def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
+    """Where other random numbers were drawn, if not after the step at which a stage differs first."""
+    steps = [finding.step for finding in first.findings if finding.excess > 1 and finding.step is not None]
+    return drawn if drawn is not None and steps and drawn.step <= min(steps) else None
+
+
+def acting_later(seen: Seen) -> list[str]:
+    """Hyper-parameters that differ and can have had no effect yet where the runs part first."""
+    stage = seen.stages.get("hyper-parameters")
+    return (
+        [finding.what for finding in stage.findings]
+        if stage is not None and stage.status is Status.DIFFERENT and stage is not seen.first
+        else []
+    )
 
 
 def place_of(seen: Seen) -> str:
     """Where the fault sits."""
     name = seen.first.name
+    if seen.drawn is not None and name in DRAWN_INTO:
+        return STATE
+    if name == "token losses" and (seen.parted.later or seen.parted.rows.rows is Rows.LATER):
+        return STATE
     if name == "weights after an update" and seen.first.findings and seen.first.findings[0].what.startswith("clip coefficient"):
         return "clipping"
     if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
@@ -122,15 +168,19 @@ def is_of_the_scores(stage: Stage) -> bool:
 def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then names."""
     shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
-    if seen.first.name == "first updates":
+    if seen.first.name in ("first updates", "initial optimizer state"):
         return (*filter(None, [seen.first.told]), *shown)
-    if place not in (FORWARD, NORMALISATION, GRADIENTS):
+    if place not in (FORWARD, STATE, NORMALISATION, GRADIENTS):
         return shown
-    told = next((stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told), "")
-    found = [finding.what for finding in seen.settings] if place == FORWARD else []
-    found += [told] if told else []
+    drawn = [seen.drawn.told] if place == STATE and seen.drawn is not None else []
+    told = [stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told]
+    settings = [finding.what for finding in seen.settings] if place in (FORWARD, STATE) else []
+    first_told = seen.parted.shift is not None or seen.parted.rows.rows in ONE_SIDED or place == STATE
+    found = [*drawn, *told, *settings] if first_told else [*drawn, *settings, *told]
+    if place == GRADIENTS and seen.frontier is not None:
+        found += [seen.frontier.told, *seen.frontier.below, *seen.frontier.above]
     if place != NORMALISATION and seen.tensors is not None:
-        found += [finding.name for finding in seen.tensors.findings if finding.excess > 1]
+        found += [finding.name for finding in seen.wrong]
     return tuple(dict.fromkeys(found)) or shown
 
 
@@ -141,7 +191,19 @@ def causes(seen: Seen, place: str, culprits: Sequence[str]) -> list[Signature]:
 
 def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
     """Whether every condition of a signature holds."""
-    if signature.where not in (None, seen.where) or signature.unless is seen.where:
+    if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
+        return False
+    if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):
+        return False
+    facts = {
+        Sign.SHIFT: seen.parted.shift is not None,
+        Sign.DRAWN: seen.drawn is not None,
+        Sign.BOUNDARY: seen.frontier is not None and bool(seen.frontier.above),
+        Sign.FROM_THE_OUTPUT: seen.frontier is not None and not seen.frontier.above,
+        Sign.ALONE: len({finding.name for finding in seen.wrong}) == 1,
+        Sign.OPTIMIZER_STATE: seen.first.name == "initial optimizer state",
+    }
+    if signature.sign is not None and not facts[signature.sign]:
         return False
     asked = culprits if signature.only else culprits[:1]
     return not signature.first or (bool(asked) and all(any(fnmatchcase(one, pattern) for pattern in signature.first) for one in asked))

@@ -22,10 +22,11 @@ def clipping(ladder: Ladder) -> Stage:
     for ours, theirs in ladder.pair.rows:
         for key in ("grad_norm", "clip_coefficient") if ours["step"] not in ladder.pair.skipped else ():
             if ours[key] is not None and theirs[key] is not None:
-                error = relative_difference(ours[key], theirs[key])
-                findings.append(Finding(f"{key} at {when(ours['step'])}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING))
+                error, step = relative_difference(ours[key], theirs[key]), ours["step"]
+                findings.append(Finding(f"{key} at {when(step)}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING, step=step))
         if ours["skipped"] != theirs["skipped"]:
-            skipped.append(Finding(f"skipped at {when(ours['step'])}", str(ours["skipped"]), str(theirs["skipped"])))
+            step = ours["step"]
+            skipped.append(Finding(f"skipped at {when(step)}", str(ours["skipped"]), str(theirs["skipped"]), step=step))
     summary = f"global norm, coefficient and skipped updates of {len(ladder.pair.rows)} steps"
     if skipped:
         return Stage("clipping", Status.DIFFERENT, f"an overflow skipped an update on one side only; {summary}", tuple(skipped[:WORST]))
@@ -112,9 +113,10 @@ def later_tensors(ladder: Ladder) -> Stage:
 
 
 def model_settings(ladder: Ladder) -> Stage:
-    """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long."""
+    """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long, and one that is smaller
+    than the rounding of the coarser compute type hides for good."""
     found = ladder.settings
-    if not all(run.manifest.get("model") for run in ladder.pair.both):
+    if not found and not all(run.manifest.get("model") for run in ladder.pair.both):
         return Stage("model settings", Status.NOT_COMPARED, "a record does not hold them")
     status = Status.INCONCLUSIVE if found else Status.SAME
     return Stage("model settings", status, "as the built models hold them", tuple(found))

@@ -11,7 +11,7 @@ import numpy as np
 
 from align_hooks.compare import distances
 from align_hooks.compare.distances import Distance
-from align_hooks.compare.limits import SAME_SKETCH, SKETCHED
+from align_hooks.compare.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.verdict import Finding, Stage, Status, when
@@ -25,27 +25,35 @@ Limit = Callable[[str], float]
 def norm_errors(pair: Pair, step: int, limit: Limit) -> list[Finding]:
     """Relative differences of norms."""
     found = distances.local_norms(*pair.both, step, pair.limits.eps)
-    return [as_finding(one, step, limit, f"{one.reference:.9g}", f"{one.candidate:.9g}") for one in found]
+    return [as_finding(one, step, limit, f"{one.reference:.9g}", f"{one.candidate:.9g}", "local_norms") for one in found]
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
     found = distances.MEASURED[kind](*pair.both, step, pair.limits.eps, progress)
     limits = limit if step in pair.steps(kind) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
-    return [as_finding(one, step, limits, unless_finite(one.reference), unless_finite(one.candidate)) for one in found]
+    return [as_finding(one, step, limits, unless_finite(one.reference), unless_finite(one.candidate), kind) for one in found]
 
 
-def as_finding(one: Distance, step: int, limit: Limit, ours: str, theirs: str) -> Finding:
+def as_finding(one: Distance, step: int, limit: Limit, ours: str, theirs: str, quantity: str) -> Finding:
     """A distance with its limit, as it is shown."""
     what = f"{one.name} at {when(step)}"
-    return Finding(what, ours, theirs, one.error, limit(one.name), one.scale, one.direction, one.name, step)
+    return Finding(what, ours, theirs, one.error, limit(one.name), one.scale, one.direction, one.name, step, quantity)
 
 
 def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors of Adam's moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.both)
     return [
-        Finding(f"{moment} of {one.name} at {when(step)}", unless_finite(one.reference), unless_finite(one.candidate), one.error, limit)
+        Finding(
+            f"{moment} of {one.name} at {when(step)}",
+            unless_finite(one.reference),
+            unless_finite(one.candidate),
+            one.error,
+            limit,
+            step=step,
+            quantity="optimizer_state",
+        )
         for moment in ours
         for one in distances.of_tensors(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
     ]
@@ -63,13 +71,13 @@ def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: boo
 def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     found = distances.of_losses(ours, theirs)
-    findings = [as_finding(one, ours["step"], limit, f"{one.reference:.9g}", f"{one.candidate:.9g}") for one in found]
+    findings = [as_finding(one, ours["step"], limit, f"{one.reference:.9g}", f"{one.candidate:.9g}", "losses") for one in found]
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
-def contradictions(check: Any, whose: str = "") -> list[Finding]:
-    """What a record's self-check found; ``whose`` is put before each, ``the candidate's `` say."""
-    return [Finding(f"{whose}{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in check.contradictions]
+def contradictions(found: Sequence[Any], whose: str = "") -> list[Finding]:
+    """Contradictions of a record's self-check; ``whose`` is put before each, ``the candidate's `` say."""
+    return [Finding(f"{whose}{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in found]
 
 
 def copies_alike(copies: int) -> str:
@@ -87,10 +95,11 @@ def unless_finite(size: float) -> str:
     return "" if math.isfinite(size) else "nan"
 
 
-def rates_equal(one: Any, other: Any) -> bool:
-    """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared."""
+def rates_equal(one: Any, other: Any, within: float = SETTING) -> bool:
+    """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared. ``within`` is
+    relative."""
     ours, theirs = (np.unique(rate).tolist() for rate in (one, other))
-    return equal(ours, theirs)
+    return equal(ours, theirs, within)
 
 
 def steps_text(steps: Sequence[int]) -> str:

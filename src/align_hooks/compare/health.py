@@ -69,7 +69,7 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
         ranks=tuple(map(ranked, sorted(run.manifests.items()))),
         problems=(*run.problems, *not_whole),
         checked=checked(check) if run.manifests else "a directory made by hand says nothing of itself",
-        contradictions=tuple(contradictions(check)),
+        contradictions=tuple(contradictions(check.contradictions)),
         remarks=(*faults, *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
@@ -106,6 +106,8 @@ def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     losses = [row["loss"] for row in rows if row.get("loss") is not None]
     if losses:
         yield f"loss from {losses[0]:.6g} to {losses[-1]:.6g} over {len(rows)} steps"
+    if run.unrecorded_inputs:
+        yield f"the model is given {', '.join(run.unrecorded_inputs)} beside the batch, which is neither recorded nor replayed"
     skipped = [row["step"] for row in rows if row.get("skipped")]
     if skipped:
         yield f"{len(skipped)} updates were skipped for an overflow, first {when(skipped[0])}"

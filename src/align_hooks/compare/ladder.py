@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from align_hooks.compare.findings import Limit, norm_errors, tensor_errors
+from align_hooks.compare.limits import limits_for
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
+from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import model_settings
-from align_hooks.compare.token_losses import Where
+from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding
 from align_hooks.progress import Progress
 
 
 @dataclass
 class Ladder:
-    """What every stage is handed. ``where`` is where along the sequence token losses part, once that stage has looked."""
+    """What every stage is handed. ``parted`` is how token losses part, once that stage has looked."""
 
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
     progress: Progress
-    where: Where = Where.NOWHERE
+    parted: Parted = field(default_factory=Parted)
 
     @cached_property
     def first_batches(self) -> list[Any]:
         """Both batches of the first common step, which three stages look at, read once."""
         return [run.batch(self.pair.first) for run in self.pair.both]
 
+    def batches(self, step: int) -> list[Any]:
+        """Both batches of a step; those of the first are kept."""
+        return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.both]
+
     @cached_property
     def settings(self) -> list[Finding]:
-        """Settings of the model that differ."""
+        """Settings of the model that differ, what it computes in before all."""
         models = [run.manifest.get("model") or {} for run in self.pair.both]
-        return model_settings(*models) if all(models) else []
+        ours, theirs = self.pair.compute_types
+        types = [Finding("compute type", ours, theirs, name="compute type")] if ours and theirs and ours != theirs else []
+        return types + (model_settings(*models) if all(models) else [])
+
+    @cached_property
+    def drawn(self) -> Drawn | None:
+        """Where both runs first drew from generators in different states."""
+        return first_difference(self.pair)
 
     def loss_limit(self, step: int) -> Limit:
         """What the loss of a step may differ by: little on equal weights, more the longer both run free."""
@@ -54,9 +67,21 @@ class Ladder:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
         notes = [self._limits_note()]
         notes += [f"{side}: {one}" for side, run in self.pair.sides for one in run.problems]
+        if self.pair.is_itself:
+            notes.insert(0, "reference and candidate are one and the same run: this says nothing of another")
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
-            notes.append(f"the reference computes in {ours}, the candidate in {theirs}: a comparison in fp32 would tell more")
+            coarser, _ = limits_for(ours, theirs)
+            notes.append(
+                f"the reference computes in {ours}, the candidate in {theirs}: what agrees does within the rounding of {coarser}, and a "
+                f"fault that is smaller cannot be seen; record both in one type"
+            )
+        for side, run in self.pair.sides:
+            if run.unrecorded_inputs:
+                names = ", ".join(run.unrecorded_inputs)
+                notes.append(f"the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed")
+        if self.drawn is not None:
+            notes.append(self.drawn.told)
         for side in self.pair.converted:
             notes.append(f"of the {side} a log was read: its losses are good to {self.pair.resolution:.2g}, and limits are wider by that")
         steps = [len(run.steps) for run in self.pair.both]

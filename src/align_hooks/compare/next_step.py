@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from align_hooks.compare.before_training import OTHER_MODEL
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.verdict import Blame, Stage, Status, Verdict
+from align_hooks.compare.verdict import Blame, Finding, Stage, Status, Verdict
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
 FED = "ALIGN_HOOKS_RUN={again} " + FEED + " <the candidate's command>"
@@ -37,7 +37,7 @@ class Advice:
 
 
 ADVICE = (
-    Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "configuration"),
+    Advice(Verdict.DIVERGED, "set {setting} alike on both sides and record the candidate again", "configuration"),
     Advice(Verdict.DIVERGED, "record the candidate on the reference's batches: " + FED, "data", ("fed", "not replayed")),
     Advice(Verdict.DIVERGED, "record the candidate from the reference's weights: " + FED, "weights", ("fed", "not loaded")),
     Advice(
@@ -46,7 +46,16 @@ ADVICE = (
         "weights",
         ("fed",),
     ),
-    Advice(Verdict.DIVERGED, "set {suspect} alike on both sides and record the candidate again", "forward", ("settings",)),
+    *(
+        Advice(Verdict.DIVERGED, "set {setting} alike on both sides and record the candidate again", place, ("settings",))
+        for place in ("forward", "state")
+    ),
+    Advice(
+        Verdict.DIVERGED,
+        "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: " + FED,
+        "state",
+        ("fed",),
+    ),
     Advice(Verdict.DIVERGED, "narrow it down by measured limits: " + NOISE, "forward", ("fed", "not measured")),
     Advice(
         Verdict.DIVERGED,
@@ -99,6 +108,13 @@ ADVICE = (
     Advice(
         Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each", "", ("measured",)
     ),
+    Advice(
+        Verdict.INCONCLUSIVE,
+        "record both runs, the candidate on the reference's weights and batches: a log cannot tell a fault from other weights or data; "
+        + STORE,
+        "",
+        ("logs",),
+    ),
     Advice(Verdict.INCONCLUSIVE, STORE),
     Advice(
         Verdict.NOT_COMPARABLE, "see why it ended, in its own log and in align-hooks show {broken}, and record it again", "", ("nothing",)
@@ -128,6 +144,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     facts = {
         "measured": bool(ladder.noise.repeats),
         "settings": bool(ladder.settings),
+        "logs": bool(ladder.pair.converted),
         "replayed": bool(settings.get("replay_batches")),
         "loaded": bool(settings.get("load_weights")),
         "injected": bool(settings.get("inject_gradients")),
@@ -153,8 +170,14 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     words |= {"weights": str(reference.path / checkpoint), "first": str(first)}
     words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     words |= {"suspect": _named(suspects[0], stages) if suspects else "what differs"}
-    words |= {"setting": ladder.settings[0].what if ladder.settings else ""}
+    words |= {"setting": " and ".join(dict.fromkeys(one.name for one in (*ladder.settings, *of_optimizer(stages))))}
     return facts, words
+
+
+def of_optimizer(stages: Sequence[Stage]) -> Sequence[Finding]:
+    """Hyper-parameters and rates that differ."""
+    found = [stage.findings for stage in stages if stage.name == "hyper-parameters" and stage.status is Status.DIFFERENT]
+    return found[0] if found else ()
 
 
 def _named(suspect: str, stages: Sequence[Stage]) -> str:

@@ -44,6 +44,12 @@ class Pair:
         """The same, each with what it is called."""
         return ("reference", self.reference), ("candidate", self.candidate)
 
+    @property
+    def is_itself(self) -> bool:
+        """Whether both are one run: the same directory, or a copy of it."""
+        ours, theirs = (run.manifest.get("run_id") for run in self.both)
+        return bool(self.reference.path == self.candidate.path or (ours and ours == theirs))
+
     @cached_property
     def rows(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Rows of scalars of the steps that both completed."""
@@ -58,7 +64,7 @@ class Pair:
     @cached_property
     def limits(self) -> Limits:
         """Default limits of the coarser of the two compute types, for a model as deep as this, and for losses as fine as these."""
-        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of_norms)
+        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of("local_norms"))
 
     @property
     def converted(self) -> list[str]:
@@ -75,10 +81,9 @@ class Pair:
         losses = [abs(loss) for pair in self.rows for row in pair if (loss := row["loss"]) and math.isfinite(loss)]
         return open_digits / min(losses) if losses else 0.0
 
-    @property
-    def resolution_of_norms(self) -> float:
-        """The same of printed local norms, relative to each; 0 where both were recorded."""
-        given = [(run.manifest.get("resolution") or {}).get("local_norms") for run in self.both]
+    def resolution_of(self, quantity: str) -> float:
+        """The same of printed ``local_norms`` or ``learning_rate``, relative to each; 0 where both were recorded."""
+        given = [(run.manifest.get("resolution") or {}).get(quantity) for run in self.both]
         return math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
 
     @property

@@ -21,7 +21,15 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.next_step import about, next_step
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.same_weights import first_loss, gradients, initial_weights, local_norms, token_losses
+from align_hooks.compare.same_weights import (
+    first_loss,
+    gradients,
+    initial_optimizer_state,
+    initial_weights,
+    local_norms,
+    token_losses,
+)
+from align_hooks.compare.symptom import first_symptom
 from align_hooks.compare.verdict import Comparison, Stage, Status, decide
 from align_hooks.progress import Progress, silent
 
@@ -29,6 +37,7 @@ BEFORE: tuple[Callable[[Ladder], Stage], ...] = (match, self_check, hyper_parame
 """Stages that need no number of either model."""
 NUMBERS = (
     initial_weights,
+    initial_optimizer_state,
     token_losses,
     first_loss,
     local_norms,
@@ -41,8 +50,8 @@ NUMBERS = (
     later_tensors,
 )
 """Those that compare numbers."""
-NEITHER = ("clipping", "curve", "free-running steps")
-"""Stages of numbers that alone make no pair aligned: what they compare follows from the others, or drifts."""
+NEITHER = ("initial optimizer state", "clipping", "curve", "free-running steps")
+"""Stages of numbers that alone make no pair aligned: what they compare follows from the others, or drifts, or there was nothing yet."""
 
 
 def compare(
@@ -65,8 +74,8 @@ def compare(
     if comparable:  # no tensor of one model says anything of another
         stages += climbed(ladder, (*NUMBERS, model_settings))
     compared = [stage for stage in stages[len(BEFORE) : -1] if stage.status is not Status.NOT_COMPARED and stage.name not in NEITHER]
-    verdict, first = decide(stages, len(compared))
-    blamed = blame(first, stages, ladder.settings, ladder.where)
+    verdict, first = decide(stages, first_symptom(stages, pair.first), len(compared))
+    blamed = blame(first, stages, ladder)
     return Comparison(
         verdict=verdict,
         first=first,

@@ -1,17 +1,20 @@
-"""The stages where both runs stand on the same weights: the first forward pass and the gradients of exact steps. Limits are tight."""
+"""The stages where both runs stand on the same weights: the forward passes and the gradients of exact steps. Limits are tight."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from align_hooks.compare import conversion
 from align_hooks.compare import token_losses as tokens
-from align_hooks.compare.findings import judged, losses, steps_text
+from align_hooks.compare.findings import judged, losses, moment_errors, steps_text
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.sharding import SHOWN, explanation, objective_alone
-from align_hooks.compare.verdict import Stage, Status, when
+from align_hooks.compare.verdict import Finding, Stage, Status, when
+
+NO_EXACT_STEP = "no recorded step stands on equal weights in both runs"
 
 
 def initial_weights(ladder: Ladder) -> Stage:
@@ -38,19 +41,62 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
     return "; ".join(conversion.exchanged([one for one in found if one]))
 
 
+def initial_optimizer_state(ladder: Ladder) -> Stage:
+    """What the optimizers start from where updates were made before: of a resumed run, or one whose state was loaded. To the bit."""
+    name, first = "initial optimizer state", ladder.pair.first
+    if first is None or first not in ladder.pair.steps("optimizer_state"):
+        if first == 0 and not ladder.pair.converted and all(run.manifests for run in ladder.pair.both):
+            return Stage(name, Status.SAME, "neither run had made an update")
+        return Stage(name, Status.NOT_COMPARED, ladder.pair.why_not("optimizer_state"))
+    counts = [run.optimizer_state(first).updates for run in ladder.pair.both]
+    if not any(counts):
+        return Stage(name, Status.SAME, "neither run had made an update")
+    found = moment_errors(ladder.pair, first, 0.0, ladder.progress)
+    if counts[0] != counts[1]:
+        found.insert(0, Finding("updates made before", str(counts[0]), str(counts[1]), step=first))
+    stage = judged(name, f"count of updates and {len(found)} moments, to the bit", found)
+    lost = [f"the {side}'s" for side, run in ladder.pair.sides if is_empty(run, first)]
+    return stage.telling(f"the moments of the optimizer are not restored: {' and '.join(lost)} are zero" if len(lost) == 1 else "")
+
+
+def is_empty(run: Any, step: int) -> bool:
+    """Whether all moments of an optimizer are zero."""
+    return not any(tensor.any() for moments in run.optimizer_state(step).moments.values() for tensor in moments.values())
+
+
 def token_losses(ladder: Ladder) -> Stage:
-    """Each token's loss at the first common step, before the mask: the forward computation alone."""
-    name, first = "token losses", ladder.pair.first
-    if first is None or first not in ladder.pair.steps("batches"):
-        return Stage(name, Status.NOT_COMPARED, ladder.pair.why_not("batches"))
-    found = tokens.compared(*ladder.first_batches)
-    if found is None:
+    """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
+
+    The first step that differs is shown: where along the sequence, and in which rows. What differs at a later step alone did not come with
+    the weights on record.
+    """
+    name, pair = "token losses", ladder.pair
+    recorded = pair.steps("batches")
+    steps = [step for step in recorded if pair.is_exact(step)]
+    if not steps:
+        return Stage(name, Status.NOT_COMPARED, NO_EXACT_STEP if recorded else pair.why_not("batches"))
+    found: dict[int, tuple[Finding, Finding]] = {}
+    sizes: list[int] = []
+    for step in steps:
+        batches = ladder.batches(step)
+        losses = tokens.compared(*batches)
+        if losses is None:
+            continue
+        limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
+        together, _ = tokens.finding(losses, step, limit)
+        mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
+        if together.excess > 1 and ladder.parted.step is None:
+            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(found))
+        found[step] = (together, mean)
+        sizes.append(losses[0].size)
+    if not found:
         return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
-    limit = ladder.noise.limit("token_losses", first, "token losses", ladder.pair.limits.tokens)
-    together, ladder.where = tokens.finding(found, first, limit)
-    mean = tokens.mean(found, first, ladder.noise.limit("losses", first, "loss", ladder.pair.limits.loss))
-    stage = judged(name, f"{found[0].size} tokens at {when(first)}, and their mean", [together, mean])
-    return replace(stage, findings=(together, mean) if together.excess > 1 else (mean, together))  # all of them show where
+    many = f"{sizes[0]} tokens" if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)} tokens"
+    means = "their mean" if len(found) == 1 else "their means"
+    stage = judged(name, f"{many} at {steps_text(list(found))}, and {means}", [one for both in found.values() for one in both])
+    shown = next((both for both in found.values() if any(one.excess > 1 for one in both)), next(iter(found.values())))
+    stage = replace(stage, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
+    return stage.telling(ladder.parted.told(pair.both)) if stage.status is Status.DIFFERENT else stage
 
 
 def first_loss(ladder: Ladder) -> Stage:
@@ -65,8 +111,21 @@ def first_loss(ladder: Ladder) -> Stage:
     if not findings:
         return Stage(name, Status.INCOMPLETE, "a run has no loss at its first step")
     stage = judged(name, f"loss and objective at {when(rows[0][0]['step'])}", findings)
-    why = objective_alone(ladder.pair.both, findings) if stage.status is Status.DIFFERENT else ""
-    return stage.telling(why)
+    if stage.status is not Status.DIFFERENT:
+        return stage
+    if ladder.pair.converted:  # and nothing else tells what they started from
+        unknown = "a log does not say which weights and data it is of, so this may be a fault or other weights or data"
+        return Stage(name, Status.INCONCLUSIVE, f"{stage.summary}; {unknown}", stage.findings, open=True)
+    return stage.telling(objective_alone(ladder.pair.both, findings) or weighed_otherwise(ladder))
+
+
+def weighed_otherwise(ladder: Ladder) -> str:
+    """Whose first loss is not the mean of its own tokens' losses, in words; empty where both are."""
+    odd = {side: one for side, run in ladder.pair.sides for one in run.self_check.of_losses if one.step == ladder.pair.first}
+    if len(odd) != 1:
+        return ""
+    ((side, one),) = odd.items()
+    return f"the loss of the {side} is not the mean of its token losses, {one.one} and {one.other}"
 
 
 def local_norms(ladder: Ladder) -> Stage:
@@ -94,5 +153,4 @@ def _exact_stage(ladder: Ladder, name: str, kind: str, wanted: Callable[[int], b
         return stage.telling(why)
     if gaps or steps:
         return Stage(name, Status.INCOMPLETE, gaps[0] if gaps else "the two runs have no tensor in common")
-    free = "no recorded step stands on equal weights in both runs"
-    return Stage(name, Status.NOT_COMPARED, free if known else pair.why_not(kind))
+    return Stage(name, Status.NOT_COMPARED, NO_EXACT_STEP if known else pair.why_not(kind))

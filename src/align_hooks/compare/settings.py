@@ -15,12 +15,12 @@ LONGEST = "max_position_embeddings"
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Whether two recorded settings mean the same; numbers within the rounding of fp32."""
+def equal(one: Any, other: Any, within: float = SETTING) -> bool:
+    """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(equal, one, other))
+        return len(one) == len(other) and all(equal(*both, within) for both in zip(one, other, strict=True))
     if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
-        return relative_difference(float(one), float(other)) <= SETTING
+        return relative_difference(float(one), float(other)) <= within
     return bool(one == other)
 
 
@@ -51,8 +51,8 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
             if not unknown and not equal(ours[name][key], theirs[name][key]):
                 differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
         for (one, other), names in differing.items():
-            where = f" of {listed(sorted(names))}"
-            found.append(Finding(key + (where if len(names) < len(ours) else ""), one, other))
+            what = key if len(names) == len(ours) else f"{key} of {listed(sorted(names))}"
+            found.append(Finding(what, one, other, name=what))
     return found
 
 
@@ -68,7 +68,7 @@ def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -
 
 
 def _setting(key: str, one: Any, other: Any) -> Finding:
-    return Finding(key, show(one), show(other))
+    return Finding(key, show(one), show(other), name=key)
 
 
 def show(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.compare.unused import unused
 from align_hooks.compare.verdict import Finding
 
 CLOSE = 1e-3
@@ -38,8 +39,8 @@ def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[
         return ""
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
     tensors = tuple(getattr(run, kind)(step) for run in runs)
-    told = (place_of_error(runs, tensors, one) for one in bad[:SHOWN])
-    return "; ".join(one for one in told if one)
+    told = [place_of_error(runs, tensors, one) for one in bad[:SHOWN]]
+    return "; ".join(one for one in told if one) or (unused(tensors, bad) if kind == "gradients" else "")
 
 
 def common_factor(findings: Sequence[Finding]) -> float | None:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
+from align_hooks.compare.rows import Rows
 from align_hooks.compare.token_losses import Where
+
+
+class Sign(Enum):
+    """What a comparison shows beside places and names; :func:`.blame.fits` says when."""
+
+    SHIFT = "every token is off by one number"
+    DRAWN = "other random numbers were drawn"
+    BOUNDARY = "gradients agree from the output back to a tensor"
+    FROM_THE_OUTPUT = "gradients differ from the output on"
+    ALONE = "one tensor differs"
+    OPTIMIZER_STATE = "the optimizers start from other moments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +26,8 @@ class Signature:
 
     ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
     match the tensor or setting that is named first, or with ``only`` everything that differs; ``unless`` are positions that speak against
-    it; ``look`` is what to look at.
+    it; ``rows`` are the rows that are wrong, ``later`` says whether an earlier step on equal weights agrees, and ``sign`` is something else
+    that must be seen; ``look`` is what to look at.
     """
 
     place: str
@@ -23,10 +37,59 @@ class Signature:
     unless: Where | None = None
     first: tuple[str, ...] = ()
     only: bool = False
+    rows: Rows | None = None
+    later: bool | None = None
+    sign: Sign | None = None
     source: str = "zoo"
 
 
 SIGNATURES = (
+    Signature(
+        "state",
+        "random numbers that are drawn otherwise",
+        "seeds; random states that a resumption, a recomputation or another rank restores; what draws beside dropout",
+        sign=Sign.DRAWN,
+    ),
+    Signature(
+        "state",
+        "what the optimizer goes on from",
+        "which moments and which count of updates a checkpoint holds, and whether they were loaded",
+        sign=Sign.OPTIMIZER_STATE,
+        source="Megatron-LM issue 761; zoo",
+    ),
+    Signature(
+        "state",
+        "one rank computes with other weights than are recorded",
+        "a gather of parameters that comes late, a copy of a weight that is updated otherwise",
+        rows=Rows.RANK,
+        later=True,
+        source="Megatron-LM issues 663 and 950; zoo",
+    ),
+    Signature(
+        "state",
+        "what one micro-batch leaves to the next",
+        "a random state that recomputation moves, a buffer or a cache that is not set back",
+        rows=Rows.LATER,
+    ),
+    Signature(
+        "state",
+        "what one step leaves to the next",
+        "a buffer, a cache, weights that are computed with and are not those on record",
+        later=True,
+    ),
+    Signature(
+        "forward",
+        "the sum of the softmax, or a constant in the loss",
+        "logits that were gathered and go into a vocabulary-parallel loss, padded rows of the vocabulary",
+        sign=Sign.SHIFT,
+        source="Megatron-LM issue 7452; zoo",
+    ),
+    Signature(
+        "forward",
+        "one rank's own computation",
+        "its shard of a weight, its inputs, a setting that it alone has",
+        rows=Rows.RANK,
+    ),
     Signature(
         "forward",
         "rotary positions",
@@ -85,8 +148,26 @@ SIGNATURES = (
     ),
     Signature(
         "reduced gradients",
+        "a backward pass at this boundary",
+        "the backward pass of what stands between the two: a norm, an activation, the core of the attention, a residual",
+        sign=Sign.BOUNDARY,
+    ),
+    Signature(
+        "reduced gradients",
+        "what is differentiated, or the backward pass of the loss",
+        "micro-batches that are left out, the scale of the loss, its own backward pass",
+        sign=Sign.FROM_THE_OUTPUT,
+    ),
+    Signature(
+        "reduced gradients",
         "one tensor's own gradient",
         "its backward pass, the type that it is accumulated or reduced in, a shard that is lost",
+        sign=Sign.ALONE,
+    ),
+    Signature(
+        "reduced gradients",
+        "some tensors' own gradients",
+        "what these have in common: their kind, their layer, the ranks that hold them, the type that they are reduced in",
     ),
     Signature(
         "configuration",

@@ -3,10 +3,14 @@
 The mean of a step's losses hides what this shows: losses that are too high cancel losses that are too low, and a mask or a number
 of tokens that is counted otherwise moves the mean although every token is right. And where along the sequence losses part says what
 kind of fault it is: the first token sees itself alone, whatever the attention does to scores, and the last one sees all that there is.
+Every token off by one and the same number is no fault of the model: a constant was added, or the softmax summed over too much.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -14,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.rows import Wrong, pattern, wrong_rows
 from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
@@ -32,6 +37,57 @@ class Where(Enum):
     AFTER_THE_FIRST = "at every position but the first, which attends to itself alone: scores of the attention"
     FROM_ONE_ON = "from position {} on: what early tokens do not need, as a window of the attention or far positions"
     HERE_AND_THERE = "at some positions"
+
+
+EVEN = 1e-2
+"""How far the tokens' differences may be spread, of their mean, where one number is added to all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """How the token losses of two runs part: at which ``step`` first, None where they never do, at which positions, in which rows, and by
+    how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees."""
+
+    step: int | None = None
+    where: Where = Where.NOWHERE
+    rows: Wrong = Wrong()
+    shift: float | None = None
+    later: bool = False
+
+    def told(self, runs: Sequence[Any]) -> str:
+        """The same in words, but for the positions; ``runs`` are the reference and the candidate. Empty where there is no pattern."""
+        parts = [self.rows.told] if self.rows.told else []
+        if self.shift is not None:
+            parts.append(f"every token's loss is {self.shift:+.6f} off{logarithm(self.shift, runs)}")
+        if self.later:
+            parts.append("earlier steps on equal weights agree: something beside the recorded weights carries over from step to step")
+        return "; ".join(parts)
+
+
+def parted(losses: tuple[NDArray[Any], NDArray[Any]], batches: Sequence[Any], step: int, limit: float, *, later: bool) -> Parted:
+    """How token losses that differ part, at one step; ``batches`` are those that they are of."""
+    where, _ = positions(losses, limit)
+    return Parted(step, where, pattern(wrong_rows(losses, limit), batches), shift(losses, limit), later)
+
+
+def shift(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> float | None:
+    """The one number by which every token that counts is off, None where they are off by different ones."""
+    there = counts(losses)
+    apart = (losses[1].astype(np.float64) - losses[0])[there]
+    size = float(np.sqrt(np.square(losses[0][there], dtype=np.float64).mean())) if apart.size else 0.0
+    if apart.size < FEWEST or not np.isfinite(apart).all():
+        return None
+    middle, spread = float(apart.mean()), float(apart.std())
+    return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
+
+
+def logarithm(number: float, runs: Sequence[Any]) -> str:
+    """Of what number of tensor-parallel ranks a shift is the logarithm, in words; empty where of none."""
+    for side, run, value in (("candidate", runs[1], number), ("reference", runs[0], -number)):
+        ranks = max(((manifest.get("place") or {}).get("tp_size", 1) for manifest in run.manifests.values()), default=1)
+        if ranks > 1 and abs(value - math.log(ranks)) <= EVEN * math.log(ranks):
+            return f", the logarithm of {ranks}: the {side} has {ranks} tensor-parallel ranks, and its softmax counts every id that often"
+    return ""
 
 
 def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -56,14 +112,15 @@ def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) 
     told = f", {where.value.format(first)}" if where.value else ""
     counted = max(int(counts(losses).sum()), 1)
     mean = [f"mean {array.sum(dtype=np.float64) / counted:.9g}" if np.isfinite(array).all() else "nan" for array in losses]
-    return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit), where
+    return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit, step=step), where
 
 
 def mean(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> Finding:
     """Their means over the tokens that count, which is what a loss is before anything is reduced: one that a whole batch moves alike is
     seen here first, and a loss that differs where this agrees was normalised otherwise."""
     ours, theirs = (float(array.sum(dtype=np.float64)) / max(int(counts(losses).sum()), 1) for array in losses)
-    return Finding(f"mean of the token losses of {when(step)}", f"{ours:.9g}", f"{theirs:.9g}", relative_difference(ours, theirs), limit)
+    apart = relative_difference(ours, theirs)
+    return Finding(f"mean of the token losses of {when(step)}", f"{ours:.9g}", f"{theirs:.9g}", apart, limit, step=step)
 
 
 def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:

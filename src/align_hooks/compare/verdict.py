@@ -50,7 +50,7 @@ class Finding:
 
     Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative
     error that is left then; of two norms there is only a scale. ``name`` is the quantity or tensor alone, and ``step`` where it was
-    compared, where it is one quantity at one step.
+    compared, where it is one quantity at one step; ``quantity`` is the recorded kind that it is of, ``weights`` say, where it is of one.
     """
 
     what: str
@@ -62,6 +62,7 @@ class Finding:
     direction: float | None = None
     name: str = ""
     step: int | None = None
+    quantity: str = ""
 
     @property
     def excess(self) -> float:
@@ -76,13 +77,14 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what the
-    findings have in common, where that is known."""
+    findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either."""
 
     name: str
     status: Status
     summary: str
     findings: tuple[Finding, ...] = ()
     told: str = ""
+    open: bool = False
 
     def telling(self, told: str) -> Stage:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
@@ -168,18 +170,22 @@ class Comparison:
     curves: tuple[Curve, ...] = ()
 
 
-def decide(stages: list[Stage], compared: int) -> tuple[Verdict, Stage | None]:
+VERDICTS = {
+    Status.DIFFERENT: Verdict.DIVERGED,
+    Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE,
+    Status.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
+"""What a stage that shows the first symptom makes of the whole."""
+
+
+def decide(stages: list[Stage], symptom: Stage | None, compared: int) -> tuple[Verdict, Stage | None]:
     """The verdict of a ladder of stages, and the stage that made it.
 
-    A difference found counts only where the stages before it could be compared: what follows a stage that is not
-    comparable says nothing about the model. ``compared`` is the number of numeric stages that really compared
-    something: with none of them the runs are never aligned.
+    ``symptom`` is the stage that shows the first difference (:mod:`.symptom`), None where none does. ``compared`` is the number of numeric
+    stages that really compared something: with none of them the runs are never aligned.
     """
-    for stage in stages:
-        if stage.status is Status.DIFFERENT:
-            return Verdict.DIVERGED, stage
-        if stage.status is Status.NOT_COMPARABLE:
-            return Verdict.NOT_COMPARABLE, stage
+    if symptom is not None:
+        return VERDICTS[symptom.status], symptom
     for stage in stages:
         if stage.status is Status.INCOMPLETE:
             return Verdict.NOT_COMPARABLE, stage

@@ -28,8 +28,8 @@ class Log:
     """What a log says. ``side`` is ``torch`` or ``ms``; ``rows`` are as a record keeps them, ascending and without a gap; ``lines`` are
     the numbers of the lines that tell of a step, and the step, also where one stands twice.
 
-    ``resolution`` is half of the last printed digit of ``loss`` and ``grad_norm``, the largest of all rows; ``notes`` say what a
-    reader should know.
+    ``resolution`` is half of the last printed digit of ``loss`` and ``grad_norm``, the largest of all rows, and that of ``learning_rate``
+    relative to each; ``notes`` say what a reader should know.
     """
 
     side: str
@@ -113,7 +113,7 @@ def _megatron_rows(lines: list[Line]) -> Log:
             _row(line.step, widest("loss", loss), skipped=bool(skipped and skipped[0]))
             | {
                 "grad_norm": widest("grad_norm", _value(line.text, "grad norm: ")),
-                "learning_rate": rate and rate[0],
+                "learning_rate": widest.relative("learning_rate", rate),
                 "loss_scale": scale and scale[0],
                 "consumed_samples": _whole(line.text, "consumed samples:"),
             }
@@ -143,7 +143,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
             _row(line.step, widest("loss", _value(line.text, "loss: ?")), skipped=bool(overflow and overflow[1] == "True"))
             | {
                 "grad_norm": widest("grad_norm", _value(line.text, "global_norm: ")),
-                "learning_rate": rate and rate[0],
+                "learning_rate": widest.relative("learning_rate", rate),
                 "loss_scale": scale and scale[0],
                 "consumed_samples": None,
             }
@@ -168,6 +168,12 @@ class _Widest:
             return None
         self.found[quantity] = max(self.found.get(quantity, 0.0), value[1])
         return value[0]
+
+    def relative(self, quantity: str, value: tuple[float, float] | None) -> float | None:
+        """The same where the resolution is kept relative to the value; of 0 every digit is known."""
+        if value is None:
+            return None
+        return self(quantity, (value[0], value[1] / abs(value[0]) if value[0] else 0.0))
 
 
 def _value(text: str, before: str) -> tuple[float, float] | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.errors import RecordError
 from align_hooks.record import layout
 
 SAME = 2e-6
@@ -23,6 +24,8 @@ EXACT = 1e-6
 """How far two sums of the same squares may be apart: chunks are summed in fp32, and a gradient's pieces are cut otherwise."""
 UNKNOWN = 1e-4
 """How far a framework's norm may be from ours where it cannot be taken again in its way (compiled graphs)."""
+MEAN = 1e-4
+"""How far a loss may be from the mean of its tokens' losses, relative: both are sums in fp32 of one set of fp32 numbers."""
 COPY = {"float32": 1e-5}
 """How far the norms of two copies may be apart, by compute type; :data:`HALF` for another."""
 HALF = 1e-3
@@ -32,12 +35,14 @@ WEIGHT = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Something that a record says twice and differently: what, where, and both numbers in words."""
+    """Something that a record says twice and differently: what, where, and both numbers in words. ``of_loss`` is about what the run's
+    script made of its token losses, and not about what the record holds of the run."""
 
     step: int
     what: str
     one: str
     other: str
+    of_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,16 @@ class SelfCheck:
     copies: int
     inexact: float
     contradictions: tuple[Contradiction, ...]
+
+    @property
+    def of_layout(self) -> list[Contradiction]:
+        """Contradictions of what was recorded: shards, copies, batches, numbers of ranks."""
+        return [one for one in self.contradictions if not one.of_loss]
+
+    @property
+    def of_losses(self) -> list[Contradiction]:
+        """Losses that are not the mean of their tokens' losses."""
+        return [one for one in self.contradictions if one.of_loss]
 
 
 def self_check(run: Any) -> SelfCheck:
@@ -80,7 +95,7 @@ def self_check(run: Any) -> SelfCheck:
         found += list(unlike_weights(step, copies, squares, limit))
     if run.manifests:
         for step in run.batch_steps():
-            found += list(fed_alike(run, step))
+            found += [*fed_alike(run, step), *averaged(run, step)]
         for step in run.steps:
             rows = run.rank_rows(step)
             found += [*agreed(rows, step), *weighed(run, rows, step)]
@@ -233,6 +248,28 @@ def agreed(rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contrad
 
 
 # ---- the loss
+
+
+def averaged(run: Any, step: int) -> Iterator[Contradiction]:
+    """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it.
+
+    Where it is not, the script weighs tokens otherwise, or adds something that no token has.
+    """
+    loss = run.row(step).get("loss")
+    try:
+        batch = run.batch(step)
+    except RecordError:  # what is wrong with a file is said where its batch is read
+        return
+    if loss is None or batch.token_losses is None or not math.isfinite(loss):
+        return
+    weights = np.ones(batch.token_losses.shape) if batch.loss_mask is None else batch.loss_mask.astype(np.float64)
+    counted = np.where(weights > 0, batch.token_losses, 0)  # frameworks leave anything where a token does not count
+    total = float(weights.sum())
+    mean = float((counted * weights).sum()) / total if total > 0 else loss
+    if _apart(mean, loss) > MEAN:
+        yield Contradiction(
+            step, "loss", f"{loss:.9g} by the run", f"{mean:.9g} as the mean of its token losses under the mask", of_loss=True
+        )
 
 
 def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
+from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, when
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
@@ -21,7 +22,6 @@ from align_hooks.report.chinese import chinese
 from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import number, render, times
 from align_hooks.report.methods import METHODS, Method, method
-from align_hooks.report.places import place
 from align_hooks.report.text import plain, worst
 
 EVIDENCE, WORST = 3, 10

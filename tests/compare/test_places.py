@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from align_hooks.report.places import KINDS, place
+from align_hooks.compare.places import KINDS, place
 
 
 @pytest.mark.parametrize(

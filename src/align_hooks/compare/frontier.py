@@ -1,0 +1,76 @@
+"""How far back an error goes in the backward pass: the last tensors whose gradients agree, and the first that differ.
+
+A backward pass runs from the output to the embedding, and an error that it makes on the way is handed on to everything before. So where the
+forward pass is right, gradients that agree down to one tensor and differ from the next on place the error between the two: in the backward
+pass of what stands there, which may hold no tensor of its own (an attention core, an activation, a residual) or one whose own gradient is
+right (a norm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align_hooks.compare.places import place
+from align_hooks.compare.settings import listed
+from align_hooks.compare.verdict import Finding
+
+LEVELS = (
+    ("embed_tokens",),
+    ("input_layernorm",),
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.q_norm", "self_attn.k_norm"),
+    ("self_attn.o_proj",),
+    ("post_attention_layernorm",),
+    ("block_sparse_moe.gate",),
+    ("mlp.gate_proj", "mlp.up_proj", "block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3"),
+    ("mlp.down_proj", "block_sparse_moe.experts.*.w2"),
+    ("norm",),
+    ("lm_head",),
+)
+"""Kinds of tensors in the order of a forward pass; those of one level stand side by side, so that none hands its error to another."""
+LEVEL = {kind: level for level, kinds in enumerate(LEVELS) for kind in kinds}
+MOST = 0.8
+"""The part of the tensors behind the boundary that must differ. An expert that no token chose has no gradient on either side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """``above`` are the last tensors that agree, empty where the error comes in at the output; ``below`` the first that differ."""
+
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        if not self.above:
+            return f"gradients differ from the output on, first {listed(self.below)}"
+        return f"gradients agree from the output back to {listed(self.above)} and differ from {listed(self.below)} on"
+
+
+def frontier(findings: Sequence[Finding]) -> Frontier | None:
+    """The boundary in the gradients, or their norms, of the earliest step that differs; None where there is none: one tensor differs, or
+    some here and there."""
+    step = min((one.step for one in findings if one.excess > 1 and one.step is not None), default=None)
+    levels: dict[tuple[float, int], list[Finding]] = {}
+    for one in findings:
+        if one.step == step and (where := level(one.name)) is not None:
+            levels.setdefault(where, []).append(one)
+    backwards = [levels[where] for where in sorted(levels, reverse=True)]
+    first = next((index for index, row in enumerate(backwards) if any(one.excess > 1 for one in row)), None)
+    if first is None:
+        return None
+    behind = [one for row in backwards[first + 1 :] for one in row]
+    wrong = [one for one in behind if one.excess > 1]
+    if not wrong or len(wrong) < MOST * len(behind):
+        return None
+    below = tuple(one.name for one in backwards[first] if one.excess > 1)
+    return Frontier(tuple(one.name for one in backwards[first - 1]) if first else (), below)
+
+
+def level(name: str) -> tuple[float, int] | None:
+    """Layer and level of a tensor; None for a kind that has no known place in a forward pass."""
+    where = place(name)
+    kind = where.kind.partition("#")[0].removesuffix(".bias").removesuffix(".weight")
+    return (where.depth, LEVEL[kind]) if kind in LEVEL else None

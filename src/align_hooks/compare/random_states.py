@@ -1,0 +1,62 @@
+"""Where the states of two runs' random generators part, of those generators that the model draws from.
+
+States that differ are no fault where nothing is drawn: a run without dropout does not depend on its seed. Whether a generator is drawn from
+shows in its own states, which move from one micro-batch, or one step, to the next. Generators of two frameworks, or of two layouts, have
+nothing to do with each other and are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.verdict import when
+
+OF_DATA = ("python", "numpy")
+"""Generators of data sets; what these draw shows in the batches."""
+States = Sequence[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The first place where both runs drew from generators in different states: the step, the micro-batch, None where the step already
+    begins so, the rank, and the generators."""
+
+    step: int
+    micro_batch: int | None
+    rank: int
+    generators: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        at = f"micro-batch {self.micro_batch} of {when(self.step)}" if self.micro_batch is not None else when(self.step)
+        return f"random states differ from {at} on: {', '.join(self.generators)} of rank {self.rank}"
+
+
+def first_difference(pair: Pair) -> Drawn | None:
+    """Where generators that are drawn from first stand in different states; None where they never do, or nothing tells."""
+    ours, theirs = pair.both
+    if any(ours.manifest.get(fact) != theirs.manifest.get(fact) for fact in ("framework", "world_size")) or not ours.manifests:
+        return None
+    if any(ours.manifests[rank].get("place") != theirs.manifests.get(rank, {}).get("place") for rank in ours.manifests):
+        return None
+    steps = [row["step"] for row, _ in pair.rows]
+    states = [[run.random_states(step) for step in steps] for run in pair.both]
+    for index, step in enumerate(steps):
+        for rank in states[0][index]:
+            one, other = (run[index][rank] for run in states)
+            following = [run[index + 1][rank][:1] if index + 1 < len(steps) else [] for run in states]
+            used = drawn_from([*one, *following[0]]) | drawn_from([*other, *following[1]])
+            for at in range(max(len(one), len(other)) if one and other else 0):
+                here, there = one[min(at, len(one) - 1)], other[min(at, len(other) - 1)]
+                if apart := tuple(sorted(name for name in used if here.get(name) != there.get(name))):
+                    return Drawn(step, at - 1 if at else None, rank, apart)
+    return None
+
+
+def drawn_from(states: States) -> set[str]:
+    """Generators whose states move."""
+    names = {name for one in states for name in one} - set(OF_DATA)
+    return {name for name in names if len({one.get(name) for one in states}) > 1}

@@ -1,0 +1,83 @@
+"""Which rows of a step's batch hold the error of its token losses: those of one rank, of later micro-batches, or all.
+
+Rows are independent of each other in a forward pass. So an error in the rows of one data-parallel rank is something that this rank alone
+computes with, and one that begins with the second micro-batch is something that the first one left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHOWN = 5
+"""How many rows are listed."""
+
+
+class Rows(Enum):
+    """Which rows are wrong."""
+
+    ALL = "all"
+    RANK = "rank"
+    LATER = "later micro-batches"
+    MICRO_BATCH = "one micro-batch"
+    SOME = "some"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Which rows are wrong, and that in words; no words where all are."""
+
+    rows: Rows = Rows.ALL
+    told: str = ""
+
+
+def wrong_rows(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArray[np.bool_]:
+    """Of two arrays of token losses, ``[rows, sequence]``, which rows are further apart than ``limit`` times a mean loss."""
+    one, other = (array.astype(np.float64) for array in losses)
+    counted = (one != 0) | (other != 0)
+    size = np.sqrt(np.nansum(np.square(one)) / max(int(counted.sum()), 1))
+    tokens = np.maximum(counted.sum(axis=1), 1)
+    found: NDArray[np.bool_] = ~(np.sqrt(np.square(other - one).sum(axis=1) / tokens) <= limit * size)
+    return found
+
+
+def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
+    """What the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
+    rows = set(np.flatnonzero(wrong).tolist())
+    if not rows or wrong.all():
+        return Wrong()
+    sides = tuple(zip(("candidate", "reference"), map(owners, reversed(batches)), strict=True))
+    sides = tuple((side, owned) for side, owned in sides if len(owned) == wrong.size)
+    for side, owned in sides:
+        ranks = {rank for _, rank in owned}
+        mine = {owned[row][1] for row in rows}
+        if len(mine) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in mine}:
+            whose = ", ".join(map(str, sorted(mine)))
+            return Wrong(Rows.RANK, f"all of it in the rows of the {side}'s data-parallel rank {whose}")
+    for side, owned in sides:
+        seen = {owned[row][0] for row in rows}
+        first, last = min(seen), max(part for part, _ in owned)
+        if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
+            continue
+        if first and seen == set(range(first, last + 1)):
+            agree = f"micro-batch 0 of the {side} agrees" if first == 1 else f"micro-batches 0 to {first - 1} of the {side} agree"
+            return Wrong(Rows.LATER, f"{agree}, those after do not: something carries over from one micro-batch to the next")
+        if len(seen) == 1:
+            return Wrong(Rows.MICRO_BATCH, f"all of it in micro-batch {first} of the {side}")
+    shown = ", ".join(map(str, sorted(rows)[:SHOWN])) + (" …" if len(rows) > SHOWN else "")
+    return Wrong(Rows.SOME, f"all of it in rows {shown} of {wrong.size}")
+
+
+def owners(batch: Any) -> list[tuple[int, int]]:
+    """Micro-batch and data-parallel rank of every row of a batch: rows stand in the order micro-batch, rank, row."""
+    found: list[tuple[int, int]] = []
+    for part in range(max(map(len, batch.rows), default=0)):
+        for rank, counts in enumerate(batch.rows):
+            if part < len(counts):
+                found += [(part, rank)] * counts[part]
+    return found
