@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -88,6 +89,48 @@ def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> No
     found = compared(reference)
     assert found.verdict is Verdict.ALIGNED
     assert found.first is None
+    assert found.notes[0] == "reference and candidate are one and the same run: this says nothing of another"
+
+
+def test_a_copy_of_a_run_is_the_run_itself(compared: Compared, reference: Path, tmp_path: Path) -> None:
+    shutil.copytree(reference, tmp_path / "copy")
+    assert "one and the same run" in compared(tmp_path / "copy").notes[0]
+    assert not any("one and the same run" in note for note in compared(Synthetic()).notes)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_compute_types_that_differ_are_never_aligned(compared: Compared, candidate: Synthetic, kind: str) -> None:
+    candidate.compute_type = kind
+    found = compared(candidate)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.first is not None
+    assert [(one.what, one.reference, one.candidate) for one in found.first.findings] == [("compute type", "float32", kind)]
+    assert f"what agrees does within the rounding of {kind}" in " ".join(found.notes)
+    assert found.next == "set compute type alike on both sides and record the candidate again"
+
+
+def test_an_input_that_no_record_has_is_noted_and_not_ruled_out(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[0]["unrecorded_inputs"] = ["decoder_input"]
+    found = compared(candidate)
+    assert found.verdict is Verdict.ALIGNED
+    assert "the model of the candidate is given decoder_input beside the batch, which is neither recorded nor replayed" in found.notes
+    candidate.batches[0]["token_losses"] *= 1.01
+    found = compared(candidate)
+    assert found.blame is not None
+    assert found.blame.causes[0] == "not ruled out: inputs of the model that are not recorded, decoder_input"
+
+
+def test_a_loss_that_is_not_the_mean_of_its_tokens_is_no_fault_of_the_layout(compared: Compared, candidate: Synthetic) -> None:
+    """Both sides' scripts may weigh tokens in a way of their own."""
+    one, other = Synthetic(), candidate
+    for run in (one, other):
+        for loss in run.rows:
+            loss["loss"] = loss["objective_loss"] = 1.01 * loss["loss"]
+    assert compared(other, against=one).verdict is Verdict.ALIGNED
+    found = compared(other)
+    assert found.blame is not None
+    assert found.blame.place == "loss normalisation"
+    assert found.blame.suspects[0].startswith("the loss of the candidate is not the mean of its token losses: 9.09 by the run, 9")
 
 
 def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate: Synthetic) -> None:

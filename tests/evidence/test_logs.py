@@ -156,6 +156,35 @@ def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
     assert one.problems == []
 
 
+def test_rates_of_logs_are_judged_and_lead(tmp_path: Path) -> None:
+    """Two logs that differ only in how low the rate goes: the same first loss, and a rate that differs before any loss does."""
+    text = mindformers()
+    (tmp_path / "one.log").write_text(text)
+    (tmp_path / "other.log").write_text(text.replace("lr: 0.0002", "lr: 0.00015"))
+    for name in ("one", "other"):
+        convert(tmp_path / f"{name}.log", tmp_path / name)
+    found = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
+    assert found.first is not None
+    assert found.blame is not None
+    assert (found.first.name, found.blame.place) == ("hyper-parameters", "configuration")
+    assert found.blame.suspects[0] == "learning rate at step 2 (iteration 3)"
+    assert found.next == "set learning rate alike on both sides and record the candidate again"
+    batches = next(stage for stage in found.stages if stage.name == "batches")
+    assert "valid tokens" not in batches.summary
+
+
+def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
+    for name, losses in (("one", None), ("other", (3.2, 3.1, 3.0))):
+        (tmp_path / f"{name}.log").write_text(mindformers() if losses is None else mindformers(losses).replace("lr: 0.0001", "lr: 0.0007"))
+        convert(tmp_path / f"{name}.log", tmp_path / name)
+    found = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
+    assert found.verdict.exit_code == 4
+    assert found.first is not None
+    assert found.first.name == "step-0 loss"
+    assert "a log does not say which weights and data it is of" in found.first.summary
+    assert found.next.startswith("record both runs, the candidate on the reference's weights and batches")
+
+
 def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:
     """Three decimals, as MindFormers printed up to 1.6: what they leave open parts nobody."""
     (tmp_path / "coarse.log").write_text(mindformers(decimals=3))

@@ -31,8 +31,8 @@ from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimiz
 
 TERMS = """
 Adam AdamW Embedding MLP RoPE SGD CP Q K V dp tp True False None NaN nan inf fp32 float16 float32 bfloat16 base batch beta1 beta2 betas bias
-eps epsilon gate head id iteration label labels local logits loss manifest micro-batch norm padding per-token rank scale shape sketch
-smoothing softmax sqrt token tokens transformers type up z-loss
+dropout eps epsilon gate head id iteration label labels local logits loss manifest micro-batch norm padding per-token rank
+scale shape sketch smoothing softmax sqrt token tokens transformers type up z-loss
 """
 """What engineers write in English too, and values."""
 WORDS = {
@@ -269,6 +269,19 @@ def other_losses(run: Synthetic, first: int) -> None:
     run.batches[0]["token_losses"][:, first:] *= 1 + 1e-3 * np.arange(1, 6 - first, dtype=np.float32)
 
 
+def shifted(run: Synthetic) -> None:
+    run.batches[0]["token_losses"] += np.float32(0.6931472)
+
+
+def one_row(run: Synthetic, step: int, *rows: int) -> None:
+    run.batches[step]["token_losses"][list(rows or (1,))] *= np.float32(1.01)
+
+
+def unused_rows(run: Synthetic) -> None:
+    run.gradients[0][NAMES[1]][2:4] = 0
+    run.norms[0][NAMES[1]] = squared_sum(run.gradients[0][NAMES[1]])
+
+
 RUNS: dict[str, Callable[[], Synthetic]] = {
     "honest": lambda: Synthetic().drifted(),
     "sketched": lambda: HONEST_SKETCHED.drifted(),
@@ -285,6 +298,14 @@ RUNS: dict[str, Callable[[], Synthetic]] = {
     "every token": lambda: changed(lambda run: other_losses(run, 0)),
     "scores": lambda: changed(lambda run: other_losses(run, 1)),
     "window": lambda: changed(lambda run: other_losses(run, 2)),
+    "shifted": lambda: changed(shifted),
+    "one row": lambda: changed(lambda run: one_row(run, 0)),
+    "a later micro-batch": lambda: changed(lambda run: (one_row(run, 0, 2, 3), setattr(run, "micro_batches", [2, 2]))),
+    "one micro-batch": lambda: changed(lambda run: (one_row(run, 0, 0, 1), setattr(run, "micro_batches", [2, 2]))),
+    "unused rows": lambda: changed(unused_rows),
+    "another random state": lambda: changed(lambda run: [one.update(random=[{"torch": str(one["step"])}]) for one in run.rows]),
+    "an input": lambda: changed(lambda run: run.rows[0].update(unrecorded_inputs=["decoder_input"])),
+    "a loss of its own": lambda: changed(lambda run: run.rows[0].update(loss=9.3)),
     "objective": lambda: changed(lambda run: run.rows[0].update(objective_loss=20.0)),
     "loss": lambda: changed(lambda run: run.rows[1].update(loss=9.9, objective_loss=9.9)),
     "skipped": lambda: changed(lambda run: run.rows[1].update(skipped=True)),

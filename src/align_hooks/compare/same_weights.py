@@ -125,7 +125,7 @@ def weighed_otherwise(ladder: Ladder) -> str:
     if len(odd) != 1:
         return ""
     ((side, one),) = odd.items()
-    return f"the loss of the {side} is not the mean of its token losses, {one.one} and {one.other}"
+    return f"the loss of the {side} is not the mean of its token losses: {one.one}, {one.other}"
 
 
 def local_norms(ladder: Ladder) -> Stage:

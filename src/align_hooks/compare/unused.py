@@ -45,6 +45,7 @@ def sides(name: str, ours: NDArray[Any], theirs: NDArray[Any]) -> Iterator[str]:
 
 
 def spans(places: NDArray[Any]) -> str:
-    """Numbers in a row as ``first to last``, the first two such rows."""
+    """Numbers in a row as ``first to last``, the first two such rows; one alone as itself."""
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    return " and ".join(f"{one[0]} to {one[-1]}" for one in runs[:2]) + (" …" if len(runs) > 2 else "")
+    shown = (f"{one[0]} to {one[-1]}" if len(one) > 1 else str(one[0]) for one in runs[:2])
+    return " and ".join(shown) + (" …" if len(runs) > 2 else "")

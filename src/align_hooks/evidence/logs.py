@@ -143,7 +143,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
             _row(line.step, widest("loss", _value(line.text, "loss: ?")), skipped=bool(overflow and overflow[1] == "True"))
             | {
                 "grad_norm": widest("grad_norm", _value(line.text, "global_norm: ")),
-                "learning_rate": widest.relative("learning_rate", rate),
+                "learning_rate": rate and rate[0],  # as many digits as an fp32 number takes (numpy.array2string): nothing is open
                 "loss_scale": scale and scale[0],
                 "consumed_samples": None,
             }

@@ -268,7 +268,7 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
     mean = float((counted * weights).sum()) / total if total > 0 else loss
     if _apart(mean, loss) > MEAN:
         yield Contradiction(
-            step, "loss", f"{loss:.9g} by the run", f"{mean:.9g} as the mean of its token losses under the mask", of_loss=True
+            step, "loss and token losses", f"{loss:.9g} by the run", f"{mean:.9g} as their mean under the mask", of_loss=True
         )
 
 

@@ -47,6 +47,7 @@ CHINESE: dict[str, str] = {
     "hyper-parameters": "超参",
     "batches": "batch数据",
     "initial weights": "初始权重",
+    "initial optimizer state": "初始优化器状态",
     "token losses": "逐token loss",
     "step-0 loss": "第0步loss",
     "first loss (step {step})": "首步loss（第{step}步）",
@@ -64,6 +65,7 @@ CHINESE: dict[str, str] = {
     "configuration": "配置",
     "data": "数据",
     "forward": "前向计算",
+    "state": "状态",
     "loss normalisation": "loss归一化",
     "reduced gradients": "规约后的梯度",
     "optimizer": "优化器",
@@ -71,6 +73,8 @@ CHINESE: dict[str, str] = {
     "not ruled out: initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0": (
         "尚未排除：初始权重，本次未比较：请在ALIGN_HOOKS_WEIGHTS=0下重新采集两侧"
     ),
+    "not ruled out: inputs of the model that are not recorded, {names}": "尚未排除：未采集的模型输入{names}",
+    "acts later, and does not explain this: {names}": "生效在后，不能解释此处的差异：{names}",
     # report/text.py
     "every stage that was recorded agrees": "所有已采集的阶段均一致",
     # pair.py, ladder.py: notes
@@ -86,9 +90,18 @@ CHINESE: dict[str, str] = {
     "limits are {times} and {other} times the noise measured on {path}, tensor by tensor (eps {eps})": (
         "限值为在{path}上实测噪声的{times}倍或{other}倍，逐张量取值（eps {eps}）"
     ),
-    "the reference computes in {reference}, the candidate in {candidate}: a comparison in fp32 would tell more": (
-        "标杆的计算精度为{reference}，待测为{candidate}：改用fp32对比能看得更清楚"
+    (
+        "the reference computes in {reference}, the candidate in {candidate}: what agrees does within the rounding of {coarser}, and a "
+        "fault that is smaller cannot be seen; record both in one type"
+    ): "标杆的计算精度为{reference}，待测为{candidate}：所谓一致只在{coarser}的舍入误差之内，更小的缺陷看不出来；请用同一精度采集两侧",
+    "reference and candidate are one and the same run: this says nothing of another": "标杆与待测是同一次运行：结论不涉及其他任何运行",
+    "the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed": (
+        "{side}的模型除batch外还有输入{names}，既未采集也不回放"
     ),
+    "the model is given {names} beside the batch, which is neither recorded nor replayed": "模型除batch外还有输入{names}，既未采集也不回放",
+    # random_states.py
+    "random states differ from {where} on: {names} of rank {rank}": "自{where}起随机状态不同：rank {rank}的{names}",
+    "micro-batch {number} of step {step} (iteration {iteration})": "第{step}步（iteration {iteration}）的micro-batch {number}",
     "of the {side} a log was read: its losses are good to {resolution}, and limits are wider by that": (
         "{side}读取自日志：其loss精确到{resolution}，阈值相应放宽"
     ),
@@ -173,6 +186,11 @@ CHINESE: dict[str, str] = {
     "weight of {name}, replicated": "{name}的权重（多副本）",
     "{name} of data-parallel rank {rank}": "数据并行rank {rank}的{name}",
     "weight of tokens in the loss": "各token在loss中的权重",
+    "loss": "loss",
+    "{value} by the run": "运行所得为{value}",
+    "{value} as their mean under the mask": "按掩码对逐token loss求平均为{value}",
+    "loss and token losses": "loss与逐token loss",
+    "compute type": "计算类型",
     "skipped": "跳过更新",
     "{value} by the framework": "框架为{value}",
     "{value} recorded": "记录为{value}",
@@ -192,6 +210,7 @@ CHINESE: dict[str, str] = {
     # before_training.py, settings.py: hyper-parameters
     "a record does not hold them": "有一侧的记录不含这些信息",
     "of {count} parameters, learning rate of {steps} steps": "{count}个参数的超参，{steps}步的学习率",
+    "learning rate of {count} steps, which is all that is known": "{count}步的学习率，其余超参未知",
     "learning rate at step {step} (iteration {iteration}) (and at {count} later steps)": (
         "第{step}步（iteration {iteration}）的学习率（其后另有{count}步）"
     ),
@@ -263,6 +282,49 @@ CHINESE: dict[str, str] = {
     # token_losses.py
     "a run shows none: its script or loss keeps them to itself": "有一侧没有给出：其脚本或loss不对外提供",
     "{count} tokens at step {step} (iteration {iteration}), and their mean": "第{step}步（iteration {iteration}）的{count}个token及其均值",
+    "{count} tokens at {steps} steps, {first} to {last}, and their means": "{steps}步（第{first}步至第{last}步）各{count}个token及其均值",
+    "{fewest} to {most} tokens at {steps} steps, {first} to {last}, and their means": (
+        "{steps}步（第{first}步至第{last}步）各{fewest}至{most}个token及其均值"
+    ),
+    "every token's loss is {shift} off": "每个token的loss都相差{shift}",
+    (
+        "every token's loss is {shift} off, the logarithm of {count}: the {side} has {ranks} tensor-parallel ranks, and its softmax counts "
+        "every id that often"
+    ): "每个token的loss都相差{shift}，即{count}的自然对数：{side}有{ranks}个张量并行rank，其softmax对每个id重复计入了这么多次",
+    "earlier steps on equal weights agree: something beside the recorded weights carries over from step to step": (
+        "此前权重相同的步均一致：除已采集的权重外，还有状态在步与步之间延续"
+    ),
+    # rows.py
+    "all of it in the rows of the {side}'s data-parallel rank {ranks}": "差异全部位于{side}数据并行rank {ranks}的行",
+    "micro-batch 0 of the {side} agrees, those after do not: something carries over from one micro-batch to the next": (
+        "{side}的micro-batch 0一致，其后的不一致：有状态在micro-batch之间延续"
+    ),
+    "micro-batches 0 to {last} of the {side} agree, those after do not: something carries over from one micro-batch to the next": (
+        "{side}的micro-batch 0至{last}一致，其后的不一致：有状态在micro-batch之间延续"
+    ),
+    "all of it in micro-batch {number} of the {side}": "差异全部位于{side}的micro-batch {number}",
+    "all of it in rows {rows} of {count}": "差异全部位于{count}行中的第{rows}行",
+    # same_weights.py: the optimizer's state
+    "neither run had made an update": "两侧此前均未更新",
+    "count of updates and {count} moments, to the bit": "更新次数与{count}个动量，逐位比较",
+    "updates made before": "此前的更新次数",
+    "the moments of the optimizer are not restored: the {side}'s are zero": "优化器的动量没有恢复：{side}的动量全为零",
+    "a log does not say which weights and data it is of, so this may be a fault or other weights or data": (
+        "日志不说明所用的权重与数据，因此可能是缺陷，也可能是权重或数据不同"
+    ),
+    "the loss of the {side} is not the mean of its token losses: {value} by the run, {mean} as their mean under the mask": (
+        "{side}的loss不是其逐token loss的均值：运行所得为{value}，按掩码求平均为{mean}"
+    ),
+    # unused.py
+    "{name}: rows {rows} have no gradient in the {side}": "{name}：{side}的第{rows}行没有梯度",
+    "{name}: columns {columns} have no gradient in the {side}": "{name}：{side}的第{columns}列没有梯度",
+    "and so on in {count} more": "另有{count}处类似",
+    "{first} to {last}": "{first}至{last}",
+    "{first} to {last} and {other} to {end}": "{first}至{last}、{other}至{end}",
+    "{first} to {last} and {other} to {end} …": "{first}至{last}、{other}至{end}等",
+    # frontier.py
+    "gradients differ from the output on, first {names}": "梯度自输出端起即不一致，首先是{names}",
+    "gradients agree from the output back to {above} and differ from {below} on": "梯度自输出端反向至{above}均一致，自{below}起不一致",
     "token losses of step {step} (iteration {iteration}), {where}": "第{step}步（iteration {iteration}）的逐token loss，{where}",
     "mean of the token losses of step {step} (iteration {iteration})": "第{step}步（iteration {iteration}）逐token loss的均值",
     "mean {value}": "均值{value}",
@@ -443,6 +505,36 @@ CHINESE: dict[str, str] = {
     "no global norm": "没有全局norm",
     "{absolute} absolute, {relative} relative": "绝对误差{absolute}，相对误差{relative}",
     # signatures.py: causes, and what to look at
+    "random numbers that are drawn otherwise": "抽取的随机数不同",
+    "seeds; random states that a resumption, a recomputation or another rank restores; what draws beside dropout": (
+        "随机种子；续训、重计算或其他rank恢复的随机状态；除dropout外还有什么抽取随机数"
+    ),
+    "what the optimizer goes on from": "优化器续接的状态",
+    "which moments and which count of updates a checkpoint holds, and whether they were loaded": (
+        "checkpoint中含有哪些动量与更新次数，是否已加载"
+    ),
+    "one rank computes with other weights than are recorded": "某个rank计算所用的权重并非所采集的权重",
+    "a gather of parameters that comes late, a copy of a weight that is updated otherwise": "参数聚合滞后、某份权重副本的更新不同",
+    "what one micro-batch leaves to the next": "一个micro-batch留给下一个的状态",
+    "a random state that recomputation moves, a buffer or a cache that is not set back": "被重计算推进的随机状态、未复位的缓冲区或缓存",
+    "what one step leaves to the next": "一步留给下一步的状态",
+    "a buffer, a cache, weights that are computed with and are not those on record": "缓冲区、缓存、计算所用却与采集不符的权重",
+    "the sum of the softmax, or a constant in the loss": "softmax的求和，或loss中的常数项",
+    "logits that were gathered and go into a vocabulary-parallel loss, padded rows of the vocabulary": (
+        "已聚合的logits又送入词表并行的loss、词表的padding行"
+    ),
+    "one rank's own computation": "某个rank自身的计算",
+    "its shard of a weight, its inputs, a setting that it alone has": "其权重切片、输入、仅它持有的设置",
+    "a backward pass at this boundary": "此分界处的反向计算",
+    "the backward pass of what stands between the two: a norm, an activation, the core of the attention, a residual": (
+        "两者之间部分的反向计算：归一化层、激活函数、注意力核心、残差"
+    ),
+    "what is differentiated, or the backward pass of the loss": "求导的对象，或loss的反向计算",
+    "micro-batches that are left out, the scale of the loss, its own backward pass": "被漏掉的micro-batch、loss的缩放、loss自身的反向计算",
+    "some tensors' own gradients": "若干张量自身的梯度",
+    "what these have in common: their kind, their layer, the ranks that hold them, the type that they are reduced in": (
+        "它们的共同点：种类、层、所在的rank、规约所用的数据类型"
+    ),
     "rotary positions": "旋转位置编码",
     "rope_theta, halves or neighbours, positions, rotary_dtype": "rope_theta、前后半式或相邻配对式、位置编号、rotary_dtype",
     "the epsilon of the norms": "归一化层的epsilon",
@@ -488,7 +580,19 @@ CHINESE: dict[str, str] = {
     "some tensors' own updates": "个别张量自身的更新",
     "their parameter group: learning rate, decay, frozen or not": "其参数分组：学习率、衰减、是否冻结",
     # next_step.py
-    "set {suspect} alike on both sides and record the candidate again": "将两侧的{suspect}设为一致，再重新采集待测",
+    "set {setting} alike on both sides and record the candidate again": "将两侧的{setting}设为一致，再重新采集待测",
+    "{one} and {other}": "{one}与{other}",
+    (
+        "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: {command} <the "
+        "candidate's command>"
+    ): "逐项尝试：不间断地采集待测、关闭重计算、dropout置0：{command} <待测的启动命令>",
+    (
+        "record both runs, the candidate on the reference's weights and batches: a log cannot tell a fault from other weights or data; "
+        "record the reference with what a replay needs, {command} <the reference's command>, and the candidate from it"
+    ): (
+        "采集两侧，待测使用标杆的权重与batch数据：日志无法区分缺陷与权重或数据不同；"
+        "采集标杆，并包含回放所需的内容：{command} <标杆的启动命令>，再由此采集待测"
+    ),
     "record the candidate on the reference's batches: {command} <the candidate's command>": (
         "用标杆的batch数据采集待测：{command} <待测的启动命令>"
     ),

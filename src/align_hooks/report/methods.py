@@ -72,10 +72,17 @@ METHODS = (
         "首次更新前的权重，按规范名比较，须逐位相等；仅有sketch时须相差不超过1e-12。",
     ),
     Method(
+        "initial optimizer state",
+        ("initial optimizer state",),
+        "Where updates were made before the first common step: their count and Adam's moments, equal to the bit.",
+        "首个公共步之前已有更新时：比较更新次数与Adam的动量，须逐位相等。",
+    ),
+    Method(
         "token losses",
         ("token losses",),
-        "Each token's cross entropy at the first common step before the mask, together, and their mean: the forward pass alone.",
-        "首个公共步上每个token在掩码之前的交叉熵（整体）及其均值：只反映前向计算。",
+        "Each token's cross entropy before the mask, together, and their mean, at every step that stands on equal weights: the forward "
+        "pass alone.",
+        "在两侧权重相同的每一步上，每个token在掩码之前的交叉熵（整体）及其均值：只反映前向计算。",
     ),
     Method(
         "step-0 loss",

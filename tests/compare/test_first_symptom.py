@@ -1,0 +1,88 @@
+"""What shows first in training is blamed, whatever else differs; what acts later is said to, and advice names all of it once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from align_hooks.compare.symptom import Phase, first_symptom, moment
+from align_hooks.compare.verdict import Finding, Stage, Status, Verdict
+from compare.conftest import Compared
+from synthetic import STEPS, Synthetic, row
+
+
+def different(name: str, step: int | None = None, quantity: str = "") -> Stage:
+    return Stage(name, Status.DIFFERENT, "", (Finding("what", error=1.0, limit=0.1, step=step, quantity=quantity),))
+
+
+SAME = Stage("match", Status.SAME, "")
+NOT_COMPARABLE = Stage("batches", Status.NOT_COMPARABLE, "")
+
+
+@pytest.mark.parametrize(
+    ("stages", "first"),
+    [
+        ([SAME], None),
+        ([different("hyper-parameters", 4), different("token losses", 0)], "token losses"),
+        ([different("hyper-parameters", 0), different("later losses", 1)], "hyper-parameters"),
+        ([different("hyper-parameters"), different("gradients", 0)], "gradients"),
+        ([different("batches", 1), different("initial weights", 0)], "initial weights"),
+        ([different("batches", 1), different("token losses", 1)], "batches"),
+        ([different("self-check", 2), different("token losses", 0)], "self-check"),
+        ([different("later losses", 3), different("curve")], "later losses"),
+        ([different("later losses", 3), different("free-running steps", 3, "weights")], "free-running steps"),
+        ([different("weights after an update"), different("first updates", 0)], "weights after an update"),
+        ([different("hyper-parameters", 2), different("weights after an update"), different("later losses", 3)], "hyper-parameters"),
+        ([different("hyper-parameters", 2), different("weights after an update"), different("later losses", 1)], "weights after an update"),
+        ([different("clipping", 1), different("weights after an update")], "clipping"),
+        ([NOT_COMPARABLE, different("token losses", 0)], "batches"),
+        ([different("hyper-parameters"), NOT_COMPARABLE, different("token losses", 0)], "hyper-parameters"),
+    ],
+)
+def test_the_earliest_difference_is_first(stages: list[Stage], first: str | None) -> None:
+    found = first_symptom(stages, 0)
+    assert (found.name if found else None) == first
+
+
+def test_weights_are_made_by_the_update_before() -> None:
+    assert moment(different("free-running steps", 3, "weights"), 0) == (2.0, Phase.UPDATE)
+    assert moment(different("initial weights", 3, "weights"), 3) == (3.0, Phase.START)
+    assert moment(different("curve"), 0)[0] == math.inf
+
+
+def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compared: Compared, candidate: Synthetic) -> None:
+    candidate.model["rope_theta"] = 10100.0
+    candidate.batches[0]["token_losses"] *= 1.01
+    candidate.rows[2]["learning_rate"] *= 0.9
+    found = compared(candidate)
+    assert found.first is not None
+    assert found.blame is not None
+    assert (found.first.name, found.blame.place, found.blame.suspects[0]) == ("token losses", "forward", "rope_theta")
+    assert found.blame.causes[-1] == "acts later, and does not explain this: learning rate at step 2 (iteration 3)"
+    assert found.next == "set rope_theta and learning rate alike on both sides and record the candidate again"
+
+
+def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:
+    candidate.rows[2]["learning_rate"] *= 0.9
+    found = compared(candidate)
+    assert found.blame is not None
+    assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, "configuration")
+    assert found.next == "set learning rate alike on both sides and record the candidate again"
+
+
+def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
+    whole = Synthetic()
+    resumed = Synthetic(
+        rows=[row(step) for step in range(1, STEPS)],
+        weights={step: whole.weights[step] for step in range(1, STEPS + 1)},
+        gradients={step: whole.gradients[step] for step in range(1, STEPS)},
+        moments={step: whole.moments[step] for step in range(1, STEPS + 1)},
+    )
+    assert compared(resumed).verdict is Verdict.ALIGNED
+    resumed.moments[1] = {moment: {name: 0 * one for name, one in tensors.items()} for moment, tensors in whole.moments[1].items()}
+    found = compared(resumed)
+    assert found.first is not None
+    assert found.blame is not None
+    assert (found.first.name, found.blame.place) == ("initial optimizer state", "state")
+    assert found.blame.suspects[0] == "the moments of the optimizer are not restored: the candidate's are zero"

@@ -1,0 +1,114 @@
+"""Which rows hold an error of the forward pass, by how much every token is off, and what random numbers were drawn."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks.compare.rows import Rows, owners, pattern
+from align_hooks.compare.token_losses import logarithm, shift
+from align_hooks.compare.verdict import Verdict
+from compare.conftest import Compared
+from synthetic import STEPS, Synthetic, row
+
+ONE, TWO = ((2, 2),), ((1, 1), (1, 1))
+"""Rows of two micro-batches on one data-parallel rank, and on two ranks."""
+
+
+def of(rows: tuple[tuple[int, ...], ...]) -> Any:
+    return SimpleNamespace(rows=rows)
+
+
+def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
+    assert owners(of(((2, 1), (1, 1)))) == [(0, 0), (0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reference", "candidate", "rows", "told"),
+    [
+        ([1, 1, 1, 1], ONE, ONE, Rows.ALL, ""),
+        ([0, 0, 0, 0], ONE, ONE, Rows.ALL, ""),
+        ([0, 1, 0, 1], ONE, TWO, Rows.RANK, "all of it in the rows of the candidate's data-parallel rank 1"),
+        ([1, 0, 1, 0], TWO, ONE, Rows.RANK, "all of it in the rows of the reference's data-parallel rank 0"),
+        ([0, 0, 1, 1], ONE, ONE, Rows.LATER, "micro-batch 0 of the candidate agrees, those after do not"),
+        ([0, 0, 1, 1], ((1, 1, 1, 1),), ((1, 1, 1, 1),), Rows.LATER, "micro-batches 0 to 1 of the candidate agree, those after do not"),
+        ([1, 1, 0, 0], ONE, ONE, Rows.MICRO_BATCH, "all of it in micro-batch 0 of the candidate"),
+        ([0, 1, 0, 0], ONE, ONE, Rows.SOME, "all of it in rows 1 of 4"),
+        ([0, 0, 1, 1], ((4,),), ((4,),), Rows.SOME, "all of it in rows 2, 3 of 4"),
+    ],
+)
+def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, rows: Rows, told: str) -> None:
+    found = pattern(np.array(wrong, bool), (of(reference), of(candidate)))
+    assert found.rows is rows
+    assert found.told.startswith(told)
+    assert bool(found.told) == bool(told)
+
+
+def on_ranks(tp: int) -> Any:
+    return SimpleNamespace(manifests={0: {"place": {"tp_size": tp}}})
+
+
+def test_one_number_on_every_token_is_told_and_whose_logarithm_it_is() -> None:
+    losses = np.random.default_rng(0).uniform(5, 9, (4, 8))
+    assert shift((losses, losses + math.log(2)), 3e-6) == pytest.approx(math.log(2))
+    assert shift((losses, losses * 1.1), 3e-6) is None
+    assert shift((losses, losses + 1e-7), 3e-6) is None
+    assert "logarithm of 2: the candidate has 2 tensor-parallel ranks" in logarithm(math.log(2), [on_ranks(1), on_ranks(2)])
+    assert "logarithm of 4: the reference has 4 tensor-parallel ranks" in logarithm(-math.log(4), [on_ranks(4), on_ranks(1)])
+    assert logarithm(math.log(3), [on_ranks(1), on_ranks(2)]) == ""
+
+
+def test_a_later_step_on_equal_weights_is_judged_by_its_token_losses(compared: Compared, candidate: Synthetic) -> None:
+    """Weights of step 1 are on record and equal, and what one row is computed with is not what was recorded."""
+    reference = Synthetic()
+    candidate.weights, candidate.gradients, candidate.moments = reference.weights, reference.gradients, reference.moments
+    candidate.batches[1]["token_losses"][1] *= np.float32(1.001)
+    found = compared(candidate)
+    assert found.first is not None
+    assert found.blame is not None
+    assert (found.first.name, found.blame.place) == ("token losses", "state")
+    assert found.first.findings[0].step == 1
+    assert found.blame.suspects[0].startswith("all of it in rows 1 of 4; earlier steps on equal weights agree")
+
+
+def test_later_micro_batches_that_alone_are_wrong_are_a_matter_of_state(compared: Compared, candidate: Synthetic) -> None:
+    candidate.micro_batches = [2, 2]
+    candidate.batches[0]["token_losses"][2:] *= np.float32(1.01)
+    found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
+    assert found.blame is not None
+    assert found.blame.place == "state"
+    assert "micro-batch 0 of the candidate agrees, those after do not" in found.blame.suspects[0]
+
+
+def dropping(start: int, moved: bool = True) -> Synthetic:
+    """A run that draws random numbers in every micro-batch, from another state where ``start`` is another."""
+    states = [[{"torch": f"{start if step else 0}-{step}-{part}" if moved else "same"} for part in range(2)] for step in range(STEPS)]
+    return Synthetic(rows=[row(step) | {"random": [states[step][0], {}, states[step][1]]} for step in range(STEPS)])
+
+
+def test_other_random_states_are_the_first_suspect_where_they_are_drawn_from(compared: Compared) -> None:
+    other = dropping(1)
+    for step in range(1, STEPS):
+        other.batches[step]["token_losses"] *= np.float32(1.01)
+    found = compared(other, against=dropping(2))
+    assert found.blame is not None
+    assert found.blame.place == "state"
+    assert found.blame.suspects[0] == "random states differ from step 1 (iteration 2) on: torch of rank 0"
+    assert found.blame.causes[0].startswith("random numbers that are drawn otherwise")
+
+
+def test_random_states_that_nothing_is_drawn_from_are_no_difference(compared: Compared) -> None:
+    one, other = (Synthetic(rows=[row(step) | {"random": [{"torch": name}]} for step in range(STEPS)]) for name in "ab")
+    found = compared(other, against=one)
+    assert found.verdict is Verdict.ALIGNED
+    assert not any("random states" in note for note in found.notes)
+
+
+def test_random_states_that_differ_and_show_nowhere_are_a_note(compared: Compared) -> None:
+    found = compared(dropping(1), against=dropping(2))
+    assert found.verdict is Verdict.ALIGNED
+    assert "random states differ from step 1 (iteration 2) on: torch of rank 0" in found.notes
