@@ -124,7 +124,8 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         bins=BINS,
         checked=first_rows(checklist) if checklist is not None else None,
         configurations=settings,
-        differing=[row.name for _, rows in settings for row in rows if row.differs],
+        differing=list(dict.fromkeys([*unlike_rates(comparison), *(row.name for _, rows in settings for row in rows if row.differs)])),
+        configured=all(one.facts.get("model") and one.facts.get("optimizer") for one in comparison.sides),
         acceptance=comparison.acceptance,
         notes=comparison.notes,
         methods=METHODS,
@@ -150,6 +151,12 @@ def shown(stage: Stage) -> Shown:
 def slug(name: str) -> str:
     """A stage's name as the end of an address."""
     return "stage-" + "".join(one if one.isalnum() else "-" for one in name)
+
+
+def unlike_rates(comparison: Comparison) -> list[str]:
+    """Names of the learning rates that differ, which no configuration shows."""
+    found = [stage for stage in comparison.stages if stage.name == "hyper-parameters" and stage.status is Status.DIFFERENT]
+    return [finding.name for stage in found for finding in stage.findings if finding.step is not None]
 
 
 def suspects(comparison: Comparison) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ WORDS = {
     "difference": "差",
     "settings that differ": "不一致的设置",
     "No setting on record differs: look at code and data.": "记录的设置全部一致：请检查代码与数据。",
+    "The settings are not on record: logs hold none.": "没有记录设置：日志中不含设置。",
     "result": "结果",
     "error in eps": "误差(eps)",
     "≤ 0.1 × limit": "≤ 0.1 × 限值",

@@ -1,0 +1,87 @@
+"""What users' own scripts and settings do that a record must not pass over: inputs beside the batch, weights of tokens, compute types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from align_hooks import open_run
+from align_hooks.cli import app
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Verdict
+from real import frameworks
+
+
+def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, reference: Path) -> None:
+    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    script = frameworks.SCRIPTS / "decoder_input.py"
+    done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
+    assert "align_hooks: the model is given decoder_input beside the batch: neither recorded nor replayed" in done.ours
+    run = open_run(tmp_path / "run")
+    assert run.unrecorded_inputs == ["decoder_input"]
+    assert open_run(reference).unrecorded_inputs == []
+    found = compare(open_run(reference), run)
+    assert any("candidate is given decoder_input" in note for note in found.notes)
+    assert found.blame is not None
+    assert (found.blame.place, found.blame.causes[0]) == (
+        "forward",
+        "not ruled out: inputs of the model that are not recorded, decoder_input",
+    )
+    shown = " ".join(CliRunner().invoke(app, ["show", str(tmp_path / "run")]).output.split())
+    assert "the model is given decoder_input beside the batch" in shown
+
+
+def test_it_is_said_without_any_batch_recorded(tmp_path: Path) -> None:
+    script = frameworks.SCRIPTS / "decoder_input.py"
+    done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", change={"--train-iters": "1"}).succeeded()
+    assert "the model is given decoder_input beside the batch" in done.ours
+
+
+def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tmp_path: Path, reference: Path) -> None:
+    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    script = frameworks.SCRIPTS / "weighted_loss.py"
+    frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
+    run = open_run(tmp_path / "run")
+    assert [one.step for one in run.self_check.of_losses] == run.steps
+    assert run.self_check.of_layout == []
+    assert open_run(reference).self_check.contradictions == ()
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
+    assert shown.exit_code == 1
+    assert "as their mean under the mask" in " ".join(shown.output.split())
+    found = compare(open_run(reference), run)
+    assert found.blame is not None
+    assert found.blame.place == "loss normalisation"
+    assert found.blame.suspects[0].startswith("the loss of the candidate is not the mean of its token losses")
+    assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
+
+
+def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path) -> None:
+    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    half = {"model.model_config.compute_dtype": "float16"}
+    frameworks.mindformers(tmp_path, change=half, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
+    found = compare(open_run(reference), open_run(tmp_path / "run"))
+    assert found.verdict is not Verdict.ALIGNED
+    assert found.settings[0].what == "compute type"
+    assert (found.settings[0].reference, found.settings[0].candidate) == ("float32", "float16")
+    assert any("what agrees does within the rounding of float16" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_random_states_are_recorded_at_every_step(side: str, request: pytest.FixtureRequest) -> None:
+    run = open_run(request.getfixturevalue(side))
+    for step in run.steps:
+        (states,) = run.random_states(step).values()
+        assert len(states[0]) >= 4
+        assert len(states) == 1  # without dropout nothing is drawn, so that no micro-batch begins in another state than the step
+
+
+def test_dropout_moves_the_random_state_from_micro_batch_to_micro_batch(tmp_path: Path) -> None:
+    dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "2"}
+    frameworks.megatron(tmp_path, change=dropout, RUN=tmp_path / "run").succeeded()
+    (first,), (second,) = (open_run(tmp_path / "run").random_states(step).values() for step in (0, 1))
+    assert len(first) == len(second) == 3  # the start of the step, and of either micro-batch
+    moved = {name for name in first[1] if first[1][name] != first[2][name]}
+    assert moved == {"torch", "model-parallel-rng"}
+    assert first[2] != second[0]
