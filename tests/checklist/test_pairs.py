@@ -374,7 +374,7 @@ def test_a_mistake_is_shown(
 
 
 TRAPS: list[tuple[str, str]] = [
-    ("qwen3 32b", "NullTokenizer adds one id to --vocab-size in Megatron-LM 0.16 and older"),
+    ("qwen3 32b", "NullTokenizer adds one id to --vocab-size in Megatron-LM 0.17 and older"),
     ("qwen3 30b a3b", "router_aux_loss_coef is ignored by MindFormers 1.9"),
     ("qwen3 30b a3b", "moe_router_pre_softmax has no effect"),
     ("qwen3 30b a3b", "moe_token_drop_policy has no effect"),

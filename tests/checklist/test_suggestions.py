@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from align_hooks.checklist.change import takes
-from align_hooks.checklist.judge import Checked
-from align_hooks.checklist.result import Checklist, check
+from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.result import CLEAN, Checklist, check
 from align_hooks.checklist.row import Effect
 from align_hooks.configuration.megatron import FLAGS, read_command
+from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.report.check_text import headline
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers
@@ -96,6 +97,60 @@ def test_a_flag_with_the_wrong_dashes_sets_nothing() -> None:
     assert "hidden_dropout" not in read.values
     assert read.values["--hidden_dropout"].value == 0.3
     assert read.values["override_opt_param_scheduler"].value is True
+
+
+PADDED = {"vocab-size": 1000, "make-vocab-size-divisible-by": 128}
+"""Megatron pads these to 1024 rows."""
+
+
+@pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
+@pytest.mark.parametrize("planted", [{"m.vocab_size": 1000}, {"m.vocab_size": 512}, {"m.vocab_size": None}, {"m.vocab_size": 1280}])
+def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, planted: dict[str, Any]) -> None:
+    before = checked(style, PADDED, planted)
+    (told,) = [one for one in before.checked if one.outcome is Outcome.DIFFERENT]
+    assert (told.row.name, told.change) == ("rows of the embedding", "vocab_size: 1024")
+    key, _, value = told.change.partition(": ")
+    after = checked(style, PADDED, {**planted, f"m.{key}": int(value)})
+    assert [one.row.name for one in after.checked if one.outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD)] == []
+    assert after.exit_code == CLEAN
+    assert not [one for one in after.checked if "multiple of 16" in one.advised]
+
+
+@pytest.mark.parametrize(
+    ("style", "trap"),
+    [
+        (OLD, "padded_vocab_size is passed over by LlamaConfig, which reads vocab_size"),
+        (LATENT, "padded_vocab_size has no effect"),
+        (EXPERTS, "padded_vocab_size is refused by MindFormers 1.9"),
+    ],
+)
+def test_the_padded_size_under_another_name_is_no_size(style: str, trap: str) -> None:
+    done = checked(style, PADDED, {"m.vocab_size": 1000, "m.padded_vocab_size": 1024})
+    assert (row(done, "rows of the embedding").candidate.shown, row(done, "rows of the embedding").change) == ("1000", "vocab_size: 1024")
+    assert trapped(done).count("padded_vocab_size") == 1
+    assert trap in trapped(done)
+
+
+def test_chatglm_has_its_size_under_that_name() -> None:
+    done = checked(OLD, PADDED, {"m.type": "ChatGLM2Config", "m.vocab_size": None, "m.padded_vocab_size": 1024})
+    assert row(done, "rows of the embedding").outcome is Outcome.SAME
+
+
+def test_rows_that_live_on_one_flag_are_told_alike() -> None:
+    done = check(megatron(OLD, PADDED), megatron(OLD, {"vocab-size": 500, "make-vocab-size-divisible-by": 128}))
+    assert {row(done, name).change for name in ("vocab_size", "rows of the embedding")} == {"--vocab-size 1000"}
+
+
+@pytest.mark.parametrize(("record", "rows"), [({"vocab_size": 256}, 256), ({"vocab_size": 257}, 384)])
+def test_a_record_of_null_tokenizer_is_advised_by_the_rows_that_were_built(record: dict[str, int], rows: int) -> None:
+    """Until 0.17 Megatron's NullTokenizer added one id, so that 256 made 384 rows; the record holds what was built."""
+    facts = {"side": "torch", "model": record, "padded_vocabulary": rows, "arguments": {"vocab_size": "256"}}
+    done = check(recorded(facts, "run"), mindformers(OLD, {"m.vocab_size": 250}))
+    assert row(done, "rows of the embedding").change == f"vocab_size: {rows}"
+    assert row(done, "vocab_size").outcome is Outcome.HARMLESS
+    fed = facts | {"side": "ms", "arguments": {"model.model_config.vocab_size": str(rows)}}
+    told = check(recorded(facts, "run"), recorded(fed, "other"))
+    assert {row(told, name).outcome for name in ("vocab_size", "rows of the embedding")} == {Outcome.SAME}
 
 
 def test_names_that_the_training_graph_does_not_read_do_not_count() -> None:

@@ -264,6 +264,26 @@ def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[
         assert found.first.summary.startswith("vocabulary padding differs (lm_head.weight#padding)")
 
 
+ADVISED = "give the candidate the reference's 16 rows of the embedding, {how}, and record it again"
+
+
+@pytest.mark.parametrize(
+    ("side", "rows", "next_step"),
+    [
+        ("ms", 10, ADVISED.format(how="vocab_size: 16")),
+        ("torch", 10, ADVISED.format(how="by --padded-vocab-size 16 or --make-vocab-size-divisible-by")),
+        ("ms", 16, "record the candidate from the reference: "),
+    ],
+    ids=["MindFormers", "Megatron", "as many rows, of which nobody told which are padding"],
+)
+def test_the_setting_that_makes_padding_alike_is_named(compared: Compared, side: str, rows: int, next_step: str) -> None:
+    one = grown(PADDED)
+    other = grown(HONEST.shapes | dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), (rows, 4)))
+    one.padded, other.padded, other.side = 16, rows, side
+    found = compared(other, against=one)
+    assert (found.verdict, found.next.startswith(next_step)) == (Verdict.NOT_COMPARABLE, True), found.next
+
+
 def test_equal_padding_is_compared_like_any_tensor(compared: Compared) -> None:
     one, other = grown(PADDED), grown(PADDED)
     assert compared(other, against=one).verdict is Verdict.ALIGNED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,26 +30,36 @@ FACTS = (
     "told",
     "another model",
     "logs",
+    "other rows",
     "nothing",
 )
 NAMES = ("reference", "candidate", "noise", "again", "weights", "broken", "suspect", "setting", "first", "updates", "states")
+NAMES += ("rows", "setting_of_rows")
 WORDS = {name: name.upper() for name in NAMES}
+
+
+def every(verdict: Verdict) -> Iterator[dict[str, bool]]:
+    """Everything that can be known of a comparison with a verdict, as far as advice for it depends on it."""
+    asked = sorted({fact.removeprefix("not ") for one in ADVICE if one.verdict is verdict for fact in one.given})
+    for values in itertools.product((False, True), repeat=len(asked)):
+        yield dict.fromkeys(FACTS, False) | dict(zip(asked, values, strict=True))
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
     for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}:
-        for values in itertools.product((False, True), repeat=len(FACTS)):
-            assert next_step(verdict, place, dict(zip(FACTS, values, strict=True)), WORDS)
+        for facts in every(verdict):
+            assert next_step(verdict, place, facts, WORDS)
 
 
 def test_every_row_can_be_reached_and_names_variables_that_exist() -> None:
     told = {
-        next_step(verdict, place, dict(zip(FACTS, values, strict=True)), WORDS)
+        next_step(verdict, place, facts, WORDS)
         for verdict in Verdict
         for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}
-        for values in itertools.product((False, True), repeat=len(FACTS))
+        for facts in every(verdict)
     }
+    assert {fact.removeprefix("not ") for one in ADVICE for fact in one.given} <= set(FACTS)
     assert {one.what.format(**WORDS) for one in ADVICE} == told
     known = {PREFIX + name.upper() for name in Settings.__dataclass_fields__}
     named = {word.partition("=")[0].strip(",") for text in told for word in text.split() if word.startswith(PREFIX)}

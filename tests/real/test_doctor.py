@@ -9,11 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from align_hooks import open_run
 from align_hooks.configuration.source import read
+from align_hooks.doctor.shapes import shapes
 from align_hooks.doctor.size import of_configuration, of_run
+from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
+from align_hooks.record.reader import Run
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
+from real import frameworks
 from real.frameworks import LAUNCH, TIMEOUT
 
 
@@ -46,3 +52,73 @@ def test_the_size_that_a_configuration_describes_is_that_of_the_built_model(refe
     for name in ("llama.args", "llama.yaml"):
         described = of_configuration(read(str(LAUNCH / name), {}))
         assert (described.elements, described.tokens, described.parts) == (recorded.elements, recorded.tokens, recorded.parts)
+
+
+BUILT: dict[str, tuple[dict[str, str | None], tuple[str, ...]]] = {
+    "grouped": ({}, ()),
+    "padded": ({"--vocab-size": "1000", "--make-vocab-size-divisible-by": "128"}, ()),
+    "tied and padded, a group a head, heads of their own size": (
+        {
+            **{"--vocab-size": "1000", "--untie-embeddings-and-output-weights": None, "--kv-channels": "24"},
+            **{"--group-query-attention": None, "--num-query-groups": None, "--ffn-hidden-size": None},
+        },
+        (),
+    ),
+    "experts": ({}, ("--num-experts", "4", "--moe-router-topk", "2", "--moe-ffn-hidden-size", "96")),
+}
+
+
+def recorded_shapes(run: Run) -> dict[str, tuple[int, ...]]:
+    """Canonical name to whole shape of what a built model recorded."""
+    return {shard.name: shard.shape for table in run.tables.values() for shard in table}
+
+
+def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]) -> str:
+    """``launch/llama.args`` changed as :func:`frameworks.megatron` changes it."""
+    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+    kept = {flag: value for flag, value in (lines | change).items() if value is not None}
+    path = where / "llama.args"
+    path.write_text("\n".join([*(f"{flag} {value}" for flag, value in kept.items()), " ".join(flags)]))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: str, tmp_path: Path) -> None:
+    change, flags = BUILT[name]
+    frameworks.megatron(tmp_path, change=change | {"--train-iters": "1"}, flags=flags, RUN=tmp_path / "run").succeeded()
+    found = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
+    run = open_run(tmp_path / "run")
+    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.manifest["padded_vocabulary"])
+
+
+OLDER: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "tied, a group a head, a computed size": {
+        "tie_word_embeddings": True,
+        "n_kv_heads": None,
+        "intermediate_size": None,
+        "multiple_of": 48,
+    },
+    "padded beyond what feeds it, and a name that is not read": {"vocab_size": 264, "head_dim": 32},
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, tmp_path: Path, reference: Path) -> None:
+    change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
+    frameworks.mindformers(tmp_path, change=change, RUN=tmp_path / "run", REPLAY_BATCHES=f"{reference}@0").succeeded()
+    found, run = shapes(read(str(tmp_path / "llama.yaml"), {}), "", vocabulary=256), open_run(tmp_path / "run")
+    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.manifest["padded_vocabulary"])
+
+
+def test_what_does_not_fit_is_not_ready_in_the_words_of_the_run(tmp_path: Path, reference: Path) -> None:
+    (tmp_path / "wide.yaml").write_text((LAUNCH / "llama.yaml").read_text().replace("hidden_size: 64", "hidden_size: 128"))
+    fed = {"DEVICE": "cpu", "LOAD_WEIGHTS": reference, "REPLAY_BATCHES": reference, "INJECT_GRADIENTS": f"{reference}@0-1"}
+    assert doctor(tmp_path, str(LAUNCH / "llama.yaml"), **fed)[0] == 0
+    code, text, found = doctor(tmp_path, str(tmp_path / "wide.yaml"), **fed)
+    assert (code, text.splitlines()[0]) == (1, "not ready: 2 problems"), text
+    refused = frameworks.mindformers(tmp_path, change={"model.model_config.hidden_size": 128}, **fed)
+    (line,) = [line for line in refused.ours.splitlines() if "do not fit this model" in line]
+    weights, gradients = found["problems"]
+    assert weights == "ALIGN_HOOKS_LOAD_WEIGHTS: " + line.removeprefix("align_hooks: ")
+    assert gradients.startswith(f"ALIGN_HOOKS_INJECT_GRADIENTS: gradients of {reference} step 0 do not fit this model: ")

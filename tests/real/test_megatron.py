@@ -9,6 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from align_hooks import Run, open_run
+from align_hooks.check import check
+from align_hooks.checklist.judge import Outcome
 from real import frameworks
 
 
@@ -158,6 +160,32 @@ def test_a_padded_and_tied_pair_is_aligned(tmp_path: Path, padded: Path) -> None
     frameworks.mindformers(tmp_path, change=change, **variables, **frameworks.EVERYTHING).succeeded()
     done = frameworks.compare(padded, tmp_path / "run")
     assert done.code == 0, done.output
+
+
+def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Path, padded: Path) -> None:
+    """The size without padding is planted; what is printed is done as it is printed."""
+    yaml = {"model.model_config.tie_word_embeddings": True, "model.model_config.init_method_std": 0.1}
+    yaml["model.model_config.vocab_size"] = 257
+    frameworks.mindformers(tmp_path / "planted", change=yaml, RUN=tmp_path / "planted" / "run", REPLAY_BATCHES=padded).succeeded()
+    apart = frameworks.compare(padded, tmp_path / "planted" / "run")
+    assert apart.code == 3
+    assert "next: give the candidate the reference's 384 rows of the embedding, vocab_size: 384, and record it again" in apart.output
+    told = differing(padded, tmp_path / "planted" / "llama.yaml")
+    assert told == {"rows of the embedding": "vocab_size: 384"}
+    key, _, value = told["rows of the embedding"].partition(": ")
+    yaml[f"model.model_config.{key}"] = int(value)
+    fed = {"REPLAY_BATCHES": padded, "LOAD_WEIGHTS": padded}
+    frameworks.mindformers(tmp_path / "mended", change=yaml, RUN=tmp_path / "mended" / "run", **fed).succeeded()
+    assert differing(padded, tmp_path / "mended" / "llama.yaml") == {}
+    assert differing(padded, tmp_path / "mended" / "run") == {}
+    done = frameworks.compare(padded, tmp_path / "mended" / "run")
+    assert (done.code, done.output.partition(":")[0]) == (0, "aligned")
+
+
+def differing(reference: Path, candidate: Path) -> dict[str, str]:
+    """What changes the result, by row, with what a check prints to do about it."""
+    done = check(str(reference), str(candidate), {})
+    return {one.row.name: one.change for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for one in done.of(outcome)}
 
 
 def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:

@@ -47,6 +47,8 @@ WORDS = {
     "first": "0",
     "updates": "0-2",
     "states": "0-3",
+    "rows": "1024",
+    "setting_of_rows": "vocab_size: 1024",
 }
 """What the advice is filled in with."""
 VALUES = re.compile(

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
-from align_hooks.checklist.held import Held, hold, same, show
+from align_hooks.checklist.held import ODD, Held, hold, same, show
 from align_hooks.checklist.newer_names import ignored, refused
+from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.readings.training import GROUPED
 from align_hooks.checklist.row import MODEL, UNSET, Effect, Row, Says, is_new
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import FLAGS, RENAMED
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, ConfigurationError, Value
 
 GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
@@ -22,17 +23,17 @@ SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
 
-def change(row: Row, candidate: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
+def change(row: Row, reference: Configuration, candidate: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
     """What to set in the candidate to make it agree with the reference: tried on the candidate itself before it is said."""
     says, (one, other) = row.says(candidate), held[row.name]
     if says.fixed is not UNSET:
         return f"{candidate.side} cannot be told: change the reference to {other.shown}"
     fit, parting = usable(says.keys, candidate), ""
     for key in fit:
-        for value in _tried(key, says, candidate, one, other):
+        for value in (*_copied(key, reference, candidate), *_tried(key, says, candidate, one, other)):
             changed = replace(candidate, values={**candidate.values, key: Value(value)}, facts=None, used=set())
             if same(hold(row, changed).meaning, one.meaning):
-                parted = _parts(key, row, changed, held)
+                parted = _parts(key, row, reference, changed, held)
                 if not parted:
                     return _setting(key, value, candidate)
                 moved = f"{_setting(key, value, candidate)}; {parted} moves with it"
@@ -44,14 +45,29 @@ def change(row: Row, candidate: Configuration, held: Mapping[str, tuple[Held, He
     return f"make it come to {one.shown} by {named(fit[0], candidate)}"
 
 
-def _parts(key: str, row: Row, changed: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
+def harmless(row: Row, reference: Configuration, candidate: Configuration) -> str:
+    """Why a difference does no harm to these two; empty where it does, or where that cannot be told."""
+    try:
+        return row.unless(reference, candidate) if row.unless is not None else ""
+    except (Unknown, ConfigurationError, *ODD):
+        return ""
+
+
+def _copied(key: str, reference: Configuration, candidate: Configuration) -> Iterator[Any]:
+    """The number that the reference itself has for a key, where both are of one framework: rows that live on it are mended alike."""
+    found = reference.values.get(key)
+    if reference.side == candidate.side and found is not None and isinstance(found.value, int) and takes(key, found.value, candidate):
+        yield found.value
+
+
+def _parts(key: str, row: Row, reference: Configuration, changed: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
     """The row that a change parts while it mends another: one that changes the result and agrees as it is; empty where there is none."""
     for other in ROWS:
         if other.effect is not Effect.RESULT or other is row or other.name not in held or key not in other.says(changed).keys:
             continue
         one, before = held[other.name]
         agreed = UNSET not in (one.meaning, before.meaning) and same(one.meaning, before.meaning)
-        if agreed and not same(hold(other, changed).meaning, one.meaning):
+        if agreed and not same(hold(other, changed).meaning, one.meaning) and not harmless(other, reference, changed):
             return other.name
     return ""
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from align_hooks.checklist.change import change, named, usable
+from align_hooks.checklist.change import change, harmless, named, usable
 from align_hooks.checklist.held import ODD, Held, hold, same
-from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.row import UNSET, Effect, Row
 from align_hooks.checklist.tables import ROWS
-from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.configuration.values import Configuration
 
 NOT_WORTH = ("", None, False, 0, "none", UNSET)
 
@@ -64,22 +63,14 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, held: M
     told = UNSET not in (one.meaning, other.meaning)
     if told and same(one.meaning, other.meaning):
         return Checked(row, Outcome.SAME, one, other, advised=advised)
-    why = _harmless(row, reference, candidate)
+    why = harmless(row, reference, candidate)
     if not told and not why:
         return _untold(row, (reference, one), (candidate, other), advised)
     if why or row.effect is Effect.NOTHING:
         return Checked(row, Outcome.HARMLESS, one, other, why or "no number depends on it", "", advised)
     told_apart = row.tell(one.meaning, other.meaning) if row.tell is not None else ""
     outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
-    return Checked(row, outcome, one, other, told_apart, change(row, candidate, held), advised)
-
-
-def _harmless(row: Row, reference: Configuration, candidate: Configuration) -> str:
-    """Why a difference does no harm to these two; empty where it does, or where that cannot be told."""
-    try:
-        return row.unless(reference, candidate) if row.unless is not None else ""
-    except (Unknown, ConfigurationError, *ODD):
-        return ""
+    return Checked(row, outcome, one, other, told_apart, change(row, reference, candidate, held), advised)
 
 
 def _untold(row: Row, left: tuple[Configuration, Held], right: tuple[Configuration, Held], advised: str) -> Checked:

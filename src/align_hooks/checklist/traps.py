@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
-from align_hooks.checklist.defaults import MLA, family
+from align_hooks.checklist.defaults import LLAMA, MLA, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
@@ -19,7 +19,7 @@ from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuratio
 
 WITHOUT_EFFECT = (
     *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
-    *("use_fused_ops_topkrouter", "embedding_init_type", "n_groups"),
+    *("use_fused_ops_topkrouter", "embedding_init_type", "n_groups", "padded_vocab_size"),
 )
 """Names of a newer model that its training graph does not read."""
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -126,7 +126,7 @@ def _newer(c: Configuration) -> Iterator[str]:
         if (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
             instead = f"; write {INSTEAD[name]}" if name in INSTEAD else "; take it out"
             yield f"{value.where} {name} is refused by MindFormers 1.9 (1.6 to 1.8 read it){instead}"
-    for name in WITHOUT_EFFECT:
+    for name in (one for one in WITHOUT_EFFECT if one not in refused(known) or not c.passed_over):
         if (value := c.values.get(MODEL + name)) is not None and value.value:
             yield f"{value.where} {name} has no effect: the training graph of MindFormers 1.9 does not read it"
     for name, values in ALLOWED.items():
@@ -168,6 +168,9 @@ def _older(c: Configuration) -> Iterator[str]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay":
         yield f"{optimizer.where} FP32StateAdamWeightDecay is not there in MindFormers 1.9; AdamW is"
+    padded = _own(c, "padded_vocab_size")
+    if padded is not None and family(c) == LLAMA:
+        yield f"{padded.where} padded_vocab_size is passed over by LlamaConfig, which reads vocab_size"
     for name, value in c.values.items():
         if name.startswith(f"{MODEL}moe_config."):
             yield f"{value.where} {name} is overwritten: of older models moe_config counts at the top of the YAML"
@@ -180,7 +183,7 @@ def _megatron(c: Configuration) -> Iterator[str]:
         yield f"{groups.where} counts only with --group-query-attention, which is not given; as it stands there are as many groups as heads"
     kind = c.values.get("tokenizer_type")
     if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values:
-        yield f"{kind.where} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.16 and older; give one less there"
+        yield f"{kind.where} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.17 and older; give one less there"
     config = c.values.get("yaml_cfg")
     if config is not None:
         yield f"{config.where} takes arguments from a YAML of Megatron's own, which is not read"

@@ -17,7 +17,7 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, show
 from align_hooks.compare.verdict import Finding, Stage, Status, when
 
-OTHER_MODEL = "the models differ in parameters"
+OTHER_MODEL, OTHER_PADDING = "the models differ in parameters", "vocabulary padding differs"
 
 
 def match(ladder: Ladder) -> Stage:
@@ -45,7 +45,7 @@ def match(ladder: Ladder) -> Stage:
         summary = f"steps {steps} of {expected}; a log names no parameters"
     padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
     if padding:
-        return Stage("match", Status.NOT_COMPARABLE, f"vocabulary padding differs ({', '.join(padding)}); {summary}", tuple(problems))
+        return Stage("match", Status.NOT_COMPARABLE, f"{OTHER_PADDING} ({', '.join(padding)}); {summary}", tuple(problems))
     apart = [Finding(f"shape of {name}", show(list(ours[name])), show(list(theirs[name]))) for name in sorted(names - shared)]
     missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in ladder.allow_missing)]
     apart += [Finding(f"{name} is missing", *(("there", "-") if name in ours else ("-", "there"))) for name in missing]

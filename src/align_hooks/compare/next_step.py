@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from align_hooks.compare.before_training import OTHER_MODEL
+from align_hooks.compare.before_training import OTHER_MODEL, OTHER_PADDING
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.verdict import Blame, Finding, Stage, Status, Verdict
 
@@ -24,6 +24,9 @@ STORE = (
     "record the reference with what a replay needs, ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_WEIGHTS={first} <the reference's command>, and the "
     "candidate from it"
 )
+
+SETTING_OF_ROWS = {"torch": "by --padded-vocab-size {rows} or --make-vocab-size-divisible-by", "ms": "vocab_size: {rows}"}
+"""How each side is told how many rows its embedding has, padding and all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,12 @@ ADVICE = (
     ),
     Advice(
         Verdict.NOT_COMPARABLE,
+        "give the candidate the reference's {rows} rows of the embedding, {setting_of_rows}, and record it again",
+        "",
+        ("other rows",),
+    ),
+    Advice(
+        Verdict.NOT_COMPARABLE,
         "give both models the same sizes; which settings differ says align-hooks check {reference} {candidate}",
         "",
         ("another model",),
@@ -138,7 +147,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     reference, candidate = ladder.pair.both
     settings = candidate.manifest.get("settings") or {}
     suspects = blamed.suspects[:1] if blamed else ()
-    first = ladder.pair.first or 0
+    first, rows = ladder.pair.first or 0, [run.manifest.get("padded_vocabulary") for run in (reference, candidate)]
     checkpoint = f"step_{first}/rank_0/weights"
     compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
     facts = {
@@ -156,6 +165,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
         "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
         "nothing": not (reference.steps and candidate.steps),
+        "other rows": any(stage.summary.startswith(OTHER_PADDING) for stage in stages) and None not in rows and rows[0] != rows[1],
         "another model": any(stage.summary.startswith(OTHER_MODEL) for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
@@ -170,6 +180,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     words |= {"weights": str(reference.path / checkpoint), "first": str(first)}
     words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     words |= {"suspect": _named(suspects[0], stages) if suspects else "what differs"}
+    words |= {"rows": str(rows[0]), "setting_of_rows": SETTING_OF_ROWS.get(str(candidate.manifest.get("side")), "").format(rows=rows[0])}
     words |= {"setting": " and ".join(dict.fromkeys(one.name for one in (*ladder.settings, *of_optimizer(stages))))}
     return facts, words
 

@@ -1,4 +1,5 @@
-"""What of a configuration that is to be run stands in its way: what the side refuses of it, and models that have no canonical names."""
+"""What of a configuration that is to be run stands in its way: what the side refuses of it, models that have no canonical names, and
+what feeds the run and does not fit it."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from align_hooks.checklist.held import Held, hold
 from align_hooks.checklist.row import UNSET, is_new
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.doctor.fit import unfit
 from align_hooks.launcher import room
 from align_hooks.settings import Settings
 
@@ -64,6 +66,8 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if odd := list(_odd(configuration, said)):
         models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
         yield f"only {models} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
+        return
+    yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
 
 
 def elsewhere(configuration: Configuration) -> str:

@@ -15,6 +15,9 @@ from align_hooks.names.layouts import WHOLE, Array, Blocks, Cut, Dims, blocks, l
 from align_hooks.record.layout import PADDING
 from align_hooks.record.shard import Shard
 
+ROWS_ARE_SET = "vocab_size: {rows} in MindFormers' YAML, --make-vocab-size-divisible-by in Megatron's arguments"
+"""How each side is told how many rows its embedding has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -229,7 +232,17 @@ def refuse_unfit(
         if wanted[name] != given[name]
     ]
     if problems:
-        raise RefusedRun(f"{source} do not fit this model: {_first_few(problems)}; make the two models the same shape")
+        raise RefusedRun(f"{source} do not fit this model: {_first_few(problems)}; {_way_out(wanted, given)}")
+
+
+def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """What to change: the vocabulary's size alone, where nothing else differs."""
+    apart = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
+    ends = ("model.embed_tokens.weight", "lm_head.weight")
+    if not all(name in ends and name in wanted and name in given and wanted[name][1:] == given[name][1:] for name in apart):
+        return "make the two models the same shape"
+    rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in apart)
+    return f"give this model their {rows} rows, padding and all: {ROWS_ARE_SET.format(rows=rows)}"
 
 
 def _first_few(problems: Iterable[str]) -> str:

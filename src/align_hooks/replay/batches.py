@@ -65,22 +65,23 @@ class Replay:
             )
         return range(self.first, self.last + 1)
 
-    def check(self, *, sequence: int, vocabulary: int, rows: int | None, every: bool = True) -> None:
+    def check(self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True) -> None:
         """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``.
 
-        ``rows`` is None where it changes from step to step. Without ``every`` only the first step is looked at: of a large job one rank
-        looks at all. Raises RefusedRun for a record that ranks are missing from, too: their rows would be left out without a word.
+        None is held against nothing: ``rows`` where they change from step to step, and what is not known. Without ``every`` only the
+        first step is looked at: of a large job one rank looks at all. Raises RefusedRun for a record that ranks are missing from, too:
+        their rows would be left out without a word.
         """
         if self.run.missing:
             raise RefusedRun(f"{self.source}: {self.run.missing}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
             facts = self.run.batch_facts(step)
             problem = None
-            if facts.sequence != sequence:
+            if sequence is not None and facts.sequence != sequence:
                 problem = f"has sequence length {facts.sequence}, this run {sequence}; train with {facts.sequence}"
             elif rows is not None and facts.rows != rows:
                 problem = f"has {facts.rows} rows, this run consumes {rows} a step; use a global batch size of {facts.rows}"
-            elif not 0 <= facts.lowest <= facts.highest < vocabulary:
+            elif vocabulary is not None and not 0 <= facts.lowest <= facts.highest < vocabulary:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
                 problem += "use the model that the data was made for"
             if problem:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.table import Fused, refuse_unfit
 from align_hooks.record import layout
-from align_hooks.record.reader import OptimizerState, open_run
+from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.replay.perturb import EPS, Perturbed
 from align_hooks.settings import Source
 
@@ -90,6 +90,16 @@ def vocabulary_of(source: Source) -> int | None:
     """Rows of the embedding without padding, as the source knows them."""
     weights = open_weights(source)
     return int(weights.shape("model.embed_tokens.weight")[0]) if "model.embed_tokens.weight" in weights else None
+
+
+def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
+    """Rows of the embedding without padding, as what feeds a run knows them: the weights that it loads, else the first of some runs that
+    says it; None where nothing does."""
+    if weights is not None:
+        return vocabulary_of(weights)
+    held = (run.manifest.get("model") for run in runs if run is not None)
+    sizes = (model.get("vocab_size") for model in held if isinstance(model, Mapping))
+    return next((int(size) for size in sizes if size is not None), None)
 
 
 class Loader:

@@ -88,6 +88,9 @@ CHECK: dict[str, str] = {
     "positions are not learned: it is a bound, and no number depends on it": "位置编码不是学习得到的：这只是长度上限，不影响任何数值",
     "positions are not YaRN's on either side": "两侧都没有使用YaRN位置编码",
     "attention is latent, whose heads have sizes of their own": "使用MLA，其head大小另有参数决定",
+    "MindFormers has one size, padding and all, which is compared as rows of the embedding": (
+        "MindFormers只有一个词表大小（含padding），按“Embedding的行数”比较"
+    ),
     "a layer that both have computes in the same type": "两侧都有的层计算精度一致",
     "no layer is cut among tensor-parallel ranks": "没有在张量并行的rank间切分的层",
     "lr_decay_iters has it in steps": "lr_decay_iters中已换算为步数",
@@ -233,8 +236,11 @@ CHECK: dict[str, str] = {
     "{path} counts only with --group-query-attention, which is not given; as it stands there are as many groups as heads": (
         "{path}只有同时设置--group-query-attention才有效，而此处没有；现在的分组数等于head数"
     ),
-    "{path} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.16 and older; give one less there": (
-        "{path}的NullTokenizer在Megatron-LM 0.16及更早版本中会把--vocab-size加一；这些版本请少写一"
+    "{path} padded_vocab_size is passed over by LlamaConfig, which reads vocab_size": (
+        "{path} padded_vocab_size会被LlamaConfig忽略，它读取的是vocab_size"
+    ),
+    "{path} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.17 and older; give one less there": (
+        "{path}的NullTokenizer在Megatron-LM 0.17及更早版本中会把--vocab-size加一；这些版本请少写一"
     ),
     "{path} takes arguments from a YAML of Megatron's own, which is not read": "{path}从Megatron自己的YAML取参数，而该文件未被读取",
     "{path} takes arguments from the checkpoint, which is not read; check the recorded run instead": (
@@ -375,8 +381,8 @@ CHECK: dict[str, str] = {
     "training control": "训练控制",
     "the guide's set-ups": "指南的场景设置",
     # tables: advice
-    "{name}: a multiple of 16; odd sizes may change what a matrix product computes (not so: {side})": (
-        "{name}：应为16的倍数；不规整的大小可能改变矩阵乘的计算结果（{side}不符合）"
+    "a multiple of 16; odd sizes may change what a matrix product computes (not so: {side})": (
+        "应为16的倍数；不规整的大小可能改变矩阵乘的计算结果（{side}不符合）"
     ),
     "{name}: 0 on both sides: no random mask is the same on two frameworks (not so: {side})": (
         "{name}：两侧均为0：两个框架的随机掩码不会相同（{side}不符合）"

@@ -637,6 +637,13 @@ CHINESE: dict[str, str] = {
         "再实测噪声：用ALIGN_HOOKS_PERTURB=2多做一次重复运行，每次重复各用一个--noise"
     ),
     "see why it ended, in its own log and in {command}, and record it again": "查明其结束的原因（见其自身的日志和{command}），并重新采集",
+    "give the candidate the reference's {rows} rows of the embedding, vocab_size: {value}, and record it again": (
+        "让待测的Embedding与标杆同为{rows}行，设置vocab_size: {value}，并重新采集"
+    ),
+    "give the candidate the reference's {rows} rows of the embedding, by --padded-vocab-size {value} or --make-vocab-size-divisible-by, "
+    "and record it again": (
+        "让待测的Embedding与标杆同为{rows}行，设置--padded-vocab-size {value}或--make-vocab-size-divisible-by，并重新采集"
+    ),
     "give both models the same sizes; which settings differ says {command}": "让两个模型的规格一致；哪些参数不同，见{command}",
     "record the candidate from the reference: {command} <the candidate's command>": "由标杆采集待测：{command} <待测的启动命令>",
     "record more than losses: {command} on both sides": "除loss外采集更多内容：两侧均设置{command}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from align_hooks.checklist.defaults import HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
+from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
 from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, known, number, said
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration
@@ -151,9 +151,23 @@ def megatron_padded_vocabulary(c: Configuration) -> Any:
 
 
 def mindformers_vocabulary(c: Configuration) -> Any:
-    """Rows of the embedding: ``vocab_size`` as it stands."""
+    """``vocab_size`` as it stands: the embedding has so many rows. ChatGLM2 calls it ``padded_vocab_size``, which no other model reads."""
+    known_as = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))
+    return number(c, model(*known_as), default("vocab_size"))
+
+
+def mindformers_rows(c: Configuration) -> Any:
+    """Rows of the embedding; of a record those that were built."""
     recorded = c.fact("padded_vocabulary")
-    return recorded if recorded is not None else number(c, model("vocab_size", "padded_vocab_size"), default("vocab_size"))
+    return recorded if recorded is not None else mindformers_vocabulary(c)
+
+
+def padded_size_alone(one: Configuration, other: Configuration) -> str:
+    """MindFormers has no size without padding, or that of what fed it: rows of the embedding are what can be held against each other."""
+    rows = [mindformers_rows(c) if c.side == MINDFORMERS else megatron_padded_vocabulary(c) for c in (one, other)]
+    if UNSET in rows or MINDFORMERS not in (one.side, other.side):
+        return ""
+    return "MindFormers has one size, padding and all, which is compared as rows of the embedding"
 
 
 def megatron_positions(c: Configuration) -> Any:

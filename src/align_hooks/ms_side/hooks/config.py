@@ -16,6 +16,7 @@ from typing import Any
 import mindspore
 from mindformers.tools.register import MindFormerConfig
 
+from align_hooks.checklist.defaults import DEFAULTS, LLAMA
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
@@ -83,8 +84,8 @@ def replay(session: MsSession, config: Any) -> None:
     columns = list(CUT if cut else UNCUT)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
-        sequence=get(config, "model.model_config.seq_length"),
-        vocabulary=get(config, "model.model_config.vocab_size"),
+        sequence=of_model(config, "seq_length"),
+        vocabulary=of_model(config, "vocab_size"),
         rows=facts.rows,
         every=session.launch.rank == 0,
     )
@@ -121,6 +122,12 @@ def replay(session: MsSession, config: Any) -> None:
         changes["model.model_config.ignore_token_id"] = IGNORED
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
+
+
+def of_model(config: Any, name: str) -> int:
+    """A size of the model, LlamaConfig's own where the YAML says none."""
+    given = get(config, f"model.model_config.{name}")
+    return int(DEFAULTS[name][LLAMA] if given is None else given)
 
 
 def feeds_cut() -> bool:

@@ -22,7 +22,7 @@ from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_s
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.replay.weights import vocabulary_of
+from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -104,12 +104,8 @@ def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradi
 
 def vocabulary(session: MsSession) -> int | None:
     """Rows of the vocabulary without padding: MindFormers has no notion of it, the run that feeds this one has."""
-    if session.settings.load_weights is not None:
-        return vocabulary_of(session.settings.load_weights)
-    if session.replay is not None:
-        size = session.replay.run.manifest.get("model", {}).get("vocab_size")
-        return None if size is None else int(size)
-    return None
+    runs = [None if fed is None else fed.run for fed in (session.replay, session.injection)]
+    return vocabulary_fed(session.settings.load_weights, *runs)
 
 
 def announce(session: MsSession, needed: int, injects: bool) -> None:

@@ -1,0 +1,218 @@
+"""Canonical name to whole shape of the model that a configuration describes: what the built model would want of a record.
+
+Llama, dense or with experts as in Mixtral, the families that have canonical names. Sizes come from the CheckList's rows, so that aliases
+and defaults count as they do there; a size that is not known leaves out the tensors that it is a part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from align_hooks.checklist.defaults import LLAMA_KEYS
+from align_hooks.checklist.held import hold
+from align_hooks.checklist.row import MODEL, UNSET, model
+from align_hooks.checklist.tables import ROW
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
+from align_hooks.names.table import any_layer
+from align_hooks.record.layout import PADDING
+
+Axes = Mapping[str, tuple[str, ...]]
+EMBEDDING: Axes = {"model.embed_tokens.weight": ("vocabulary", "hidden")}
+OUTPUT: Axes = {"lm_head.weight": ("vocabulary", "hidden")}
+NORM: Axes = {"model.norm.weight": ("hidden",)}
+LAYER: Axes = {
+    "model.layers.{layer}.input_layernorm.weight": ("hidden",),
+    "model.layers.{layer}.self_attn.q_proj.weight": ("queries", "hidden"),
+    "model.layers.{layer}.self_attn.k_proj.weight": ("keys", "hidden"),
+    "model.layers.{layer}.self_attn.v_proj.weight": ("keys", "hidden"),
+    "model.layers.{layer}.self_attn.o_proj.weight": ("hidden", "queries"),
+    "model.layers.{layer}.post_attention_layernorm.weight": ("hidden",),
+}
+DENSE: Axes = {
+    "model.layers.{layer}.mlp.gate_proj.weight": ("ffn", "hidden"),
+    "model.layers.{layer}.mlp.up_proj.weight": ("ffn", "hidden"),
+    "model.layers.{layer}.mlp.down_proj.weight": ("hidden", "ffn"),
+}
+ROUTER: Axes = {"model.layers.{layer}.block_sparse_moe.gate.weight": ("experts", "hidden")}
+EXPERT: Axes = {
+    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight": ("expert_ffn", "hidden"),
+    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight": ("hidden", "expert_ffn"),
+    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight": ("expert_ffn", "hidden"),
+}
+
+SAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "num_layers": (("num_layers",), model("num_layers")),
+    "hidden_size": (("hidden_size",), model("hidden_size")),
+    "num_heads": (("num_attention_heads",), model("num_heads")),
+    "n_kv_heads": (("num_query_groups", "group_query_attention"), model("n_kv_heads")),
+    "head_dim": (("kv_channels",), model("hidden_size", "num_heads")),
+    "intermediate_size": (("ffn_hidden_size",), model("intermediate_size")),
+    "expert_num": (("num_experts",), ("moe_config.expert_num",)),
+    "size of an expert": (("moe_ffn_hidden_size",), ("moe_config.moe_intermediate_size",)),
+    "tied embeddings": (("untie_embeddings_and_output_weights",), model("tie_word_embeddings")),
+    "vocab_size": (("vocab_size", "tokenizer_type"), model("vocab_size")),
+    "rows of the embedding": (("padded_vocab_size",), model("vocab_size")),
+    "seq_length": (("seq_length",), model("seq_length")),
+}
+"""Row to the names that have to be set, on each side, to know it where more may be said elsewhere: then no default counts, and nothing
+that is worked out of defaults."""
+
+BUILT_OTHERWISE = (
+    *("spec", "hybrid_override_pattern", "hybrid_layer_pattern", "heterogeneous_layers_config_path", "attention_output_gate"),
+    *("experimental_attention_variant", "linear_attention_freq", "yaml_cfg", "use_checkpoint_args"),
+)
+"""Arguments of Megatron's with which layers are not those of a Llama, or are told somewhere else."""
+ADAPTED = f"{MODEL}pet_config."
+DATA = "train_dataset.data_loader."
+"""What the data set says of itself, which the model does not ask."""
+COUNTS_END = (0, 18)
+"""The Megatron-LM whose NullTokenizer counts the end of a document among ``--vocab-size``; before, it added one id to it."""
+
+
+COUNTED, MOST = ("num_layers", "expert_num"), 100_000
+"""Sizes that tensors are counted by, and the number above which they are taken for a slip of the pen and no tensor is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Canonical name to ``whole`` shape of what is known of a model; ``padded`` is its rows of the embedding, padding and all.
+
+    ``unknown`` are the names, with ``*`` for the number of a layer or an expert, of tensors that the model may have as well, or of
+    which a size is not known.
+    """
+
+    whole: Mapping[str, tuple[int, ...]]
+    unknown: frozenset[str]
+    padded: int | None
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether nothing can be said of a tensor."""
+        return any_layer(name) in self.unknown
+
+
+def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | None = None, megatron: str = "") -> Shapes:
+    """The shapes of the model that ``configuration`` describes.
+
+    ``elsewhere`` is where more may be said, empty where all is here. ``vocabulary`` is the size without padding that MindFormers is told
+    by the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
+    """
+    sizes = _sizes(configuration, elsewhere, vocabulary, megatron)
+    tied, experts = said("tied embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
+    parts = [(EMBEDDING, True), (NORM, True), (OUTPUT, None if tied is UNSET else not tied), (LAYER, True)]
+    dense = None if experts is UNSET else not experts
+    parts += [(DENSE, dense), (ROUTER, None if dense is None else not dense), (EXPERT, None if dense is None else not dense)]
+    whole: dict[str, tuple[int, ...]] = {}
+    unknown: set[str] = set()
+    for table, there in parts:
+        for name, axes in table.items() if there is not False else ():
+            lengths = [sizes[axis] for axis in axes]
+            known = [length for length in lengths if length is not None]
+            if there is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
+                unknown |= {_any(name), name + PADDING}
+                continue
+            whole |= {one: tuple(known) for one in _numbered(name, sizes["layers"] or 0, sizes["experts"] or 0)}
+            padding = sizes["padding"] if axes[0] == "vocabulary" else 0
+            if padding is None:
+                unknown.add(name + PADDING)
+            elif padding:
+                whole[name + PADDING] = (padding, *known[1:])
+    return Shapes(whole, frozenset(unknown), sizes["padded"])
+
+
+def said(row: str, configuration: Configuration, elsewhere: str) -> Any:
+    """What a configuration holds of a row, UNSET where it is not known; where more may be said ``elsewhere`` only what :data:`SAYS` names.
+
+    Of MindFormers' older model what ``LlamaConfig`` does not read is left out of account.
+    """
+    names = SAYS[row][configuration.side == MINDFORMERS]
+    if elsewhere and not all(name in configuration.values for name in names):
+        return UNSET
+    return hold(ROW[row], as_read(configuration)).meaning
+
+
+def as_read(configuration: Configuration) -> Configuration:
+    """A configuration with what its framework reads of it: ``LlamaConfig`` passes over every other name."""
+    if configuration.side != MINDFORMERS:
+        return configuration
+    kept = {name: value for name, value in configuration.values.items() if _is_read(name)}
+    return replace(configuration, values=kept, used=set())
+
+
+def _is_read(name: str) -> bool:
+    if not name.startswith(MODEL):
+        return not name.startswith(DATA)
+    own = name.removeprefix(MODEL).partition(".")[0]
+    return own == "type" or own in LLAMA_KEYS
+
+
+def whole_number(value: Any) -> int | None:
+    """A count that is told, None for anything else."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
+
+
+def _sizes(configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str) -> dict[str, int | None]:
+    """Every size that a shape is made of; None where it is not known."""
+    if any(name in configuration.values for name in BUILT_OTHERWISE) or any(name.startswith(ADAPTED) for name in configuration.values):
+        return dict.fromkeys(("hidden", "layers", "queries", "keys", "ffn", "experts", "expert_ffn", "vocabulary", "padding", "padded"))
+
+    def of(row: str) -> int | None:
+        found = whole_number(said(row, configuration, elsewhere))
+        return None if found is None or (row in COUNTED and found > MOST) else found
+
+    heads, groups, size = of("num_heads"), of("n_kv_heads"), of("head_dim")
+    padded, own = _vocabulary(configuration, elsewhere, megatron)
+    if configuration.side == MINDFORMERS:
+        own = vocabulary or padded
+    real = own if own is None or padded is None else min(own, padded)
+    return {
+        "hidden": of("hidden_size"),
+        "layers": of("num_layers"),
+        "queries": heads and size and heads * size,
+        "keys": groups and size and groups * size,
+        "ffn": of("intermediate_size"),
+        "experts": of("expert_num"),
+        "expert_ffn": of("size of an expert"),
+        "vocabulary": real,
+        "padding": None if padded is None or real is None else padded - real,
+        "padded": padded,
+    }
+
+
+def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> tuple[int | None, int | None]:
+    """Rows of the embedding, and those that are no padding, as far as the configuration itself tells them.
+
+    Megatron takes the tokenizer's size, which ``--vocab-size`` tells of NullTokenizer alone.
+    """
+    if configuration.side == MINDFORMERS:
+        return whole_number(said("rows of the embedding", configuration, elsewhere)), None
+    given, kind = (configuration.values.get(name) for name in ("padded_vocab_size", "tokenizer_type"))
+    own = whole_number(said("vocab_size", configuration, elsewhere))
+    ids = None if kind is None or kind.value != "NullTokenizer" or own is None else _with_end(own, megatron)
+    if given is None and (ids is None or "pad_vocab_size" in configuration.values):  # whether --no-pad-vocab-size is heard, scripts differ
+        return None, ids
+    counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
+    return whole_number(said("rows of the embedding", counted, elsewhere)), ids
+
+
+def _with_end(ids: int, megatron: str) -> int | None:
+    """The size of a NullTokenizer of ``ids``, None where the version is not known."""
+    try:
+        return ids + (Version(megatron).release < COUNTS_END)
+    except InvalidVersion:
+        return None
+
+
+def _any(name: str) -> str:
+    """A name of the tables with ``*`` for its numbers."""
+    return name.format(layer="*", expert="*")
+
+
+def _numbered(name: str, layers: int, experts: int) -> Iterator[str]:
+    """A name of the tables with every number of its layer and its expert."""
+    for layer in range(layers) if "{layer}" in name else (0,):
+        for expert in range(experts) if "{expert}" in name else (0,):
+            yield name.format(layer=layer, expert=expert)

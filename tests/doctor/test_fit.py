@@ -1,0 +1,254 @@
+"""What feeds a run is held against the model and the steps that a script or a YAML describes, with the run's own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from align_hooks.configuration.source import read
+from align_hooks.doctor.configured import elsewhere, refused
+from align_hooks.doctor.examination import side_of
+from align_hooks.doctor.shapes import Shapes, shapes
+from align_hooks.settings import Settings
+from synthetic import Synthetic, batch, grown
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
+ARGS, YAML = "llama.args", "llama.yaml"
+ROWS, SEQUENCE = 4, 128
+PADDED = {ARGS: ("--vocab-size 256", "--vocab-size 1000"), YAML: ("vocab_size: 256", "vocab_size: 1024")}
+"""What makes ``launch/`` a pair with a padded vocabulary."""
+
+
+def changed(name: str, *changes: tuple[str, str], where: Path) -> str:
+    """``launch/<name>`` with some of its text replaced, and more behind it where nothing is replaced."""
+    text = (LAUNCH / name).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new) if old else text + new
+    (where / name).write_text(text)
+    return str(where / name)
+
+
+def described(name: str, *changes: tuple[str, str], where: Path, vocabulary: int | None = None, megatron: str = "0.19.2") -> Shapes:
+    configuration = read(changed(name, *changes, where=where), {})
+    return shapes(configuration, elsewhere(configuration), vocabulary=vocabulary, megatron=megatron)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Runs of launch's model by what their vocabulary is: 256 rows, or 1000 that are padded to 1024; and a checkpoint of the first."""
+    base, found = tmp_path_factory.mktemp("recorded"), {}
+    for name, vocabulary, changes in (("plain", 256, ()), ("padded", 1000, (PADDED[ARGS],))):
+        run = fed(dict(described(ARGS, *changes, where=base).whole), vocabulary)
+        found[name] = run.write(base / name)
+    weights = {name: tensor for name, tensor in run.weights[0].items() if "#" not in name}
+    found["huggingface"] = base / "huggingface"
+    found["huggingface"].mkdir()
+    save_file(weights, found["huggingface"] / "model.safetensors")
+    return found
+
+
+def fed(of: dict[str, tuple[int, ...]], vocabulary: int) -> Synthetic:
+    """A run of a model of some shapes, whose batches fit it."""
+    run = grown(of)
+    run.batches = {step: batch(step, ROWS, SEQUENCE, vocabulary) for step in run.batches}
+    run.model = run.model | {"vocab_size": vocabulary}
+    return run
+
+
+Problems = Callable[..., list[str]]
+
+
+@pytest.fixture
+def problems(tmp_path: Path, recorded: Mapping[str, Path]) -> Problems:
+    """What is refused of ``launch/<name>`` with changes, fed from recorded runs; a name in braces is a run's."""
+
+    def of(name: str, *changes: tuple[str, str], **switches: str) -> list[str]:
+        configuration = read(changed(name, *changes, where=tmp_path), {})
+        given = {f"ALIGN_HOOKS_{key.upper()}": value.format(**recorded) for key, value in switches.items()}
+        return list(
+            refused(side_of(configuration), configuration, Settings.from_environment({"ALIGN_HOOKS_DEVICE": "cpu"} | given), VERSIONS)
+        )
+
+    return of
+
+
+ALL = {"load_weights": "{plain}", "replay_batches": "{plain}", "inject_gradients": "{plain}@0-1"}
+ALL_PADDED = {name: value.replace("plain", "padded") for name, value in ALL.items()}
+
+
+@pytest.mark.parametrize("name", [ARGS, YAML])
+def test_what_fits_is_not_refused(name: str, problems: Problems) -> None:
+    assert problems(name, **ALL) == []
+    assert problems(name, PADDED[name], **ALL_PADDED) == []
+
+
+@pytest.mark.parametrize("only", ALL)
+def test_the_padding_is_known_from_whatever_feeds_mindformers(only: str, problems: Problems) -> None:
+    assert problems(YAML, PADDED[YAML], **{only: ALL_PADDED[only]}) == []
+
+
+Case = tuple[str, tuple[tuple[str, str], ...], dict[str, str], str]
+LAYERS = {ARGS: ("--num-layers 2", "--num-layers 1"), YAML: ("num_layers: 2", "num_layers: 1")}
+WIDER = {ARGS: (("--hidden-size 64", "--hidden-size 128"), ("", "--kv-channels 16\n")), YAML: (("hidden_size: 64", "hidden_size: 128"),)}
+SHORTER = {ARGS: ("--seq-length 128", "--seq-length 64"), YAML: ("seq_length: 128", "seq_length: 64")}
+NARROW = {ARGS: ("--vocab-size 256", "--vocab-size 128"), YAML: ("vocab_size: 256", "vocab_size: 128")}
+NOTHING_BUT_ROWS = "give this model their 1024 rows, padding and all: vocab_size: 1024 in MindFormers' YAML"
+UNFIT: dict[str, Case] = {
+    **{
+        f"{name}, {what}": (name, changes[name] if isinstance(changes[name][0], tuple) else (changes[name],), switches, part)
+        for name in (ARGS, YAML)
+        for what, changes, switches, part in (
+            ("hidden size", WIDER, {"load_weights": "{plain}"}, "lm_head.weight is [256, 64], this model has [256, 128]"),
+            (
+                "hidden size, gradients",
+                WIDER,
+                {"inject_gradients": "{plain}"},
+                "gradients of {plain} step 0 do not fit this model: lm_head",
+            ),
+            ("fewer layers", LAYERS, {"load_weights": "{plain}"}, "model.layers.1.input_layernorm.weight [64] is not of this model"),
+            ("sequence length", SHORTER, {"replay_batches": "{plain}"}, "has sequence length 128, this run 64; train with 128"),
+            ("ids", NARROW, {"replay_batches": "{plain}"}, "this model's vocabulary ends at 127; use the model"),
+        )
+    },
+    "llama.yaml, padding that is missing": (
+        YAML,
+        (("vocab_size: 256", "vocab_size: 1000"),),
+        {"load_weights": "{padded}"},
+        f"model.embed_tokens.weight#padding [24, 64] is not of this model; {NOTHING_BUT_ROWS}",
+    ),
+    "llama.yaml, a vocabulary that is cut": (
+        YAML,
+        (("vocab_size: 256", "vocab_size: 512"),),
+        {"load_weights": "{padded}"},
+        NOTHING_BUT_ROWS,
+    ),
+    "llama.args, padding of another size": (
+        ARGS,
+        (PADDED[ARGS], ("", "--make-vocab-size-divisible-by 1\n")),
+        {"load_weights": "{padded}"},
+        "lm_head.weight#padding [24, 64] is not of this model",
+    ),
+    "llama.args, padding that a checkpoint has not": (
+        ARGS,
+        (PADDED[ARGS],),
+        {"load_weights": "{huggingface}"},
+        "has no padded vocabulary rows, this model pads",
+    ),
+    "llama.args, rows": (
+        ARGS,
+        (("--global-batch-size 4", "--global-batch-size 8"),),
+        {"replay_batches": "{plain}"},
+        "has 4 rows, this run consumes 8 a step",
+    ),
+    "llama.args, steps that are not made": (
+        ARGS,
+        (("--train-iters 20", "--train-iters 1"),),
+        {"inject_gradients": "{plain}@2"},
+        "step 2 is never made; this run makes steps 0 to 0",
+    ),
+    "llama.args, batches from a later step": (ARGS, (), {"replay_batches": "{plain}@1-2"}, "has no batch of step 0"),
+    "llama.yaml, rows that ranks cannot share": (
+        YAML,
+        (("use_parallel: False", "use_parallel: True"), ("parallel_mode: 0", "parallel_mode: 1"), ("data_parallel: 1", "data_parallel: 3")),
+        {"replay_batches": "{plain}"},
+        "has 4 rows a step, which 3 data-parallel ranks",
+    ),
+    "llama.args, experts": (ARGS, (("", "--num-experts 4\n"),), {"load_weights": "{plain}"}, "block_sparse_moe.experts.0.w1.weight"),
+    "llama.args, tied": (
+        ARGS,
+        (("--untie-embeddings-and-output-weights\n", ""), ("--num-layers 2", "--num-layers 1")),
+        {"inject_gradients": "{plain}"},
+        "lm_head.weight [256, 64] is not of this model",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_does_not_fit_is_refused_once(case: str, problems: Problems, recorded: Mapping[str, Path]) -> None:
+    name, changes, switches, part = UNFIT[case]
+    (line,) = problems(name, *changes, **switches)
+    (variable,) = switches
+    assert line.startswith(f"ALIGN_HOOKS_{variable.upper()}: ")
+    assert part.format(**recorded) in line
+
+
+FITS: dict[str, tuple[str, tuple[tuple[str, str], ...], dict[str, str]]] = {
+    "mindformers is fed any number of rows": (YAML, (("batch_size: 4", "batch_size: 2"),), {"replay_batches": "{plain}"}),
+    "a batch that grows": (ARGS, (("", "--rampup-batch-size 2 2 4\n"),), {"replay_batches": "{plain}"}),
+    "a tied model takes no output layer": (ARGS, (("--untie-embeddings-and-output-weights\n", ""),), {"load_weights": "{plain}"}),
+    "a tokenizer that is asked": (
+        ARGS,
+        (("--tokenizer-type NullTokenizer\n--vocab-size 256", "--tokenizer-type HuggingFaceTokenizer"),),
+        {"load_weights": "{padded}", "replay_batches": "{padded}"},
+    ),
+    "a script that decides on padding": (
+        ARGS,
+        (PADDED[ARGS], ("", "--no-pad-vocab-size\n")),
+        {"load_weights": "{padded}", "replay_batches": "{padded}"},
+    ),
+    "a name that LlamaConfig does not read": (YAML, (("    hidden_size: 64", "    head_dim: 32\n    hidden_size: 64"),), ALL),
+    "layers of another make": (ARGS, (("--num-layers 2", "--spec one two\n--num-layers 1"),), {"load_weights": "{plain}"}),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_nothing_is_guessed(case: str, problems: Problems) -> None:
+    name, changes, switches = FITS[case]
+    assert problems(name, *changes, **switches) == []
+
+
+@pytest.mark.parametrize("end", ["$MODEL_ARGS", "--use-checkpoint-args --load 7"])
+def test_where_more_may_be_said_only_what_is_said_counts(end: str, tmp_path: Path, recorded: Mapping[str, Path]) -> None:
+    def told(arguments: str, **switches: str) -> list[str]:
+        script = tmp_path / "train.sh"
+        script.write_text(f"torchrun pretrain_gpt.py {arguments} --lr 1e-3 {end}\n")
+        given = {f"ALIGN_HOOKS_{key.upper()}": value.format(**recorded) for key, value in switches.items()}
+        return list(refused("torch", read(str(script), {}), Settings.from_environment(given), VERSIONS))
+
+    assert told("--num-layers 2 --hidden-size 64", replay_batches="{plain}", inject_gradients="{plain}") == []
+    assert told("--num-layers 2", **ALL) == []
+    if "checkpoint" in end:
+        return
+    (line,) = told("--num-layers 2 --hidden-size 128", load_weights="{plain}")
+    assert "model.layers.0.input_layernorm.weight is [64], this model has [128]" in line
+    assert "q_proj" not in line
+
+
+@pytest.mark.parametrize(("version", "rows"), [("0.17.1", (1001, 23)), ("0.18.0", (1000, 24)), ("0.19.2", (1000, 24))])
+def test_null_tokenizer_counted_the_end_of_a_document_apart(version: str, rows: tuple[int, int], tmp_path: Path) -> None:
+    whole = described(ARGS, PADDED[ARGS], where=tmp_path, megatron=version).whole
+    assert (whole["lm_head.weight"][0], whole["lm_head.weight#padding"][0]) == rows
+    full = described(ARGS, where=tmp_path, megatron=version)
+    assert full.padded == (384 if version < "0.18" else 256)
+
+
+def test_nothing_is_said_of_the_vocabulary_of_a_version_that_is_not_known(tmp_path: Path) -> None:
+    found = described(ARGS, where=tmp_path, megatron="")
+    assert found.is_unknown("lm_head.weight")
+    assert found.is_unknown("lm_head.weight#padding")
+    assert not found.is_unknown("model.norm.weight")
+
+
+def test_sizes_are_those_of_the_rows(tmp_path: Path) -> None:
+    grouped = described(ARGS, ("--group-query-attention\n--num-query-groups 2\n", "--kv-channels 24\n"), where=tmp_path).whole
+    assert grouped["model.layers.1.self_attn.k_proj.weight"] == (96, 64)
+    assert grouped["model.layers.1.self_attn.o_proj.weight"] == (64, 96)
+    made = described(YAML, ("    intermediate_size: 128\n", "    multiple_of: 48\n"), where=tmp_path).whole
+    assert made["model.layers.0.mlp.up_proj.weight"] == (192, 64)
+    tied = described(YAML, ("tie_word_embeddings: False", "tie_word_embeddings: True"), where=tmp_path, vocabulary=250).whole
+    assert tied["model.embed_tokens.weight#padding"] == (6, 64)
+    assert "lm_head.weight" not in tied
+
+
+def test_a_source_that_cannot_be_opened_is_said_of_its_variable_alone(problems: Problems, tmp_path: Path) -> None:
+    assert problems(YAML, load_weights=str(tmp_path / "nowhere"), replay_batches="{plain}") == []
+
+
+def test_a_number_of_layers_that_is_a_slip_of_the_pen_takes_no_memory(tmp_path: Path) -> None:
+    found = described(ARGS, ("--num-layers 2", "--num-layers 1000000000"), where=tmp_path)
+    assert found.whole.keys() == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
