@@ -30,6 +30,7 @@ FACTS = (
     "told",
     "another model",
     "logs",
+    "one rank",
     "other rows",
     "nothing",
 )

@@ -13,16 +13,15 @@ from real import frameworks
 OWN_DATA = {"train_dataset_task.type": "WitnessDataset", "train_dataset.input_columns": ["input_ids"]}
 
 
+DROPOUT = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1"}
+"""So that reading the generators' states, or drawing from one, would show."""
+
+
 def test_recording_leaves_megatron_bitwise_as_it_was(tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "witness_megatron.py"
-    frameworks.megatron(tmp_path / "plain", script=script, environment={"WITNESS": str(tmp_path / "plain.npz")}).succeeded()
-    frameworks.megatron(
-        tmp_path / "recorded",
-        script=script,
-        environment={"WITNESS": str(tmp_path / "recorded.npz")},
-        RUN=tmp_path / "run",
-        **frameworks.EVERYTHING,
-    ).succeeded()
+    for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
+        witness = {"WITNESS": str(tmp_path / f"{name}.npz")}
+        frameworks.megatron(tmp_path / name, script=script, change=DROPOUT, environment=witness, **variables).succeeded()
     same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=2 * frameworks.STEPS)
 
 
@@ -40,7 +39,9 @@ def test_recording_leaves_two_ranks_bitwise_as_they_were(tmp_path: Path, flags: 
     script = frameworks.SCRIPTS / "witness_megatron.py"
     for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
         witness = {"WITNESS": str(tmp_path / f"{name}_{{rank}}.npz")}
-        frameworks.megatron(tmp_path / name, script=script, ranks=2, flags=flags, environment=witness, **variables).succeeded()
+        frameworks.megatron(
+            tmp_path / name, script=script, ranks=2, change=DROPOUT, flags=flags, environment=witness, **variables
+        ).succeeded()
     micro_batches = 1 if "--use-distributed-optimizer" in flags else 2
     for rank in range(2):
         same(tmp_path / f"plain_{rank}.npz", tmp_path / f"recorded_{rank}.npz", losses=micro_batches * frameworks.STEPS)

@@ -195,12 +195,14 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
         return False
     if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):
         return False
+    alone = len({finding.name for finding in seen.wrong}) == 1
     facts = {
         Sign.SHIFT: seen.parted.shift is not None,
         Sign.DRAWN: seen.drawn is not None,
         Sign.BOUNDARY: seen.frontier is not None and bool(seen.frontier.above),
         Sign.FROM_THE_OUTPUT: seen.frontier is not None and not seen.frontier.above,
-        Sign.ALONE: len({finding.name for finding in seen.wrong}) == 1,
+        Sign.ALONE: alone,
+        Sign.SCATTERED: seen.frontier is None and not alone,
         Sign.OPTIMIZER_STATE: seen.first.name == "initial optimizer state",
     }
     if signature.sign is not None and not facts[signature.sign]:

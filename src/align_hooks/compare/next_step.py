@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from align_hooks.compare.before_training import OTHER_MODEL, OTHER_PADDING
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.rows import Rows
 from align_hooks.compare.verdict import Blame, Finding, Stage, Status, Verdict
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
@@ -52,6 +53,12 @@ ADVICE = (
     *(
         Advice(Verdict.DIVERGED, "set {setting} alike on both sides and record the candidate again", place, ("settings",))
         for place in ("forward", "state")
+    ),
+    Advice(
+        Verdict.DIVERGED,
+        "record the candidate without the overlap of parameter gathers, then on one rank: " + FED,
+        "state",
+        ("fed", "one rank"),
     ),
     Advice(
         Verdict.DIVERGED,
@@ -154,6 +161,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "measured": bool(ladder.noise.repeats),
         "settings": bool(ladder.settings),
         "logs": bool(ladder.pair.converted),
+        "one rank": ladder.parted.rows.rows is Rows.RANK,
         "replayed": bool(settings.get("replay_batches")),
         "loaded": bool(settings.get("load_weights")),
         "injected": bool(settings.get("inject_gradients")),
@@ -194,7 +202,7 @@ def of_optimizer(stages: Sequence[Stage]) -> Sequence[Finding]:
 def _named(suspect: str, stages: Sequence[Stage]) -> str:
     """A suspect as advice names it: the tensor, array or setting; what several have in common is no name."""
     names = {finding.what: finding.name for stage in stages for finding in stage.findings}
-    if any(suspect == stage.told for stage in stages):
+    if suspect not in (*names, *names.values()):
         return "what differs"
     return names.get(suspect) or suspect.partition(" at step ")[0].partition(" of step ")[0].partition(": ")[0]
 

@@ -17,6 +17,7 @@ class Sign(Enum):
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
     ALONE = "one tensor differs"
+    SCATTERED = "several tensors differ, and no boundary"
     OPTIMIZER_STATE = "the optimizers start from other moments"
 
 
@@ -168,6 +169,7 @@ SIGNATURES = (
         "reduced gradients",
         "some tensors' own gradients",
         "what these have in common: their kind, their layer, the ranks that hold them, the type that they are reduced in",
+        sign=Sign.SCATTERED,
     ),
     Signature(
         "configuration",

@@ -582,6 +582,9 @@ CHINESE: dict[str, str] = {
     # next_step.py
     "set {setting} alike on both sides and record the candidate again": "将两侧的{setting}设为一致，再重新采集待测",
     "{one} and {other}": "{one}与{other}",
+    "record the candidate without the overlap of parameter gathers, then on one rank: {command} <the candidate's command>": (
+        "先关闭参数聚合的重叠再采集待测，然后用单rank采集：{command} <待测的启动命令>"
+    ),
     (
         "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: {command} <the "
         "candidate's command>"
