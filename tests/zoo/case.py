@@ -14,11 +14,12 @@ Flags = Mapping[str, str | None]
 class Reference:
     """A run that candidates are held against. It starts from the weights of ``plain``.
 
-    ``batches`` alters, by a function of ``altered.py``, the batches of ``plain`` that it trains on; MindFormers is fed these batches
-    unaltered, and Megatron without them trains on its own data.
+    ``fed`` names the reference whose batches it is fed, altered by ``batches``, a function of ``altered.py``; without one it trains on its
+    own data. With dropout it must be fed: on a CPU masks are drawn from the generator that a data loader seeds itself from.
     """
 
     flags: Flags = field(default_factory=dict)
+    fed: str = ""
     batches: str = ""
     side: str = MEGATRON
     ranks: int | None = None

@@ -255,7 +255,7 @@ ALIKE = (
 
 REFERENCES = {
     "plain": Reference(),
-    "masked": Reference(batches="masked"),
+    "masked": Reference(fed="plain", batches="masked"),
     "warming": Reference({"--lr-warmup-iters": "2"}),
 } | held_out.REFERENCES
 FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS

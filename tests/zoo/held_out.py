@@ -23,13 +23,13 @@ SPLIT: Flags = {"--split": "90,5,5"}
 
 REFERENCES = {
     "four": Reference(FOUR),
-    "dropped": Reference({**FOUR, **DROPOUT}),
-    "dropped_on_two": Reference(DROPOUT, ranks=2),
-    "dropped_in_sequence": Reference({**DROPOUT, **SEQUENCE}, ranks=2),
-    "per_token": Reference({**PER_TOKEN, "--micro-batch-size": "4"}, batches="masked"),
+    "dropped": Reference({**FOUR, **DROPOUT}, fed="four"),
+    "dropped_on_two": Reference(DROPOUT, fed="plain", ranks=2),
+    "dropped_in_sequence": Reference({**DROPOUT, **SEQUENCE}, fed="plain", ranks=2),
+    "per_token": Reference({**PER_TOKEN, "--micro-batch-size": "4"}, fed="plain", batches="masked"),
     "tied": Reference(TIED),
-    "split": Reference({**FOUR, **DROPOUT, **SPLIT}),
-    "mindformers": Reference(side=MINDFORMERS),
+    "split": Reference({**FOUR, **SPLIT}),
+    "mindformers": Reference(fed="plain", side=MINDFORMERS),
 }
 """All that ``cases.py`` has are of one rank, three steps and no dropout."""
 

@@ -44,15 +44,15 @@ def corpus_in(where: Path) -> None:
 def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
     """The run of every reference that ``cases`` need, trained if it is not there; all start from the weights of ``plain``."""
     needed = {"plain", *(case.reference for case in cases)}
+    needed |= {REFERENCES[name].fed for name in needed}
     found = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
     for name, run in found.items():
         if not (run / "run.json").exists():
             reference = REFERENCES[name]
             given: dict[str, object] = {"LOAD_WEIGHTS": found["plain"]} if name != "plain" else {}
-            if reference.batches:
-                given["REPLAY_BATCHES"] = altered.batches(reference.batches, found["plain"], run.parent / "batches")
-            elif reference.side == MINDFORMERS:
-                given["REPLAY_BATCHES"] = found["plain"]
+            if reference.fed:
+                fed = found[reference.fed]
+                given["REPLAY_BATCHES"] = altered.batches(reference.batches, fed, run.parent / "batches") if reference.batches else fed
             train_reference(reference, run, precision, given)
     return found
 
