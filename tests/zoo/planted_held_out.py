@@ -266,15 +266,25 @@ def weight_of_rank_1_late() -> None:
     built(change)
 
 
-def embedding_shard_off() -> None:
-    """Tensor-parallel rank 1 looks up the next row of its shard."""
+def shard_off(at: int) -> None:
+    """One tensor-parallel rank looks up the next row of its shard."""
 
     def forward(original: Any, self: Any, ids: Any) -> Any:
         start, size = self.vocab_start_index, self.vocab_end_index - self.vocab_start_index
         mine = (ids >= start) & (ids < start + size)
-        return original(self, torch.where(mine, start + (ids - start + 1) % size, ids) if rank() == 1 else ids)
+        return original(self, torch.where(mine, start + (ids - start + 1) % size, ids) if rank() == at else ids)
 
     around(VocabParallelEmbedding, "forward", forward)
+
+
+def embedding_shard_off() -> None:
+    """Rank 1 looks up the next row."""
+    shard_off(1)
+
+
+def embedding_shard_0_off() -> None:
+    """Rank 0 looks up the next row."""
+    shard_off(0)
 
 
 def norm_of_rank_1_doubled() -> None:
