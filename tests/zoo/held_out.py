@@ -42,8 +42,8 @@ def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: 
 
 
 def beside(reference: str, flags: Flags | None = None) -> dict[str, Any]:
-    """What a candidate shares with its reference, and further arguments."""
-    own = REFERENCES[reference]
+    """What a candidate shares with its reference, those of ``cases.py`` have nothing to share, and further arguments."""
+    own = REFERENCES.get(reference, Reference())
     return {"reference": reference, "flags": {**own.flags, **(flags or {})}, "ranks": own.ranks}
 
 
@@ -118,7 +118,7 @@ STATES = (
 
 
 def resumed(name: str, what: str, stage: str, *culprit: str, reference: str = "four", **more: Any) -> Case:
-    """A run resumed after iteration 2 of 4."""
+    """A run resumed after iteration 2."""
     more = {**beside(reference, more.pop("flags", {})), "earlier": {}, **more}
     return planted(name, what, "resumption", stage, *culprit, **more)
 
@@ -126,6 +126,17 @@ def resumed(name: str, what: str, stage: str, *culprit: str, reference: str = "f
 RESUMPTION = (
     # weights, batches and losses of step 2 are exact; the update of step 2 is Adam's first
     resumed("moments_not_restored", "resumed with moments of zero", "state", "*moment*", "*exp_avg*", "*optimizer state*"),
+    # the same at one learning rate, a single step of it
+    resumed(
+        "moments_not_restored_at_one_rate",
+        "resumed with moments of zero, at a constant learning rate",
+        "state",
+        "*moment*",
+        "*exp_avg*",
+        "*optimizer state*",
+        plant="moments_not_restored",
+        reference="plain",
+    ),
     # as above, with the second moment right
     resumed("first_moment_not_restored", "resumed with a first moment of zero", "state", "*exp_avg*", "*first moment*", "*moment*"),
     # ML#761: moments of the two layers' output projections are each other's; all else is exact
@@ -490,6 +501,7 @@ def honest(name: str, what: str, **more: Any) -> Case:
 
 HONEST = (
     honest("resumed", "resumed after two of four steps, on its own data", earlier={}, replayed=False, **beside("four")),
+    honest("resumed_at_one_rate", "resumed after two of three steps, at a constant learning rate", earlier={}),
     honest("resumed_replayed", "resumed after two of four steps, on the reference's batches", earlier={}, **beside("four")),
     honest("resumed_dropout", "the same with dropout", earlier={}, **beside("dropped")),
     honest("dropout_again", "dropout of equal seeds", **beside("dropped")),
