@@ -436,6 +436,15 @@ TWO = (  # the cause that shows first must be named first
 )
 
 REPORTED = (
+    planted(  # rates of 0, 0 and 5e-4 for 0, 5e-4 and 1e-3
+        "schedule_lags",
+        "the warming schedule lags a step",
+        "schedule",
+        "configuration",
+        "learning rate*",
+        reference="warming",
+        flags={"--lr-warmup-iters": "2"},
+    ),
     planted("only_last_micro_batch", "only the last micro-batch reaches the optimizer", "reported", "reduced gradients", "*micro-batch*"),
     planted(  # AReaL PR#1273, MSL!4432
         "divided_again", "gradients divided by the number of micro-batches again", "reported", "reduced gradients", "*micro-batch*"

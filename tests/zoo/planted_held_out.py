@@ -16,6 +16,7 @@ from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from megatron.core.optimizer import optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.tensor_parallel import random
 from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
@@ -521,6 +522,17 @@ def updates_smaller() -> None:
         updated(step)
 
     built(change)
+
+
+def schedule_lags() -> None:
+    """The schedule's first step is lost."""
+    seen: list[int] = []
+
+    def step(original: Any, self: Any, increment: int) -> Any:
+        seen.append(increment)
+        return original(self, 0 if len([one for one in seen if one]) == 1 else increment)
+
+    around(OptimizerParamScheduler, "step", step)
 
 
 def rope_not_assigned() -> None:
