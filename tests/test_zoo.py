@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from zoo import altered
-from zoo.cases import CASES, FAULTS, HONEST, MEGATRON, Case
+from zoo.case import MEGATRON, MINDFORMERS, Case
+from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
 from zoo.grade import rates
+from zoo.run import script
 from zoo.table import PRECISIONS, depth, pages, read, table
 
 ZOO = Path(__file__).parent / "zoo"
@@ -22,23 +24,26 @@ def functions(script: str) -> set[str]:
     return {node.name for node in ast.parse((ZOO / script).read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-PLANTS = {side: functions(f"planted_{side}.py") for side in ("megatron", "mindformers")}
+PLANTS = {path.name: functions(path.name) for path in ZOO.glob("planted_*.py")}
 
 
 def test_there_are_enough_of_them_and_names_are_unique() -> None:
     assert len(FAULTS) >= 40
     assert len(HONEST) >= 10
     assert len(CASES) == len(FAULTS) + len(HONEST)
-    assert {case.side for case in FAULTS} == PLANTS.keys()
+    assert {case.side for case in FAULTS} == {MEGATRON, MINDFORMERS}
+    assert {script(case).name for case in FAULTS if case.plant} == PLANTS.keys()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_case_is_whole(case: Case) -> None:
-    assert not case.plant or case.plant in PLANTS[case.side]
+    assert case.plant in PLANTS[script(case).name] if case.plant else not case.script
+    assert case.reference in REFERENCES
     assert not case.batches or case.batches in altered.BATCHES
     assert case.weights in ("", "none", *altered.WEIGHTS)
     assert bool(case.culprit) == bool(case.stage) == (case in FAULTS)
     assert not (case.change if case.side == MEGATRON else case.flags)
+    assert case.side == MEGATRON or case.earlier is None
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

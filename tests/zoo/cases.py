@@ -3,43 +3,20 @@
 ``flags`` are arguments of Megatron, ``change`` dotted keys of MindFormers' YAML, ``plant`` a function of ``planted_megatron.py`` or
 ``planted_mindformers.py``; ``weights`` and ``batches`` alter, by a function of ``altered.py``, what the run is fed. ``stage`` is the
 place to blame; ``culprit`` are patterns of canonical names, settings or words, one of which must be among the first three of what is
-named. A case without a stage is honest: nothing may be flagged.
+named. A case without a stage is honest: nothing may be flagged. Cases that were written before ``compare`` had ever been run on them
+stand in ``held_out.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-MEGATRON, MINDFORMERS = "megatron", "mindformers"
+from zoo import held_out
+from zoo.case import MINDFORMERS, Case, Reference
 
 QK = ("*.q_proj.weight", "*.k_proj.weight", "*.self_attn.*")
 ATTENTION = ("*.self_attn.*",)
 MLP = ("*.mlp.*",)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One pair of runs. ``reference`` names what it is held against: one of the references of ``run.py``."""
-
-    name: str
-    what: str
-    kind: str
-    stage: str = ""
-    culprit: tuple[str, ...] = ()
-    side: str = MEGATRON
-    flags: Mapping[str, str | None] = field(default_factory=dict)
-    change: Mapping[str, Any] = field(default_factory=dict)
-    plant: str = ""
-    weights: str = ""
-    batches: str = ""
-    reference: str = "plain"
-    ranks: int | None = None
-
-    def is_in(self, precision: str) -> bool:
-        """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run."""
-        return precision == "float32" or (self.side == MEGATRON and self.kind != "precision" and self.name != "through_bfloat16")
 
 
 def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: Any) -> Case:
@@ -249,7 +226,7 @@ PAIR = (
     ),
 )
 
-HONEST = (
+ALIKE = (
     Case("again", "the same run again", "honest"),
     Case("pair", "MindFormers for Megatron", "honest", side=MINDFORMERS),
     Case("tp2", "TP2 for one rank", "honest", flags={"--tensor-model-parallel-size": "2"}, ranks=2),
@@ -276,5 +253,11 @@ HONEST = (
     ),
 )
 
-FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR
+REFERENCES = {
+    "plain": Reference(),
+    "masked": Reference(fed="plain", batches="masked"),
+    "warming": Reference({"--lr-warmup-iters": "2"}),
+} | held_out.REFERENCES
+FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS
+HONEST = ALIKE + held_out.HONEST
 CASES = {case.name: case for case in FAULTS + HONEST}

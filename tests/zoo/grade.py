@@ -13,7 +13,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Verdict
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
-from zoo.cases import Case
+from zoo.case import Case
 
 NAMED = 3
 WAYS = {
@@ -119,7 +119,7 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
 def grade(case: Case, found: Comparison) -> Grade:
     """What a comparison said of a case."""
     stage, named = (found.blame.place, found.blame.suspects[:NAMED]) if found.blame else (found.first.name if found.first else "", ())
-    culprit = any(fnmatchcase(what, f"*{one}*") for what in named for one in case.culprit)
+    culprit = any(fnmatchcase(what, f"*{one}*") for what in named[: case.among] for one in case.culprit)
     return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named, culprit)
 
 

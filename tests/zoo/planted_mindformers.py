@@ -8,7 +8,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from mindformers.models.llama import llama
+from mindformers.models.llama import llama, llama_transformer
 from mindformers.trainer import base_trainer
 from mindspore import nn, ops
 
@@ -55,6 +55,46 @@ def norms_decayed() -> None:
     base_trainer.get_optimizer_grouped_parameters = grouped
 
 
+class Unturned(nn.Cell):  # type: ignore[misc]
+    """Queries and keys as they were before they were turned."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def construct(self, query, key, angles):  # type: ignore[no-untyped-def]
+        return query, key
+
+
+def rope_not_assigned() -> None:
+    """What rotary positions put out is thrown away."""
+    llama_transformer.RotaryEmbedding = Unturned
+
+
+class Scaled(nn.Cell):  # type: ignore[misc]
+    """The product of gate and up; nine tenths of the gradient reach either."""
+
+    def construct(self, up, gate):  # type: ignore[no-untyped-def]
+        return up * gate
+
+    def bprop(self, up, gate, found, gradient):  # type: ignore[no-untyped-def]
+        return gradient * gate * 0.9, gradient * up * 0.9
+
+
+def mlp_gradient_scaled() -> None:
+    """Layer 1's activation gets nine tenths of its gradient."""
+    original, made = llama_transformer.LlamaFeedForward, []
+
+    def feed_forward(*args: Any, **kwargs: Any) -> Any:
+        made.append(original(*args, **kwargs))
+        if len(made) == 2:
+            made[-1].mul = Scaled()
+        return made[-1]
+
+    llama_transformer.LlamaFeedForward = feed_forward
+
+
+PLANTS = (keys_as_values, labels_shifted, norms_decayed, rope_not_assigned, mlp_gradient_scaled)
+
 if __name__ == "__main__":
-    {one.__name__: one for one in (keys_as_values, labels_shifted, norms_decayed)}[os.environ["PLANTED"]]()
+    {one.__name__: one for one in PLANTS}[os.environ["PLANTED"]]()
     runpy.run_path(str(Path(__file__).parents[2] / "launch" / "run_mindformer.py"), run_name="__main__")

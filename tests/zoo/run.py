@@ -10,7 +10,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from real import frameworks
 from zoo import altered
-from zoo.cases import CASES, MINDFORMERS, Case
+from zoo.case import MINDFORMERS, Case, Flags, Reference
+from zoo.cases import CASES, REFERENCES
 from zoo.grade import WAYS, Grade, grades, summary
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SCRIPTS = {"megatron": HERE / "planted_megatron.py", MINDFORMERS: HERE / "planted_mindformers.py"}
-REFERENCES: dict[str, dict[str, str | None]] = {"plain": {}, "masked": {}, "warming": {"--lr-warmup-iters": "2"}}
-"""What candidates are held against: a Megatron run each, with these arguments."""
-PRECISIONS: dict[str, dict[str, str | None]] = {"float32": {}, "bfloat16": {"--bf16": "", "--attention-softmax-in-fp32": ""}}
+PRECISIONS: dict[str, Flags] = {"float32": {}, "bfloat16": {"--bf16": "", "--attention-softmax-in-fp32": ""}}
 """Arguments of Megatron for what both sides compute in."""
+EARLIER = "2"
+"""Iterations of the first part of a run that is resumed."""
 
 
 def corpus_in(where: Path) -> None:
@@ -40,52 +41,85 @@ def corpus_in(where: Path) -> None:
     frameworks._corpus[:] = [prefix]
 
 
-def train_references(where: Path, precision: dict[str, str | None]) -> dict[str, Path]:
-    """One Megatron run for each of :data:`REFERENCES`; all start from the weights of the first."""
-    found: dict[str, Path] = {}
-    for name, flags in REFERENCES.items():
-        found[name] = where / "references" / name / "run"
-        if (found[name] / "run.json").exists():
-            continue
-        given: dict[str, object] = {"LOAD_WEIGHTS": found["plain"]} if name != "plain" else {}
-        if name == "masked":
-            given["REPLAY_BATCHES"] = altered.batches("masked", found["plain"], found[name].parent / "batches")
-        frameworks.megatron(found[name].parent, change=flags | precision, RUN=found[name], **given, **frameworks.EVERYTHING).succeeded()
+def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
+    """The run of every reference that ``cases`` need, trained if it is not there; all start from the weights of ``plain``."""
+    needed = {"plain", *(case.reference for case in cases)}
+    needed |= {REFERENCES[name].fed for name in needed}
+    found = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
+    for name, run in found.items():
+        if not (run / "run.json").exists():
+            reference = REFERENCES[name]
+            given: dict[str, object] = {"LOAD_WEIGHTS": found["plain"]} if name != "plain" else {}
+            if reference.fed:
+                fed = found[reference.fed]
+                given["REPLAY_BATCHES"] = altered.batches(reference.batches, fed, run.parent / "batches") if reference.batches else fed
+            train_reference(reference, run, precision, given)
     return found
 
 
-def train_noise(references: dict[str, Path], precision: dict[str, str | None]) -> dict[str, Path]:
+def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, Path]:
     """Each reference once more, its weights moved by one rounding step."""
-    found = {}
-    for name, reference in references.items():
-        found[name] = reference.parents[1] / f"{name}_noise" / "run"
-        if not (found[name] / "run.json").exists():
-            fed: dict[str, object] = {"RUN": found[name], "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "PERTURB": 1}
-            change = REFERENCES[name] | precision
-            frameworks.megatron(found[name].parent, change=change, **fed, **frameworks.EVERYTHING).succeeded()
+    found = {name: run.parents[1] / f"{name}_noise" / "run" for name, run in references.items()}
+    for name, run in found.items():
+        if not (run / "run.json").exists():
+            fed: dict[str, object] = {"REPLAY_BATCHES": references[name], "LOAD_WEIGHTS": references[name], "PERTURB": 1}
+            train_reference(REFERENCES[name], run, precision, fed)
     return found
 
 
-def train(case: Case, reference: Path, where: Path, precision: dict[str, str | None]) -> Path:
+def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
+    """Train a reference into ``run``."""
+    more: dict[str, Any] = {**fed, "RUN": run, **frameworks.EVERYTHING}
+    if reference.side == MINDFORMERS:
+        frameworks.mindformers(run.parent, **more).succeeded()
+    else:
+        frameworks.megatron(run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **more).succeeded()
+
+
+def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
     """The candidate of a case, trained if it is not there."""
     run = where / case.name / "run"
     if (run / "run.json").exists():
         return run
-    fed: dict[str, object] = {"RUN": run, "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, **frameworks.EVERYTHING}
-    if case.batches:
-        fed["REPLAY_BATCHES"] = altered.batches(case.batches, reference, where / case.name / "batches")
-    if case.weights == "none":
-        fed["LOAD_WEIGHTS"] = None
-    elif case.weights:
-        fed["LOAD_WEIGHTS"] = altered.checkpoint(case.weights, reference, where / case.name / "weights")
-    more: dict[str, Any] = {"script": SCRIPTS[case.side], "environment": {"PLANTED": case.plant}} if case.plant else {}
+    fed = fed_to(case, reference, where / case.name)
+    more: dict[str, Any] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
     if case.side == MINDFORMERS:
-        done = frameworks.mindformers(where / case.name, change=case.change, **more, **fed)
+        done = frameworks.mindformers(where / case.name, change=case.change, **more, **fed, RUN=run, **frameworks.EVERYTHING)
     else:
-        done = frameworks.megatron(where / case.name, change=precision | dict(case.flags), ranks=case.ranks, **more, **fed)
+        change = {**precision, **case.flags}
+        if case.earlier is not None:
+            change |= checkpoint(case, fed, where / case.name, {**change, **case.earlier})
+            fed["LOAD_WEIGHTS"] = None  # the checkpoint has them
+        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **more, **fed, RUN=run, **frameworks.EVERYTHING)
     (where / case.name / "log").write_text(done.output)
     done.succeeded()
     return run
+
+
+def script(case: Case) -> Path:
+    """The file that plants the fault of a case."""
+    return HERE / case.script if case.script else SCRIPTS[case.side]
+
+
+def fed_to(case: Case, reference: Path, where: Path) -> dict[str, Any]:
+    """The variables that say which batches and weights the candidate of a case gets."""
+    fed: dict[str, Any] = {"REPLAY_BATCHES": reference if case.replayed else None, "LOAD_WEIGHTS": reference}
+    if case.batches:
+        fed["REPLAY_BATCHES"] = altered.batches(case.batches, reference, where / "batches")
+    if case.weights == "none":
+        fed["LOAD_WEIGHTS"] = None
+    elif case.weights:
+        fed["LOAD_WEIGHTS"] = altered.checkpoint(case.weights, reference, where / "weights")
+    return fed
+
+
+def checkpoint(case: Case, fed: Mapping[str, object], where: Path, change: Flags) -> dict[str, str]:
+    """Train the first part of a case that is resumed, with nothing planted or recorded; the arguments that load what it saved."""
+    saved, form = str(where / "checkpoint"), {"--ckpt-format": "torch"}
+    if not (where / "checkpoint" / "latest_checkpointed_iteration.txt").exists():
+        first = {**change, **form, "--save": saved, "--save-interval": EARLIER, "--exit-interval": EARLIER}
+        frameworks.megatron(where, change=first, ranks=case.ranks, **fed).succeeded()
+    return {**form, "--load": saved}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -98,9 +132,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)
-    references = train_references(where, precision)
-    noise = train_noise(references, precision)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]
+    references = train_references(where, precision, cases)
+    noise = train_noise(references, precision)
 
     def judged(case: Case) -> dict[str, Grade]:
         try:

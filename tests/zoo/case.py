@@ -1,0 +1,57 @@
+"""What a case of the zoo is, and what it is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MEGATRON, MINDFORMERS = "megatron", "mindformers"
+Flags = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A run that candidates are held against. It starts from the weights of ``plain``.
+
+    ``fed`` names the reference whose batches it is fed, altered by ``batches``, a function of ``altered.py``; without one it trains on its
+    own data. With dropout it must be fed: on a CPU masks are drawn from the generator that a data loader seeds itself from.
+    """
+
+    flags: Flags = field(default_factory=dict)
+    fed: str = ""
+    batches: str = ""
+    side: str = MEGATRON
+    ranks: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of runs. ``reference`` names what it is held against: one of ``REFERENCES`` of ``cases.py``.
+
+    ``earlier`` are arguments of a first part of training, which ends with a checkpoint after iteration 2 and records nothing; the
+    candidate is the second part. ``replayed`` says whether it is fed the reference's batches, or trains on its own data. One of the
+    first ``among`` of what is named must match ``culprit``.
+    """
+
+    name: str
+    what: str
+    kind: str
+    stage: str = ""
+    culprit: tuple[str, ...] = ()
+    side: str = MEGATRON
+    flags: Flags = field(default_factory=dict)
+    change: Mapping[str, Any] = field(default_factory=dict)
+    plant: str = ""
+    weights: str = ""
+    batches: str = ""
+    reference: str = "plain"
+    ranks: int | None = None
+    earlier: Flags | None = None
+    replayed: bool = True
+    among: int = 3
+    script: str = ""
+
+    def is_in(self, precision: str) -> bool:
+        """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run."""
+        return precision == "float32" or (self.side == MEGATRON and self.kind != "precision" and self.name != "through_bfloat16")
