@@ -94,7 +94,8 @@ def hyper_parameters(ladder: Ladder) -> Stage:
             name, Status.DIFFERENT if rates else Status.SAME, f"learning rate of {steps} steps, which is all that is known", tuple(rates)
         )
     shared = by_parameter(one).keys() & by_parameter(other).keys()
-    findings = [*settings.hyper_parameters(one, other), *rates]
+    together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
+    findings = [*settings.hyper_parameters(one, other, rates=together), *rates]
     summary = f"of {len(shared)} parameters, learning rate of {steps} steps"
     status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
     return Stage(name, status, summary, tuple(findings))

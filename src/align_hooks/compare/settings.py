@@ -29,8 +29,12 @@ def by_parameter(optimizer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: {key: group.get(key) for key in PER_GROUP} for group in optimizer["groups"] for name in group["parameters"]}
 
 
-def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
-    """What differs between two recorded optimizers, parameters with the same difference in one finding."""
+def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any], *, rates: bool = True) -> list[Finding]:
+    """What differs between two recorded optimizers, parameters with the same difference in one finding.
+
+    A group's learning rate is the one that it stood at when the run began: with ``rates`` it is compared, which says something where both
+    runs begin with one and the same step.
+    """
     found = [
         _setting("type", reference.get("type"), candidate.get("type"))
         for families in [{"Adam" if "adam" in str(one.get("type")).lower() else one.get("type") for one in (reference, candidate)}]
@@ -44,7 +48,7 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any])
         for names in alone
         if names and ours.keys() & theirs.keys()
     ]
-    for key in PER_GROUP:
+    for key in PER_GROUP if rates else PER_GROUP[1:]:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in ours.keys() & theirs.keys():
             unknown = key == "bias_correction" and None in (ours[name][key], theirs[name][key])
