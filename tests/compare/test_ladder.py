@@ -89,13 +89,14 @@ def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> No
     found = compared(reference)
     assert found.verdict is Verdict.ALIGNED
     assert found.first is None
-    assert found.notes[0] == "reference and candidate are one and the same run: this says nothing of another"
+    assert found.agreement == "reference and candidate are one and the same run, which says nothing of another"
+    assert found.next.startswith("name two runs: align-hooks compare ")
 
 
 def test_a_copy_of_a_run_is_the_run_itself(compared: Compared, reference: Path, tmp_path: Path) -> None:
     shutil.copytree(reference, tmp_path / "copy")
-    assert "one and the same run" in compared(tmp_path / "copy").notes[0]
-    assert not any("one and the same run" in note for note in compared(Synthetic()).notes)
+    assert compared(tmp_path / "copy").itself
+    assert not compared(Synthetic()).itself
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

@@ -29,6 +29,7 @@ FACTS = (
     "bare",
     "told",
     "another model",
+    "itself",
     "logs",
     "one rank",
     "other rows",

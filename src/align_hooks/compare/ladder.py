@@ -67,8 +67,6 @@ class Ladder:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
         notes = [self._limits_note()]
         notes += [f"{side}: {one}" for side, run in self.pair.sides for one in run.problems]
-        if self.pair.is_itself:
-            notes.insert(0, "reference and candidate are one and the same run: this says nothing of another")
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             coarser, _ = limits_for(ours, theirs)

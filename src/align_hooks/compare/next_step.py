@@ -143,6 +143,7 @@ ADVICE = (
     ),
     Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED, "", ("fed",)),
     Advice(Verdict.NOT_COMPARABLE, STORE),
+    Advice(Verdict.ALIGNED, "name two runs: align-hooks compare {reference} <the other run>", "", ("itself",)),
     Advice(Verdict.ALIGNED, "record more than losses: ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all on both sides", "", ("bare",)),
     Advice(Verdict.ALIGNED, "the same in the precision that you train in", "", ("not half",)),
     Advice(Verdict.ALIGNED, "the same on the layout, and for the number of steps, that you train with"),
@@ -160,6 +161,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     facts = {
         "measured": bool(ladder.noise.repeats),
         "settings": bool(ladder.settings),
+        "itself": ladder.pair.is_itself,
         "logs": bool(ladder.pair.converted),
         "one rank": ladder.parted.rows.rows is Rows.RANK,
         "replayed": bool(settings.get("replay_batches")),
@@ -189,8 +191,13 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     words |= {"suspect": _named(suspects[0], stages) if suspects else "what differs"}
     words |= {"rows": str(rows[0]), "setting_of_rows": SETTING_OF_ROWS.get(str(candidate.manifest.get("side")), "").format(rows=rows[0])}
-    words |= {"setting": " and ".join(dict.fromkeys(one.name for one in (*ladder.settings, *of_optimizer(stages))))}
+    words |= {"setting": in_a_row(list(dict.fromkeys(one.name for one in (*ladder.settings, *of_optimizer(stages)))))}
     return facts, words
+
+
+def in_a_row(names: Sequence[str]) -> str:
+    """Names as a sentence has them: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def of_optimizer(stages: Sequence[Stage]) -> Sequence[Finding]:

@@ -89,6 +89,7 @@ def compare(
         calibration=ladder.noise.measured(),
         sides=tuple(map(side, pair.both)),
         curves=curves(ladder, judged=comparable),
+        itself=pair.is_itself,
     )
 
 

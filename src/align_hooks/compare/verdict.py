@@ -153,7 +153,8 @@ class Comparison:
 
     ``settings`` are the model settings that differ; ``eps`` is that of the coarser compute type; ``blame`` is None unless diverged;
     ``next`` is what to run now; ``sides`` are reference and candidate, and ``curves`` what both did at every common step.
-    ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error.
+    ``calibration`` is what was measured on repeats of the reference: kind and step to name to relative error. ``itself`` is a run beside
+    itself, or beside a copy of itself.
     """
 
     verdict: Verdict
@@ -168,8 +169,16 @@ class Comparison:
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     sides: tuple[Side, ...] = ()
     curves: tuple[Curve, ...] = ()
+    itself: bool = False
+
+    @property
+    def agreement(self) -> str:
+        """What there is to say where no stage differs."""
+        return ITSELF if self.itself else AGREES
 
 
+AGREES = "every stage that was recorded agrees"
+ITSELF = "reference and candidate are one and the same run, which says nothing of another"
 VERDICTS = {
     Status.DIFFERENT: Verdict.DIVERGED,
     Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE,

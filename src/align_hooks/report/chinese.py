@@ -77,6 +77,7 @@ CHINESE: dict[str, str] = {
     "acts later, and does not explain this: {names}": "生效在后，不能解释此处的差异：{names}",
     # report/text.py
     "every stage that was recorded agrees": "所有已采集的阶段均一致",
+    "reference and candidate are one and the same run, which says nothing of another": "标杆与待测是同一次运行，结论不涉及其他任何运行",
     # pair.py, ladder.py: notes
     "limits are the defaults for {type} (eps {eps}); they were not measured on this pair": (
         "限值为{type}的默认值（eps {eps}），未经本次对比实测"
@@ -94,7 +95,6 @@ CHINESE: dict[str, str] = {
         "the reference computes in {reference}, the candidate in {candidate}: what agrees does within the rounding of {coarser}, and a "
         "fault that is smaller cannot be seen; record both in one type"
     ): "标杆的计算精度为{reference}，待测为{candidate}：所谓一致只在{coarser}的舍入误差之内，更小的缺陷看不出来；请用同一精度采集两侧",
-    "reference and candidate are one and the same run: this says nothing of another": "标杆与待测是同一次运行：结论不涉及其他任何运行",
     "the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed": (
         "{side}的模型除batch外还有输入{names}，既未采集也不回放"
     ),
@@ -581,7 +581,7 @@ CHINESE: dict[str, str] = {
     "their parameter group: learning rate, decay, frozen or not": "其参数分组：学习率、衰减、是否冻结",
     # next_step.py
     "set {setting} alike on both sides and record the candidate again": "将两侧的{setting}设为一致，再重新采集待测",
-    "{one} and {other}": "{one}与{other}",
+    "set {setting} and {other} alike on both sides and record the candidate again": "将两侧的{setting}与{other}设为一致，再重新采集待测",
     "record the candidate without the overlap of parameter gathers, then on one rank: {command} <the candidate's command>": (
         "先关闭参数聚合的重叠再采集待测，然后用单rank采集：{command} <待测的启动命令>"
     ),
@@ -649,6 +649,7 @@ CHINESE: dict[str, str] = {
     ),
     "give both models the same sizes; which settings differ says {command}": "让两个模型的规格一致；哪些参数不同，见{command}",
     "record the candidate from the reference: {command} <the candidate's command>": "由标杆采集待测：{command} <待测的启动命令>",
+    "name two runs: {command} <the other run>": "请给出两次不同的运行：{command} <另一次运行>",
     "record more than losses: {command} on both sides": "除loss外采集更多内容：两侧均设置{command}",
     "the same in the precision that you train in": "用实际训练的精度再做一次",
     "the same on the layout, and for the number of steps, that you train with": "用实际训练的并行切分与步数再做一次",

@@ -109,6 +109,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         blame=comparison.blame,
         suspects=suspects(comparison),
         next=comparison.next,
+        agreement=comparison.agreement,
         evidence=evidence(comparison),
         closest=closest(comparison),
         settings=comparison.settings,

@@ -101,7 +101,7 @@ def headline(comparison: Comparison) -> str:
     left = [stage.name for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
     beside = f" (not compared: {', '.join(left)})" if left else ""
     if comparison.first is None:
-        return f": every stage that was recorded agrees{beside}"
+        return f": {comparison.agreement}{beside}"
     return f": {comparison.first.name} — {comparison.first.summary}{beside}"
 
 
