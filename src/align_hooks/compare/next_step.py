@@ -143,7 +143,7 @@ ADVICE = (
     ),
     Advice(Verdict.NOT_COMPARABLE, "record the candidate from the reference: " + FED, "", ("fed",)),
     Advice(Verdict.NOT_COMPARABLE, STORE),
-    Advice(Verdict.ALIGNED, "name two runs: align-hooks compare {reference} <the other run>", "", ("itself",)),
+    Advice(Verdict.ALIGNED, "name two runs: align-hooks compare {reference} CANDIDATE", "", ("itself",)),
     Advice(Verdict.ALIGNED, "record more than losses: ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all on both sides", "", ("bare",)),
     Advice(Verdict.ALIGNED, "the same in the precision that you train in", "", ("not half",)),
     Advice(Verdict.ALIGNED, "the same on the layout, and for the number of steps, that you train with"),

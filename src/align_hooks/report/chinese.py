@@ -649,7 +649,7 @@ CHINESE: dict[str, str] = {
     ),
     "give both models the same sizes; which settings differ says {command}": "让两个模型的规格一致；哪些参数不同，见{command}",
     "record the candidate from the reference: {command} <the candidate's command>": "由标杆采集待测：{command} <待测的启动命令>",
-    "name two runs: {command} <the other run>": "请给出两次不同的运行：{command} <另一次运行>",
+    "name two runs: {command}": "请给出两次不同的运行：{command}",
     "record more than losses: {command} on both sides": "除loss外采集更多内容：两侧均设置{command}",
     "the same in the precision that you train in": "用实际训练的精度再做一次",
     "the same on the layout, and for the number of steps, that you train with": "用实际训练的并行切分与步数再做一次",
