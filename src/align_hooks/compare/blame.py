@@ -3,7 +3,8 @@
 The stage that differs first in training (:mod:`.symptom`) is where a fault *shows*. Where it *sits* takes a second look: a loss that
 differs although every token's loss agrees is a matter of its normalisation, gradients that differ under equal losses one of the backward
 pass or the reduction, and with no token losses on record a fault that the mean loss hides may still be one of the forward pass. A forward
-pass that agreed before, in an earlier micro-batch or an earlier step on equal weights, is not wrong itself: something carries over.
+pass that agreed before, in an earlier micro-batch or an earlier step on equal weights, is not wrong itself: something carries over. One
+rank's rows alone are that rank's forward pass, whenever they part.
 
 Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits: with limits
 measured on noise these are the tensors next to the fault, with defaults queries and keys stand too far up, which any fault moves most.
@@ -130,7 +131,8 @@ def place_of(seen: Seen) -> str:
     name = seen.first.name
     if seen.drawn is not None and name in DRAWN_INTO:
         return STATE
-    if name == "token losses" and (seen.parted.later or seen.parted.rows.rows is Rows.LATER):
+    carried = seen.parted.rows.rows is Rows.LATER or (seen.parted.later and seen.parted.rows.rows is not Rows.RANK)
+    if name == "token losses" and carried:
         return STATE
     if name == "weights after an update" and seen.first.findings and seen.first.findings[0].what.startswith("clip coefficient"):
         return "clipping"

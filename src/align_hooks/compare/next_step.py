@@ -57,7 +57,7 @@ ADVICE = (
     Advice(
         Verdict.DIVERGED,
         "record the candidate without the overlap of parameter gathers, then on one rank: " + FED,
-        "state",
+        "forward",
         ("fed", "one rank"),
     ),
     Advice(

@@ -60,14 +60,6 @@ SIGNATURES = (
     ),
     Signature(
         "state",
-        "one rank computes with other weights than are recorded",
-        "a gather of parameters that comes late, a copy of a weight that is updated otherwise",
-        rows=Rows.RANK,
-        later=True,
-        source="Megatron-LM issues 663 and 950; zoo",
-    ),
-    Signature(
-        "state",
         "what one micro-batch leaves to the next",
         "a random state that recomputation moves, a buffer or a cache that is not set back",
         rows=Rows.LATER,
@@ -84,6 +76,14 @@ SIGNATURES = (
         "logits that were gathered and go into a vocabulary-parallel loss, padded rows of the vocabulary",
         sign=Sign.SHIFT,
         source="Megatron-LM issue 7452; zoo",
+    ),
+    Signature(
+        "forward",
+        "one rank computes with other weights than are recorded",
+        "a gather of parameters that comes late, a copy of a weight that is updated otherwise",
+        rows=Rows.RANK,
+        later=True,
+        source="Megatron-LM issues 663 and 950; zoo",
     ),
     Signature(
         "forward",
