@@ -184,7 +184,7 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
 
 
 def test_reading_a_record_needs_neither_wrapt_nor_the_cli_extra() -> None:
-    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer', 'ml_dtypes'} & set(sys.modules)))")
+    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer'} & set(sys.modules)))")
     assert done.stdout == "[]\n"
 
 
