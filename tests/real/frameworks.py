@@ -24,7 +24,8 @@ EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGH
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
 STEPS = 3
-TIMEOUT = 300
+TIMEOUT = 900
+"""Seconds after which a program of a test is taken for hung."""
 
 
 @dataclass(frozen=True)
