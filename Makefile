@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 
-.PHONY: demo test browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers patches setup lock clean
+.PHONY: demo test browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -40,6 +40,9 @@ matrix-megatron: $(READY)  ## every released Megatron-LM, the last of each minor
 
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 …" (10 GB of environments, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)
+
+install-check: $(READY)  ## installing this beside each framework moves nothing there; or ENVIRONMENTS="mindformers-1.9.0 …" (12 GB of environments, half an hour)
+	$(BIN)/python tests/install/check.py $(ENVIRONMENTS)
 
 zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (an hour; WORKERS=1 is kinder)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)

@@ -6,5 +6,4 @@ side=${1:-}
 [[ $side == torch || $side == ms ]] || refuse "usage: [RUN=DIRECTORY] [REFERENCE=DIRECTORY] $0 $usage"
 shift
 begin cpu_rehearsal "$@"
-export MASTER_PORT=${MASTER_PORT:-$(python -c 'import socket; one = socket.socket(); one.bind(("127.0.0.1", 0)); print(one.getsockname()[1])')}
 exec python -m "align_hooks.${side}_side" "${@:2}"

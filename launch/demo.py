@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -98,7 +97,7 @@ def run(
 ) -> None:
     """Run one program with ``ALIGN_HOOKS_*`` variables, moving a bar at every match of ``pattern`` in what it prints."""
     environment = os.environ | {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items()}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONUNBUFFERED": "1"}
+    environment |= {"PYTHONUNBUFFERED": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     log = directory / f"{title.replace(' ', '_')}.log"
     task = progress.add_task(title, total=total)
@@ -127,13 +126,6 @@ def ended(code: int, why: str) -> NoReturn:
     """Say why there is no verdict, and end with a code that is none."""
     print(why, file=sys.stderr)
     sys.exit(code)
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

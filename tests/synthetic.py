@@ -261,16 +261,17 @@ def scalars_only(losses: Sequence[float | None] = (9.0, 8.9, 8.8)) -> Synthetic:
     return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
 
 
-def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: Any = bool) -> Path:
-    """A directory made with the guide's own snippet, which saves four arrays and nothing else."""
+def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: Any = bool, **sizes: int) -> Path:
+    """A directory made with the guide's own snippet, which saves four arrays and nothing else; ``sizes`` are those of :func:`batch`."""
     for step in steps:
         for rank in range(ranks):
             place = path / f"step_{step}" / f"rank_{rank}"
             place.mkdir(parents=True)
-            arrays = batch(10 * step + rank)
+            arrays = batch(10 * step + rank, **sizes)
             for name in ("tokens", "labels", "loss_mask"):
                 np.save(place / f"{name}.npy", arrays[name])
-            np.save(place / "attention_mask.npy", CAUSAL.astype(mask_type))
+            causal = ~np.tri(arrays["tokens"].shape[1], dtype=bool)[None, None]
+            np.save(place / "attention_mask.npy", causal.astype(mask_type))
     return path
 
 

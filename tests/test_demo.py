@@ -28,6 +28,6 @@ def test_what_is_not_installed_is_named_with_its_extra(tmp_path: Path, monkeypat
 
 def test_a_directory_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    done = subprocess.run([sys.executable, str(script()), str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(script()), str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (2, f"{tmp_path} holds something that is no demo; name another directory\n")
     assert (tmp_path / "thesis.txt").read_text() == "years of work"

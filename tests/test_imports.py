@@ -153,7 +153,7 @@ def test_every_public_function_of_a_side_is_defined_where_its_table_says(side: s
 
 def fresh(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIGN_HOOKS_")} | variables
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_importing_every_entrance_loads_no_framework_and_attaches_nothing() -> None:
@@ -187,7 +187,7 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
 
 
 def test_reading_a_record_needs_neither_wrapt_nor_the_cli_extra() -> None:
-    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer', 'ml_dtypes'} & set(sys.modules)))")
+    done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer'} & set(sys.modules)))")
     assert done.stdout == "[]\n"
 
 
@@ -203,6 +203,6 @@ for name in sys.stdin.read().split():
 
 def test_every_shared_module_can_be_the_first_one_imported_and_loads_no_framework() -> None:
     names = [name for name in MODULES if not inside(name, *SIDES) and not name.endswith("__main__")]
-    done = subprocess.run([sys.executable, "-c", FIRST], input=" ".join(names), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", FIRST], input=" ".join(names), capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [f"{name} []" for name in names]

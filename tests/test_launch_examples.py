@@ -101,7 +101,7 @@ def run(where: Path, *command: object, **variables: object) -> Ended:
     written.unlink(missing_ok=True)
     clean = {"PATH": f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin", "WRITTEN": str(written), "CANN": str(where)}
     given = clean | {name: str(value) for name, value in variables.items()}
-    done = subprocess.run([str(word) for word in command], env=given, cwd=where, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([str(word) for word in command], env=given, cwd=where, capture_output=True, text=True, timeout=300, check=False)
     lines = written.read_text().splitlines() if written.exists() else []
     return Ended(done.returncode, done.stdout + done.stderr, [Started(*json.loads(line)) for line in lines])
 

@@ -54,7 +54,7 @@ def start(cwd: Path, *command: str, **environment: str) -> subprocess.Popen[str]
 
 def end(process: subprocess.Popen[str], stdin: str = "") -> Ended:
     try:
-        out, err = process.communicate(stdin, timeout=60)
+        out, err = process.communicate(stdin, timeout=300)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

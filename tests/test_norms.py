@@ -28,7 +28,7 @@ def test_it_holds_where_a_plain_fp32_norm_does_not() -> None:
     assert float(np.cumsum(np.square(array.reshape(-1)))[-1]) != pytest.approx(exact(array), rel=4e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 4 * CHUNK), max_size=3))
 def test_shards_add_up_to_the_whole(cuts: list[int]) -> None:
     array = np.random.default_rng(1).standard_normal(4 * CHUNK).astype(np.float32)

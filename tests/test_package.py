@@ -22,7 +22,7 @@ LAUNCH = ROOT / "launch"
 def build(source: Path, where: Path, target: str) -> Path:
     """Build one kind of distribution of a source tree."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(where)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return next(where.glob("*.whl" if target == "wheel" else "*.tar.gz"))
 
@@ -58,7 +58,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 def command(where: Path, environment: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=where, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *map(str, words)], cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 

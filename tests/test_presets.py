@@ -55,9 +55,8 @@ def test_cpu_starts_the_side_that_is_named(tmp_path: Path) -> None:
     assert done.returncode == 7, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "python -m align_hooks.ms_side train.py --config a b.yaml"
-    assert {"ALIGN_HOOKS_RUN=runs/b", "ALIGN_HOOKS_REPLAY_BATCHES=runs/a b", "ALIGN_HOOKS_DEVICE=cpu", "MASTER_ADDR=127.0.0.1"} <= set(
-        lines
-    )
+    assert {"ALIGN_HOOKS_RUN=runs/b", "ALIGN_HOOKS_REPLAY_BATCHES=runs/a b", "ALIGN_HOOKS_DEVICE=cpu"} <= set(lines)
+    assert not [line for line in lines if line.startswith("MASTER_")]  # a rehearsal knows where it meets itself
     assert "launch: ALIGN_HOOKS_LOAD_WEIGHTS=runs/a b" in done.stderr
 
 

@@ -300,9 +300,12 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
 @contextmanager
 def progress(console: Console) -> Iterator[Progress]:
     """A line that says what is being read and how far it is, on a terminal only; not on stdout, which is the report's."""
+    if not console.is_terminal:  # rich itself, told to show nothing, ends with an empty line in many of its releases
+        yield lambda message, done=0, total=0: None
+        return
     what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
     columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
-    with Bars(*columns, console=console, transient=True, expand=True, disable=not console.is_terminal) as bars:
+    with Bars(*columns, console=console, transient=True, expand=True) as bars:
         task = bars.add_task("reading", total=None)
 
         def say(message: str, done: int = 0, total: int = 0) -> None:

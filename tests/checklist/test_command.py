@@ -22,7 +22,7 @@ LAUNCH = Path(__file__).parents[2] / "launch"
 def command(*arguments: object, **variables: str) -> Done:
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
     line = [sys.executable, "-m", "align_hooks", "check", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 def script(path: Path, **changes: Any) -> Path:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,11 @@ from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from checklist.test_command import command, configuration, script
 from checklist.test_readers import BOMB, bash_says, values
+from work import at_most
 
 TRAIN = "torchrun pretrain_gpt.py --num-layers 2"
-SOONEST = 2.0
-"""Seconds that a hostile file may take; with Python's own start, and on a slow machine, five."""
+ENOUGH = 10_000_000
+"""Calls that reading a hostile file may take; the hardest takes 2.6 million."""
 SOURCED = {
     "settings.sh": 'LR=1e-4\nLAYERS=(--num-layers 2)\nadd() { MORE+=(--seed "$1"); }\n',
     "early.sh": "LR=1e-4\nreturn 0\nLR=1e-5\n",
@@ -502,7 +500,7 @@ def test_the_training_has_this_environment(tmp_path: Path, text: str) -> None:
     stub.write_text('#!/bin/bash\nprintf "%s" "$NCCL_ALGO" > held\n')
     stub.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(["bash", "-c", text], env=environment, cwd=tmp_path, check=True, timeout=20)
+    subprocess.run(["bash", "-c", text], env=environment, cwd=tmp_path, check=True, timeout=300)
     held = reads(tmp_path, text).environment.get("NCCL_ALGO")
     assert (held is not None and held.unknown) or (held.value if held else "") == (tmp_path / "held").read_text()
 
@@ -683,33 +681,11 @@ SLOW = {
 """Scripts that cost time; each is less than a megabyte."""
 
 
-class TooLong(BaseException):
-    """Nothing in the source catches it."""
-
-
-@contextmanager
-def soon() -> Iterator[None]:
-    """What is done within has to end before a person would wonder."""
-
-    def ring(*_: object) -> None:
-        raise TooLong
-
-    before = signal.signal(signal.SIGVTALRM, ring)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SOONEST)
-    try:
-        yield
-    except TooLong:
-        pytest.fail(f"not done after {SOONEST} seconds")
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 @pytest.mark.parametrize("text", YAML.values(), ids=YAML)
 def test_a_yaml_that_nobody_wrote_by_hand_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "hostile.yaml").write_text(text)
     one = script(tmp_path / "train.sh")
-    with soon(), pytest.raises(ConfigurationError) as said:
+    with at_most(ENOUGH), pytest.raises(ConfigurationError) as said:
         check(str(one), str(tmp_path / "hostile.yaml"), {}, mindformers="1.9")
     assert len(str(said.value).splitlines()) == 1
 
@@ -718,7 +694,7 @@ def test_a_yaml_that_nobody_wrote_by_hand_is_one_line(tmp_path: Path, text: str)
 def test_a_script_that_nobody_wrote_by_hand_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "hostile.sh").write_text(text)
     other = configuration(tmp_path / "llama.yaml")
-    with soon(), pytest.raises(ConfigurationError) as said:
+    with at_most(ENOUGH), pytest.raises(ConfigurationError) as said:
         check(str(tmp_path / "hostile.sh"), str(other), {}, mindformers="1.9")
     assert len(str(said.value).splitlines()) == 1
 
@@ -726,7 +702,7 @@ def test_a_script_that_nobody_wrote_by_hand_is_one_line(tmp_path: Path, text: st
 @pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
 def test_what_costs_time_ends_soon(tmp_path: Path, text: str) -> None:
     (tmp_path / "hostile.sh").write_text(text)
-    with soon():
+    with at_most(ENOUGH):
         says_it_does_not_know(tmp_path, text)
 
 

@@ -94,7 +94,7 @@ def bash_says(tmp_path: Path, text: str, *arguments: str) -> list[str]:
     script.write_text(text)
     environment = {"PATH": f"{stub.parent}:{os.environ['PATH']}", "WORDS": str(tmp_path / "words"), "OUT": "/out"}
     (tmp_path / "logs").mkdir(exist_ok=True)
-    subprocess.run(["bash", str(script), *arguments], env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=20)
+    subprocess.run(["bash", str(script), *arguments], env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=300)
     return (tmp_path / "words").read_text().splitlines()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 OLDER = "1.3.2"
-TIMEOUT = 120
+TIMEOUT = 300
 
 
 def installed(name: str) -> Path:

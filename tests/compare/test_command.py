@@ -25,7 +25,7 @@ Done = subprocess.CompletedProcess[str]
 def command(*arguments: object, **variables: str) -> Done:
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
     line = [sys.executable, "-m", "align_hooks", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 def bent(key: str, factor: float, step: int = 2) -> Synthetic:
@@ -246,12 +246,12 @@ def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[..., Compar
 
 def test_a_reader_that_leaves_early_does_not_change_the_verdict(reference: Path) -> None:
     shell = f"set -o pipefail; {sys.executable} -m align_hooks compare {reference} {reference} | true"
-    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=60, check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=300, check=False).returncode == 0
 
 
 def test_a_disk_that_is_full_does_not_change_the_verdict(reference: Path) -> None:
     shell = f"{sys.executable} -m align_hooks compare {reference} {reference} > /dev/full"
-    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=60, check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=300, check=False).returncode == 0
 
 
 def test_control_characters_of_a_record_do_not_reach_the_terminal(reference: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def observe() -> Observe:
     def run(snippet: str, **environment: str) -> Any:
         program = f"from apparatus import *\n{dedent(snippet)}\nimport json\nprint('\\n' + json.dumps(seen))"
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=scrubbed() | environment, timeout=60, check=False
+            [sys.executable, "-c", program], capture_output=True, text=True, env=scrubbed() | environment, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

@@ -27,7 +27,7 @@ def job(where: Path, text: str, *, logs: str = "joined", **environment: str) -> 
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     command = [sys.executable, "-c", LAUNCHER, logs, text]
     done = subprocess.run(
-        command, cwd=where, env=kept | {"TMPDIR": str(where)} | environment, capture_output=True, text=True, timeout=60, check=True
+        command, cwd=where, env=kept | {"TMPDIR": str(where)} | environment, capture_output=True, text=True, timeout=300, check=True
     )
     return done.stderr.splitlines()
 

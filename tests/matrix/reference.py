@@ -21,6 +21,13 @@ def make_reference(where: Path) -> Path:
     return where / "run"
 
 
+def arguments_of(change: Mapping[str, str]) -> list[str]:
+    """``llama.args`` for a few steps, with arguments that replace its own."""
+    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+    lines |= {"--train-iters": str(STEPS)} | dict(change)
+    return [word for flag, value in lines.items() for word in (flag, *value.split())]
+
+
 def pretrain(
     python: Path,
     where: Path,
@@ -36,9 +43,7 @@ def pretrain(
     ``change`` has arguments that replace those of ``llama.args``, ``more`` has environment variables of the script's own.
     ``layout`` are flags of a job of two ranks, one rank without any.
     """
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
-    lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus), "--data-cache-path": str(where / "cache")} | dict(change or {})
-    arguments = [word for flag, value in lines.items() for word in (flag, *value.split())]
+    arguments = arguments_of({"--data-path": str(corpus), "--data-cache-path": str(where / "cache")} | dict(change or {}))
     base = subprocess.run([str(python), "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True).stdout
     # Megatron's Makefile asks python3 and python3-config, which virtual environments lack: they must be of one Python.
     path = {"PATH": os.pathsep.join([str(python.parent), f"{base.strip()}/bin", os.environ["PATH"]])}

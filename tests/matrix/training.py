@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,21 +26,21 @@ EVERYTHING = {kind.upper(): "all" for kind in KINDS}
 
 def run(command: Sequence[object], where: Path, environment: Mapping[str, str]) -> None:
     """Run a program with its output in ``where/log``; raises Failed with its last line."""
+    if code := ended(command, where, environment):
+        raise Failed(f"{where.name} ended with {code}: {last_line((where / 'log').read_text())}")
+
+
+def ended(command: Sequence[object], where: Path, environment: Mapping[str, str]) -> int:
+    """The exit code of a program, its output in ``where/log``."""
     where.mkdir(parents=True, exist_ok=True)
     with (where / "log").open("w") as log:
         options: dict[str, Any] = {"stdout": log, "stderr": subprocess.STDOUT, "timeout": TIMEOUT, "check": False}
-        code = subprocess.run(list(map(str, command)), cwd=where, env=dict(environment), **options).returncode
-    if code:
-        raise Failed(f"{where.name} ended with {code}: {last_line((where / 'log').read_text())}")
+        return subprocess.run(list(map(str, command)), cwd=where, env=dict(environment), **options).returncode
 
 
 def hooked(variables: Mapping[str, object]) -> dict[str, str]:
     """The environment of a training on one rank with these ``ALIGN_HOOKS_*`` variables, which are named without the prefix."""
-    ours = {f"ALIGN_HOOKS_{name}": str(value) for name, value in (SWITCHES | dict(variables)).items()}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
-    return clean() | ours | rendezvous
+    return clean() | {f"ALIGN_HOOKS_{name}": str(value) for name, value in (SWITCHES | dict(variables)).items()}
 
 
 def clean() -> dict[str, str]:

@@ -90,7 +90,7 @@ def test_the_ranks_together_hold_every_element_once(native: str, ranks: int) -> 
     assert all((count == 1).all() for count in seen.values())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data(), native=st.sampled_from(CUT))
 def test_ranges_of_a_distributed_optimizer_are_ranges_of_each_piece(data: st.DataObject, native: tuple[str, int]) -> None:
     name, ranks = native

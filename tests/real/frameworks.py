@@ -21,8 +21,11 @@ from align_hooks.record.sketch_rows import of_tensors
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all", "SKETCHES": "all", "OPTIMIZER_STATE": "all"}
+FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
+"""What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
 STEPS = 3
-TIMEOUT = 300
+TIMEOUT = 900
+"""Seconds after which a program of a test is taken for hung."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,9 @@ def python(where: Path, command: Sequence[str], variables: Mapping[str, object],
 def program(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
     """Run a program in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
     where.mkdir(parents=True, exist_ok=True)
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "RANK", "WORLD_SIZE"))
-    }
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
-    clean |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
     done = subprocess.run(command, env=clean | more, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     return Ended(done.returncode, done.stdout + done.stderr)

@@ -46,6 +46,7 @@ def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, refe
     fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     done = frameworks.megatron(tmp_path, change=said, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
     assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours
+    assert "MASTER_PORT: not set -> 0 (ALIGN_HOOKS_DEVICE)" in done.ours
     run = open_run(tmp_path / "run")
     overridden = {one["what"] for one in run.manifest["overrides"]}
     assert {f"args.{name}" for name in FAST.values()} <= overridden

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +142,19 @@ def test_a_shell_script_trains_and_its_other_processes_are_left_alone(tmp_path: 
     assert "corpus.py: left alone, as it did not train" in done.ours
     assert "train.py: finished" in done.ours
     assert open_run(tmp_path / "elsewhere/run").problems == []
+
+
+def test_two_rehearsals_that_start_at_once_need_no_address_and_share_no_port(tmp_path: Path, real_corpus: Path) -> None:
+    """Without torchrun Megatron itself ends with "MASTER_ADDR expected"."""
+    launchers = {"attached": ("-m", "align_hooks.torch_side"), "below": (*RUN, sys.executable)}
+
+    def rehearse(name: str) -> frameworks.Ended:
+        change = {"--train-iters": "1"}
+        return frameworks.megatron(tmp_path / name, launcher=launchers[name], change=change, RUN=tmp_path / name / "run", BATCHES="0")
+
+    with ThreadPoolExecutor(len(launchers)) as pool:
+        for name, done in zip(launchers, pool.map(rehearse, launchers), strict=True):
+            ours = done.succeeded().ours
+            assert "MASTER_ADDR: not set -> 127.0.0.1 (ALIGN_HOOKS_DEVICE)" in ours
+            overrides = {one["what"]: one for one in open_run(tmp_path / name / "run").manifest["overrides"]}
+            assert (overrides["MASTER_PORT"]["after"], overrides["MASTER_PORT"]["why"]) == ("0", "ALIGN_HOOKS_DEVICE")

@@ -92,7 +92,7 @@ def test_norms_of_shards_add_up_to_the_whole_one(tmp_path: Path, shards: list[li
     assert sharded(tmp_path / "run", shards).local_norms(0) == {"w": pytest.approx(norm(WHOLE), rel=1e-6)}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(cuts=st.lists(st.integers(0, 48), max_size=3))
 def test_any_cut_into_flat_ranges_is_put_together(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), 48]

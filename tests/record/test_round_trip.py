@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
+from align_hooks.record.files import TensorFile
 from align_hooks.record.shard import Shard
-from align_hooks.record.writer import id_range, is_causal
+from align_hooks.record.writer import id_range, is_causal, write_tensors
 from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
 
 HONEST = Synthetic()
@@ -273,3 +274,15 @@ def test_what_was_read_of_a_file_stays_no_part_of_this_process(run: Run) -> None
     found = run.weights(1)
     assert all(len(found[name]) for name in found)
     assert "model.safetensors" not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_without_a_tensor_is_the_librarys_own(tmp_path: Path) -> None:
+    """Its old releases write one that nobody reads, so ours is written by us: a rank with copies alone has such files."""
+    write_tensors(tmp_path / "run", 0, 1, "gradients.safetensors", {})
+    path = tmp_path / "run/step_0/rank_1/gradients.safetensors"
+    save_file({}, tmp_path / "theirs", metadata={"format": "pt"})
+    assert list(TensorFile(path)) == []
+    assert path.read_bytes() == (tmp_path / "theirs").read_bytes()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RecordError, match="is not a whole safetensors file"):
+        TensorFile(path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -84,12 +86,64 @@ def test_a_hugging_face_directory_is_read_to_the_bit(tmp_path: Path, make: objec
         np.testing.assert_array_equal(loader.read(whole(name)), WEIGHTS[name], strict=True)
 
 
-@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
-def test_half_precision_is_read_as_the_same_numbers_in_fp32(tmp_path: Path, kind: type) -> None:
-    rounded = {name: tensor.astype(kind) for name, tensor in WEIGHTS.items()}
-    path = checkpoint(tmp_path / "hf", rounded)
-    found = Loader(source(path), SHAPES).read(whole(NAMES[0]))
-    np.testing.assert_array_equal(found, rounded[NAMES[0]].astype(np.float32), strict=True)
+KINDS = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+
+
+def stored(path: Path, kind: str, *tensors: tuple[str, bytes, list[int]]) -> Path:
+    """A Hugging Face directory of one file, spelled out: each tensor by name, bytes and shape."""
+    header, end = {}, 0
+    for name, content, shape in tensors:
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + len(content)]}
+        end += len(content)
+    text = json.dumps(header).encode()
+    path.mkdir()
+    (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"".join(content for _, content, _ in tensors))
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_floating_type_is_read_as_the_same_numbers_in_fp32(tmp_path: Path, kind: str) -> None:
+    exact = np.array([[1.0, -2.5, 0.0], [-0.0, 96.0, 2.0**-14]], np.float32)  # each type has these numbers
+    content = (exact.view(np.uint32) >> 16).astype("<u2") if kind == "BF16" else exact.astype(KINDS[kind])
+    found = open_weights(source(stored(tmp_path / "hf", kind, ("before", content.tobytes(), [6]), ("a", content.tobytes(), [2, 3]))))
+    np.testing.assert_array_equal(found["a"].view(np.uint32), exact.view(np.uint32), strict=True)  # the sign of a zero too
+    assert found.shape("before") == (6,)
+
+
+def test_every_bf16_there_is_becomes_the_fp32_whose_upper_half_it_is(tmp_path: Path) -> None:
+    """All 65536: numbers below the normal range, infinities and every NaN among them."""
+    every = np.arange(1 << 16, dtype="<u2")
+    found = open_weights(source(stored(tmp_path / "hf", "BF16", ("a", every.tobytes(), [256, 256]))))["a"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.view(np.uint32).reshape(-1), every.astype(np.uint32) << 16)
+
+
+def test_a_double_that_fp32_lacks_is_refused_as_infinity(tmp_path: Path) -> None:
+    found = Loader(source(stored(tmp_path / "hf", "F64", ("a", np.array([1e300], "<f8").tobytes(), [1]))), {"a": (1,)})
+    with pytest.raises(RefusedRun, match="a holds NaN or infinity"):
+        found.read(fused("a", {"a": (1,)}, Blocks(1, (1,))))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("F8_E4M3", 1), ("I8", 1), ("I64", 8)])
+def test_a_type_that_holds_no_plain_numbers_is_refused_by_tensor_and_file(tmp_path: Path, kind: str, size: int) -> None:
+    found = open_weights(source(stored(tmp_path / "hf", kind, ("model.norm.weight", bytes(4 * size), [4]))))
+    told = rf"hf/model.safetensors: model.norm.weight is {kind}, only F32, F64, F16, BF16 can be read here; load a .* in bf16$"
+    with pytest.raises(RecordError, match=told):
+        found["model.norm.weight"]
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-4], lambda content: content[:-4] + b"\0\0\0\0\0"])
+def test_a_checkpoint_that_changed_since_it_was_opened_is_refused(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    found = open_weights(source(checkpoint(tmp_path / "hf")))
+    file = tmp_path / "hf" / "model.safetensors"
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(RecordError, match=r"model.safetensors was replaced while it was being read"):
+        found[NAMES[0]]
+
+
+def test_loading_weights_imports_nothing_that_only_another_package_brings() -> None:
+    code = "import sys, align_hooks.replay.weights; print({'ml_dtypes', 'torch', 'mindspore'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_recorded_weights_of_one_rank_are_such_a_directory(run: Path) -> None:
@@ -100,7 +154,7 @@ def test_recorded_weights_of_one_rank_are_such_a_directory(run: Path) -> None:
 def test_a_missing_file_of_an_index_is_refused(tmp_path: Path) -> None:
     path = sharded(tmp_path / "hf")
     (path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
+    with pytest.raises(RecordError, match=r"model-00002-of-00002.safetensors is not a whole safetensors file .*; load a whole checkpoint"):
         open_weights(source(path))
 
 
@@ -115,7 +169,7 @@ def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
     file = checkpoint(tmp_path / "hf") / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(RecordError, match="is no whole Hugging Face checkpoint"):
+    with pytest.raises(RecordError, match=r"model.safetensors is not a whole safetensors file .*; load a whole checkpoint"):
         open_weights(source(tmp_path / "hf"))
 
 

@@ -33,6 +33,7 @@ KINDS = {
     "mlp.up_proj": (5, 4),
     "mlp.down_proj": (4, 5),
 }
+EVERY_BLOCK = {"callCount": True, "detailed": True}
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">{{7*7}}"
 """What a name in a record might try."""
 
@@ -176,10 +177,11 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Open a page, given as text, and wait until it says that it is ready."""
     contexts = []
 
-    def open_it(text: str, address: str = "", width: int = 1280, height: int = 800, timed: bool = False, **options: Any) -> Opened:
+    def open_it(text: str, address: str = "", width: int = 1280, height: int = 800, counted: bool = False, **options: Any) -> Opened:
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": height}, **{"locale": "en-US", **options})
+        context.set_default_timeout(300_000)  # a page that hangs ends the test; a slow machine does not
         contexts.append(context)
         found = Opened(context.new_page())
         found.page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
@@ -187,12 +189,17 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         found.page.on(
             "request", lambda request: found.asked.append(request.url) if request.url != found.page.url.partition("#")[0] else None
         )
-        if timed:
+        if counted:
             found.session = context.new_cdp_session(found.page)
-            found.session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            for command, options_of in (
+                ("Performance.enable", {}),
+                ("Profiler.enable", {}),
+                ("Profiler.startPreciseCoverage", EVERY_BLOCK),
+            ):
+                found.session.send(command, options_of)
         found.page.goto(path.as_uri() + address)
         if options.get("java_script_enabled", True):
-            found.page.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
+            found.page.wait_for_selector("html[data-ready]", state="attached", timeout=300_000)
         found.asked[:] = [one for one in found.asked if not one.startswith(path.as_uri())]
         return found
 

@@ -33,7 +33,7 @@ def text() -> str:
 
 
 def drawn(found: Opened) -> Any:
-    found.page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
+    found.page.wait_for_selector("html[data-drawn]", state="attached", timeout=300_000)
     return found.page
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,10 @@ from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM,
 from evidence.test_logs import megatron, mindformers
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
+from work import at_most
+
+ENOUGH = 200_000
+"""Calls that three hostile sentences may take, each; the hardest takes 53 thousand."""
 
 TERMS = """
 Adam AdamW Embedding MLP RoPE SGD CP Q K V dp tp True False None NaN nan inf fp32 float16 float32 bfloat16 base batch beta1 beta2 betas bias
@@ -419,9 +422,8 @@ def test_sentences_within_sentences_and_in_a_row() -> None:
 )
 def test_hostile_text_is_soon_given_up(part: str, size: int) -> None:
     for text in ((part * size)[:size], ("steps " + part * size)[:size], ("weights: " * 9 + part * size)[:size]):
-        begun = time.perf_counter()
-        found = chinese(text)
-        assert time.perf_counter() - begun < 2
+        with at_most(ENOUGH):
+            found = chinese(text)
         assert len(text) <= LONGEST or found == text
 
 

@@ -33,7 +33,7 @@ def told(health: Health, width: int = 80) -> str:
 def show(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
     line = [sys.executable, "-m", "align_hooks", "show", *map(str, arguments)]
-    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=kept | variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_clean_run(tmp_path: Path) -> None:

@@ -119,6 +119,6 @@ def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArr
 
 def _keys(rows: Array) -> Array:
     """A number a row, which tells rows apart: its elements under weights of their own."""
-    flat = rows.reshape(len(rows), -1).astype(np.float64)
+    flat = rows.reshape(len(rows), -1).astype(np.float64, order="C")  # of one layout on either side: sums are equal to the bit
     key: Array = flat @ np.random.default_rng(0).standard_normal(flat.shape[1])
     return key

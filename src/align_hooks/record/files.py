@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,42 +79,80 @@ def read_array(path: Path, *, headers_only: bool = False) -> Array:
         raise RecordError(f"{path} is not a whole .npy array ({error}); pickled arrays are never loaded") from None
 
 
+STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
+"""The floating types that are read, by their names in a safetensors file, as numpy reads their bytes."""
+
+
 class TensorFile:
     """One safetensors file, its header parsed once; raises RecordError where it is not whole, or no longer the same file.
 
     Tensors are read by their place in the file and not through the library's handle, which maps the file: every page read
-    through it counts as ours until it is closed, and a file cut short under it ends the process.
+    through it counts as ours until it is closed, and a file cut short under it ends the process. Nor does it read bf16 without
+    another package, which would be a dependency of ours that may move numpy.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again") -> None:
+        """``types`` are those of :data:`STORED` that a tensor may have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
+        self.path, self._types, self._remedy = path, types, remedy
         try:
-            with safe_open(path, framework="np"), path.open("rb") as file:  # the library refuses a file that is not whole
+            _refuse_torn(path)
+            with path.open("rb") as file:
                 self._known = _identity(file)
                 size = int.from_bytes(file.read(8), "little")
                 self._tensors = json.loads(file.read(size))
         except (OSError, ValueError, SafetensorError) as error:
-            raise RecordError(f"{path} is not a whole safetensors file ({error}); record the step again") from None
+            raise RecordError(f"{path} is not a whole safetensors file ({error}); {remedy}") from None
         self._tensors.pop("__metadata__", None)
         self._start = 8 + size
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return tuple(self._tensors[name]["shape"])
+
     def read(self, name: str) -> Array:
-        """One tensor, which must be fp32."""
+        """One tensor as fp32; raises RecordError where it has another type than it may have."""
         facts = self._tensors[name]
-        if facts["dtype"] != "F32":
-            raise RecordError(f"{self.path}: {name} is {facts['dtype']}, a record keeps float32; record the step again")
+        kind = facts["dtype"]
+        if kind not in self._types or kind not in STORED:
+            raise RecordError(f"{self.path}: {name} is {kind}, only {', '.join(self._types)} can be read here; {self._remedy}")
         start, stop = facts["data_offsets"]
+        stored = np.dtype(STORED[kind])
         try:
             with self.path.open("rb") as file:
                 if _identity(file) != self._known:
-                    raise RecordError(f"{self.path} was replaced while it was being read; start again once its run has ended")
-                data = np.fromfile(file, "<f4", (stop - start) // 4, offset=self._start + start)
-            return data.reshape(facts["shape"])
+                    raise RecordError(f"{self.path} was replaced while it was being read; start again once nobody writes it")
+                data = np.fromfile(file, stored, (stop - start) // stored.itemsize, offset=self._start + start)
+            return _widened(data, kind).reshape(facts["shape"])
         except (OSError, ValueError) as error:
-            raise RecordError(f"{self.path}: {name} cannot be read ({error}); record the step again") from None
+            raise RecordError(f"{self.path}: {name} cannot be read ({error}); {self._remedy}") from None
+
+
+EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
+"""A file without a tensor, which a rank has that holds copies alone. The library writes it wrong before 0.4.4, and does not read it."""
+
+
+def _refuse_torn(path: Path) -> None:
+    """Raise what the library raises of a file that is not whole."""
+    try:
+        with safe_open(path, framework="np"):
+            pass
+    except SafetensorError:
+        if path.stat().st_size != len(EMPTY) or path.read_bytes() != EMPTY:
+            raise
+
+
+def _widened(data: Array, kind: str) -> Array:
+    """Numbers as stored, in fp32. A bf16 is the upper half of the fp32 that is the same number."""
+    if kind == "BF16":
+        return (data.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which whoever loads weights refuses by name
+        return data.astype(np.float32, copy=False)
 
 
 def _identity(file: Any) -> tuple[int, int, int]:

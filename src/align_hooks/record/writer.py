@@ -26,7 +26,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record import atomic, layout
 from align_hooks.record.continued import continued
-from align_hooks.record.files import read_json
+from align_hooks.record.files import EMPTY, read_json
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.shard import Shard
@@ -320,7 +320,14 @@ def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[s
         raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
     whole = {one: np.ascontiguousarray(tensor) for one, tensor in tensors.items()}
     path = layout.step(run, step, rank) / name
-    atomic.replace(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+
+    def write(temporary: Path) -> None:
+        if whole:
+            save_file(whole, temporary, metadata={"format": "pt"})
+        else:
+            temporary.write_bytes(EMPTY)
+
+    atomic.replace(path, write)
 
 
 def is_causal(mask: Array) -> bool:

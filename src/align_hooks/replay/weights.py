@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (teaches numpy bf16, which safetensors then reads)
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.table import Fused, refuse_unfit
 from align_hooks.record import layout
+from align_hooks.record.files import STORED, TensorFile
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.replay.perturb import EPS, Perturbed
 from align_hooks.settings import Source
 
 Array = NDArray[Any]
+
+REMEDY = "load a whole checkpoint of floating-point weights: copy it again, or save it in bf16"
+"""The way out of a Hugging Face checkpoint that cannot be read."""
 
 
 class Checkpoint(Mapping[str, Array]):
@@ -28,11 +30,12 @@ class Checkpoint(Mapping[str, Array]):
     def __init__(self, path: Path) -> None:
         index = path / "model.safetensors.index.json"
         try:
-            files = sorted(set(dict(json.loads(index.read_text())["weight_map"]).values())) if index.exists() else ["model.safetensors"]
-            self._homes = {name: path / file for file in files for name in _names(path / file)}
+            names = sorted(set(dict(json.loads(index.read_text())["weight_map"]).values())) if index.exists() else ["model.safetensors"]
+            files = [TensorFile(path / name, types=tuple(STORED), remedy=REMEDY) for name in names]
+            self._homes = {name: file for file in files for name in file}
             if not self._homes:
                 raise ValueError("it holds no tensor")
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
 
     def __iter__(self) -> Iterator[str]:
@@ -43,17 +46,10 @@ class Checkpoint(Mapping[str, Array]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it."""
-        with safe_open(self._homes[name], framework="np") as file:
-            return tuple(file.get_slice(name).get_shape())
+        return self._homes[name].shape(name)
 
     def __getitem__(self, name: str) -> Array:
-        with safe_open(self._homes[name], framework="np") as file:
-            return np.asarray(file.get_tensor(name)).astype(np.float32, copy=False)
-
-
-def _names(path: Path) -> list[str]:
-    with safe_open(path, framework="np") as file:
-        return list(file.keys())
+        return self._homes[name].read(name)
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -25,6 +25,9 @@ DETERMINISTIC = {
     "ASCEND_LAUNCH_BLOCKING": "1",
 }
 
+RENDEZVOUS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+"""Where a rehearsal of one process meets itself. At port 0 the system gives each its own: two that start at once share none."""
+
 WATCHED = (
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_LAUNCH_BLOCKING",

@@ -8,11 +8,13 @@ for the learning rate and ``_set_random_seed`` for the seed, which data sets tak
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from align_hooks.errors import RefusedRun
 from align_hooks.settings import PREFIX
+from align_hooks.torch_side.environment import RENDEZVOUS
 from align_hooks.torch_side.refusals import refusals, rehearsal
 from align_hooks.torch_side.seeds import set_deterministic
 from align_hooks.torch_side.session import TorchSession
@@ -58,6 +60,8 @@ def apply(session: TorchSession, args: Any) -> None:
         raise RefusedRun("\n".join(why))
     if settings.device == "cpu":
         _set(session, args, rehearsal(said), "DEVICE")
+        if trains(args):
+            _rendezvous(session)
     if settings.seed is not None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
@@ -67,6 +71,16 @@ def apply(session: TorchSession, args: Any) -> None:
         _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
     if settings.replay_batches is not None:
         _replay(session, args)
+
+
+def _rendezvous(session: TorchSession) -> None:
+    """What torch wants to know before it starts a process group, and torchrun would have said; of one process there is no choice."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        return
+    for name, value in RENDEZVOUS.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            session.override(name, "not set", value, f"{PREFIX}DEVICE")
 
 
 def _deterministic(session: TorchSession, args: Any) -> None:
