@@ -32,13 +32,13 @@ def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
     [
         ([1, 1, 1, 1], ONE, ONE, Rows.ALL, ""),
         ([0, 0, 0, 0], ONE, ONE, Rows.ALL, ""),
-        ([0, 1, 0, 1], ONE, TWO, Rows.RANK, "all of it in the rows of the candidate's data-parallel rank 1"),
-        ([1, 0, 1, 0], TWO, ONE, Rows.RANK, "all of it in the rows of the reference's data-parallel rank 0"),
+        ([0, 1, 0, 1], ONE, TWO, Rows.RANK, "only rows of the candidate's data-parallel rank 1 differ"),
+        ([1, 0, 1, 0], TWO, ONE, Rows.RANK, "only rows of the reference's data-parallel rank 0 differ"),
         ([0, 0, 1, 1], ONE, ONE, Rows.LATER, "micro-batch 0 of the candidate agrees, those after do not"),
         ([0, 0, 1, 1], ((1, 1, 1, 1),), ((1, 1, 1, 1),), Rows.LATER, "micro-batches 0 to 1 of the candidate agree, those after do not"),
-        ([1, 1, 0, 0], ONE, ONE, Rows.MICRO_BATCH, "all of it in micro-batch 0 of the candidate"),
-        ([0, 1, 0, 0], ONE, ONE, Rows.SOME, "all of it in rows 1 of 4"),
-        ([0, 0, 1, 1], ((4,),), ((4,),), Rows.SOME, "all of it in rows 2, 3 of 4"),
+        ([1, 1, 0, 0], ONE, ONE, Rows.MICRO_BATCH, "only micro-batch 0 of the candidate differs"),
+        ([0, 1, 0, 0], ONE, ONE, Rows.SOME, "only rows 1 of 4 differ"),
+        ([0, 0, 1, 1], ((4,),), ((4,),), Rows.SOME, "only rows 2, 3 of 4 differ"),
     ],
 )
 def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, rows: Rows, told: str) -> None:
@@ -72,7 +72,7 @@ def test_a_later_step_on_equal_weights_is_judged_by_its_token_losses(compared: C
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("token losses", "state")
     assert found.first.findings[0].step == 1
-    assert found.blame.suspects[0].startswith("all of it in rows 1 of 4; earlier steps on equal weights agree")
+    assert found.blame.suspects[0].startswith("only rows 1 of 4 differ; earlier steps on equal weights agree")
 
 
 def test_later_micro_batches_that_alone_are_wrong_are_a_matter_of_state(compared: Compared, candidate: Synthetic) -> None:

@@ -58,7 +58,7 @@ def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
         mine = {owned[row][1] for row in rows}
         if len(mine) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in mine}:
             whose = ", ".join(map(str, sorted(mine)))
-            return Wrong(Rows.RANK, f"all of it in the rows of the {side}'s data-parallel rank {whose}")
+            return Wrong(Rows.RANK, f"only rows of the {side}'s data-parallel rank {whose} differ")
     for side, owned in sides:
         seen = {owned[row][0] for row in rows}
         first, last = min(seen), max(part for part, _ in owned)
@@ -68,9 +68,9 @@ def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
             agree = f"micro-batch 0 of the {side} agrees" if first == 1 else f"micro-batches 0 to {first - 1} of the {side} agree"
             return Wrong(Rows.LATER, f"{agree}, those after do not: something carries over from one micro-batch to the next")
         if len(seen) == 1:
-            return Wrong(Rows.MICRO_BATCH, f"all of it in micro-batch {first} of the {side}")
+            return Wrong(Rows.MICRO_BATCH, f"only micro-batch {first} of the {side} differs")
     shown = ", ".join(map(str, sorted(rows)[:SHOWN])) + (" …" if len(rows) > SHOWN else "")
-    return Wrong(Rows.SOME, f"all of it in rows {shown} of {wrong.size}")
+    return Wrong(Rows.SOME, f"only rows {shown} of {wrong.size} differ")
 
 
 def owners(batch: Any) -> list[tuple[int, int]]:

@@ -295,15 +295,15 @@ CHINESE: dict[str, str] = {
         "此前权重相同的步均一致：除已采集的权重外，还有状态在步与步之间延续"
     ),
     # rows.py
-    "all of it in the rows of the {side}'s data-parallel rank {ranks}": "差异全部位于{side}数据并行rank {ranks}的行",
+    "only rows of the {side}'s data-parallel rank {ranks} differ": "只有{side}数据并行rank {ranks}的行不一致",
     "micro-batch 0 of the {side} agrees, those after do not: something carries over from one micro-batch to the next": (
         "{side}的micro-batch 0一致，其后的不一致：有状态在micro-batch之间延续"
     ),
     "micro-batches 0 to {last} of the {side} agree, those after do not: something carries over from one micro-batch to the next": (
         "{side}的micro-batch 0至{last}一致，其后的不一致：有状态在micro-batch之间延续"
     ),
-    "all of it in micro-batch {number} of the {side}": "差异全部位于{side}的micro-batch {number}",
-    "all of it in rows {rows} of {count}": "差异全部位于{count}行中的第{rows}行",
+    "only micro-batch {number} of the {side} differs": "只有{side}的micro-batch {number}不一致",
+    "only rows {rows} of {count} differ": "{count}行中只有第{rows}行不一致",
     # same_weights.py: the optimizer's state
     "neither run had made an update": "两侧此前均未更新",
     "count of updates and {count} moments, to the bit": "更新次数与{count}个动量，逐位比较",
