@@ -286,3 +286,13 @@ def test_a_file_without_a_tensor_is_the_librarys_own(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(RecordError, match="is not a whole safetensors file"):
         TensorFile(path)
+
+
+def test_some_arrays_of_a_batch_are_read_without_the_others(tmp_path: Path) -> None:
+    run = Synthetic()
+    run.batches[0]["attention_mask"] = np.ones((1, 1, SEQUENCE, SEQUENCE), bool)
+    path = run.write(tmp_path / "run")
+    (path / "step_0" / "rank_0" / "tokens.npy").write_bytes(b"")
+    found = open_run(path).batch(0, ("token_losses", "loss_mask"))
+    assert found.arrays().keys() == {"token_losses", "loss_mask"}
+    assert found.rows == open_run(path).batch(1).rows

@@ -95,7 +95,8 @@ def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame
     if first is None or first.status is not Status.DIFFERENT:
         return None
     named = {("step-0 loss" if stage.name.startswith("first loss") else stage.name): stage for stage in stages}
-    seen = Seen(first, named, ladder.settings, ladder.parted, drawn_before(ladder.drawn, first))
+    parted = ladder.parted if first.name == "token losses" else Parted()  # how they part later follows from what differs before
+    seen = Seen(first, named, ladder.settings, parted, drawn_before(ladder.drawn, first))
     place = place_of(seen)
     culprits = suspects(seen, place)
     told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
@@ -119,11 +120,9 @@ def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
 def acting_later(seen: Seen) -> list[str]:
     """Hyper-parameters that differ and can have had no effect yet where the runs part first."""
     stage = seen.stages.get("hyper-parameters")
-    return (
-        [finding.what for finding in stage.findings]
-        if stage is not None and stage.status is Status.DIFFERENT and stage is not seen.first
-        else []
-    )
+    if stage is None or stage.status is not Status.DIFFERENT or stage is seen.first:
+        return []
+    return [finding.what for finding in stage.findings]
 
 
 def place_of(seen: Seen) -> str:

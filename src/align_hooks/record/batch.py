@@ -77,18 +77,19 @@ class Part:
         return self.mask != "own"
 
 
-def read_part(place: Path) -> Part:
-    """What a rank recorded, each array checked against its digest."""
+def read_part(place: Path, names: Sequence[str] = layout.BATCH_ARRAYS) -> Part:
+    """What a rank recorded, each array of ``names`` checked against its digest."""
     facts = batch_json(place)
     arrays = {}
-    for name, said in facts["arrays"].items():
+    for name, said in ((name, said) for name, said in facts["arrays"].items() if name in names):
         array = read_array(place / f"{name}.npy")
         if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
             raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
         arrays[name] = array
     first = facts.get("joined_first") or {}
     joined = {"micro_batches": first.get("micro_batches"), "whole": first.get("whole", False)}
-    return Part(tuple(facts["rows"]), arrays, facts["attention_mask"], facts.get("slices"), **joined)
+    mask = facts["attention_mask"] if "attention_mask" in names else None
+    return Part(tuple(facts["rows"]), arrays, mask, facts.get("slices"), **joined)
 
 
 def merged(parts: Sequence[Part]) -> Part:

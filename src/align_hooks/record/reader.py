@@ -318,9 +318,10 @@ class Run:
         tables = {rank: [one for one in self.shards(rank) if one.counted and (one.trainable or not trainable)] for rank in files}
         return Tensors(files, tables)
 
-    def batch(self, step: int) -> Batch:
-        """The batch that ``step`` consumed on all data-parallel ranks; raises RecordError where a file is not whole."""
-        return join(step, self._batch_parts(step), layout.causal_mask(self.path))
+    def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
+        """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``; raises RecordError where a file is not
+        whole."""
+        return join(step, self._batch_parts(step, names), layout.causal_mask(self.path))
 
     def batch_facts(self, step: int) -> BatchFacts:
         """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
@@ -368,12 +369,14 @@ class Run:
                 seen[place] = facts
         return files
 
-    def _batch_parts(self, step: int) -> list[Part]:
+    def _batch_parts(self, step: int, names: Sequence[str]) -> list[Part]:
         if self.made_by_hand:
             ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
             return [read_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
         return [
-            in_sequence([merged([read_part(place) for place in places[index]]) for index in sorted(places)], f"{self.path}: step {step}")
+            in_sequence(
+                [merged([read_part(place, names) for place in places[index]]) for index in sorted(places)], f"{self.path}: step {step}"
+            )
             for _, places in sorted(self._batch_files(step).items())
         ]
 

@@ -257,7 +257,7 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
     """
     loss = run.row(step).get("loss")
     try:
-        batch = run.batch(step)
+        batch = run.batch(step, ("token_losses", "loss_mask"))
     except RecordError:  # what is wrong with a file is said where its batch is read
         return
     if loss is None or batch.token_losses is None or not math.isfinite(loss):
