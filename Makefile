@@ -44,7 +44,7 @@ matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried Mi
 install-check: $(READY)  ## installing this beside each framework moves nothing there; or ENVIRONMENTS="mindformers-1.9.0 …" (12 GB of environments, half an hour)
 	$(BIN)/python tests/install/check.py $(ENVIRONMENTS)
 
-zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (an hour; WORKERS=1 is kinder)
+zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (two hours; WORKERS=1 is kinder)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS) --precision bfloat16
 	$(BIN)/python -W ignore tests/zoo/depth.py

@@ -73,11 +73,11 @@ def test_what_the_readme_says_is_what_was_found() -> None:
     sketched, half = (rates([row[way] for row in read(kind)]) for way, kind in (("sketches", "float32"), ("measured", "bfloat16")))
     for said in (
         f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged",
-        f"on the right stage, {found['culprit']} with the culprit",
+        f"{found['placed']} on the right stage, {found['culprit']} with the culprit",
         f"The guide's acceptance standard sees {guide['detected']}.",
         f"sketches: {sketched['detected']}, {sketched['placed']} on the right stage, {sketched['culprit']} named",
         f"{half['detected']} of {half['faults']}, {half['placed']} and {half['culprit']}, none of {half['honest']} honest ones",
     ):
         assert said in " ".join(README.read_text().split())
-    assert found["placed"] == found["detected"]
+    assert found["detected"] == found["faults"]
     assert (found["flagged"], half["flagged"]) == (0, 0)
