@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
 from align_hooks.hooking.ledger import Ledger
@@ -25,6 +25,7 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
 
+Found = TypeVar("Found")
 KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
 """The recording switches, by the name of their field in Settings and of what the writer counts."""
 
@@ -37,8 +38,8 @@ class Session:
     """One process of one run.
 
     ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends,
-    None until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``refused`` what we ended the run
-    for. Until it has ``begun`` a session claims, changes and prints nothing.
+    None until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``given_up`` what is no longer
+    tried beside it, ``refused`` what we ended the run for. Until it has ``begun`` a session claims, changes and prints nothing.
     """
 
     side: str
@@ -56,6 +57,7 @@ class Session:
     planned: range | None = None
     made: int = 0
     done: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
     begun: bool = False
     process: int = field(default_factory=os.getpid)
 
@@ -132,6 +134,23 @@ class Session:
                 raise
             self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
             print(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", file=sys.stderr, flush=True)
+
+    def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
+        """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.
+
+        A first failure is said and is the last: nothing tries it again. With ``ON_ERROR=raise`` it is raised.
+        """
+        if what in self.given_up:
+            return otherwise
+        try:
+            return look()
+        except Exception as error:
+            if self.settings.on_error == "raise":
+                raise
+            self.given_up.add(what)
+            said = f"goes on without {what}: {type(error).__name__}: {error}"
+            print(f"align_hooks: rank {self.launch.rank} {said}", file=sys.stderr, flush=True)
+            return otherwise
 
     def recorded(self, kind: str) -> None:
         """Note that something of ``kind`` was really captured."""

@@ -86,3 +86,65 @@ def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("initial optimizer state", "state")
     assert found.blame.suspects[0] == "the moments of the optimizer are not restored: the candidate's are zero"
+
+
+# ---- what an attack found
+
+
+def curve_apart(first: int, peak: int, **changes: float) -> Synthetic:
+    """Forty steps of nothing but rows, whose losses part at ``first`` and are furthest apart at ``peak``."""
+    rows = [row(step, loss=9.0, objective_loss=9.0) for step in range(40)]
+    for step in range(first, 40):
+        rows[step]["loss"] *= 1 + 1e-2 / (1 + abs(step - peak))
+    return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
+
+
+def test_when_a_difference_begins_is_told_by_its_first_step_and_not_by_its_worst(compared: Compared) -> None:
+    other = curve_apart(3, 25)
+    for one in other.rows[10:]:
+        one["learning_rate"] *= 1.01
+    found = compared(other, against=curve_apart(40, 0))
+    assert found.first is not None
+    assert found.first.name == "later losses"
+    assert found.first.findings[-1].step == 3
+
+
+def test_a_batch_that_differs_may_have_differed_since_the_last_that_agreed(compared: Compared, candidate: Synthetic) -> None:
+    reference = Synthetic()
+    for run in (reference, candidate):
+        run.settings |= {"batches": "0,2"}
+        del run.batches[1]
+    candidate.batches[2]["tokens"][0, 0] += 1
+    candidate.rows[1]["loss"] *= 1.01
+    found = compared(candidate, against=reference)
+    assert found.blame is not None
+    assert found.blame.place == "data"
+
+
+def test_random_states_are_not_blamed_where_the_forward_pass_agrees(compared: Compared) -> None:
+    states = [[{"torch": f"{name}{step}"} for step in range(STEPS)] for name in "ab"]
+    one, other = (Synthetic(rows=[row(step) | {"random": [seen[step]]} for step in range(STEPS)]) for seen in states)
+    other.norms[0]["model.norm.weight"] *= 4
+    found = compared(other, against=one)
+    assert found.blame is not None
+    assert found.blame.place == "reduced gradients"
+
+
+def test_a_setting_that_differs_comes_before_random_states(compared: Compared) -> None:
+    states = [[{"torch": f"{name}{step}"} for step in range(STEPS)] for name in "ab"]
+    one, other = (Synthetic(rows=[row(step) | {"random": [seen[step]]} for step in range(STEPS)]) for seen in states)
+    other.model["rope_theta"] = 5e5
+    other.batches[0]["token_losses"] *= 1.01
+    found = compared(other, against=one)
+    assert found.blame is not None
+    assert (found.blame.place, found.blame.suspects[0]) == ("forward", "rope_theta")
+
+
+def test_a_loss_that_is_not_finite_later_hides_no_earlier_difference(compared: Compared) -> None:
+    one, other = (Synthetic(rows=[row(step, learning_rate=0.0) for step in range(STEPS)]) for _ in range(2))
+    other.batches[0]["token_losses"] *= 1.01
+    for run in (one, other):
+        run.batches[2]["token_losses"][0, 0] = math.nan
+    found = compared(other, against=one)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "token losses")

@@ -30,6 +30,7 @@ FACTS = (
     "told",
     "another model",
     "itself",
+    "rates",
     "logs",
     "one rank",
     "other rows",

@@ -112,3 +112,13 @@ def test_random_states_that_differ_and_show_nowhere_are_a_note(compared: Compare
     found = compared(dropping(1), against=dropping(2))
     assert found.verdict is Verdict.ALIGNED
     assert "random states differ from step 1 (iteration 2) on: torch of rank 0" in found.notes
+
+
+def test_rows_are_no_ranks_where_only_some_of_their_positions_are_wrong(compared: Compared, candidate: Synthetic) -> None:
+    """A window of the attention shows in rows that are long enough, wherever these stand."""
+    candidate.micro_batches = [2, 2]
+    candidate.batches[0]["token_losses"][2:, 3:] *= np.float32(1.01)
+    found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
+    assert found.blame is not None
+    assert found.blame.place == "forward"
+    assert found.blame.suspects[0] == "only rows 2, 3 of 4 differ"

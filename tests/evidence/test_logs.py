@@ -182,7 +182,7 @@ def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
     assert found.first is not None
     assert found.first.name == "step-0 loss"
     assert "a log does not say which weights and data it is of" in found.first.summary
-    assert found.next.startswith("record both runs, the candidate on the reference's weights and batches")
+    assert found.next.startswith("set learning rate alike on both sides; then record both runs, the candidate on the reference's weights")
 
 
 def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.self_check import SelfCheck
 from sharded import Grid, Model, write
+from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
 
 GRIDS = {
     "one rank": Grid(),
@@ -178,3 +179,33 @@ def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> No
     rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
     with pytest.raises(RecordError, match=r"which is no squared sum|is no row of a record"):
         _ = open_run(path).self_check
+
+
+def weighed(path: Path, mask: Any, loss: float, tokens: int) -> Run:
+    """A run of one step whose tokens' losses are all 2, under a mask."""
+    one = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={})
+    one.batches = {0: batch(0)}
+    one.batches[0]["token_losses"] = np.full((ROWS, SEQUENCE), 2, np.float32)
+    if mask is None:
+        del one.batches[0]["loss_mask"]
+    else:
+        one.batches[0]["loss_mask"] = np.full((ROWS, SEQUENCE), mask, np.float32)
+    one.micro_batches = [ROWS]
+    one.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": tokens}
+    return open_run(one.write(path))
+
+
+@pytest.mark.parametrize(
+    ("mask", "loss", "tokens", "accused"),
+    [
+        (1, 2.0, 20, False),
+        (1, 2.001, 20, True),
+        (0.25, 2.0, 5, False),
+        (0.3, 2.0, 6, False),
+        (0.26, 2 * 5.2 / 5, 5, False),  # counted in whole tokens, as Megatron does
+        (0.26, 2.2, 5, True),
+        (None, 3.0, 20, False),  # which tokens count is not on record
+    ],
+)
+def test_a_loss_is_held_against_its_token_losses(tmp_path: Path, mask: Any, loss: float, tokens: int, accused: bool) -> None:
+    assert bool(weighed(tmp_path / "run", mask, loss, tokens).self_check.of_losses) is accused

@@ -123,11 +123,13 @@ def batches(ladder: Ladder) -> Stage:
     ]
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
     findings: list[Finding] = []
+    agreed = (ladder.pair.first or 0) - 1
     for index, step in enumerate(steps):
         ladder.progress(f"batch of step {step}", index, len(steps))
         ours, theirs = ladder.batches(step)
         found, alone = differences(ours, theirs, when(step))
-        findings += [replace(one, step=step) for one in found]
+        findings += [replace(one, step=step, since=agreed + 1) for one in found]  # batches between two that were recorded are not known
+        agreed = agreed if found else step
         gaps += [f"{what} in one run only" for what in alone]
     findings += counts
     if not findings and ladder.pair.first in steps and (why := _normalisation(ladder)):

@@ -95,8 +95,10 @@ def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame
     if first is None or first.status is not Status.DIFFERENT:
         return None
     named = {("step-0 loss" if stage.name.startswith("first loss") else stage.name): stage for stage in stages}
+    seen_forward = any(stage.name == "token losses" and stage.status is Status.SAME for stage in stages)
+    drawn = None if seen_forward and first.name in (*TENSORS, "step-0 loss") else drawn_before(ladder.drawn, first)
     parted = ladder.parted if first.name == "token losses" else Parted()  # how they part later follows from what differs before
-    seen = Seen(first, named, ladder.settings, parted, drawn_before(ladder.drawn, first))
+    seen = Seen(first, named, ladder.settings, parted, drawn)
     place = place_of(seen)
     culprits = suspects(seen, place)
     told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
@@ -128,7 +130,7 @@ def acting_later(seen: Seen) -> list[str]:
 def place_of(seen: Seen) -> str:
     """Where the fault sits."""
     name = seen.first.name
-    if seen.drawn is not None and name in DRAWN_INTO:
+    if seen.drawn is not None and name in DRAWN_INTO and not seen.settings:
         return STATE
     carried = seen.parted.rows.rows is Rows.LATER or (seen.parted.later and seen.parted.rows.rows is not Rows.RANK)
     if name == "token losses" and carried:
@@ -176,8 +178,8 @@ def suspects(seen: Seen, place: str) -> tuple[str, ...]:
     drawn = [seen.drawn.told] if place == STATE and seen.drawn is not None else []
     told = [stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told]
     settings = [finding.what for finding in seen.settings] if place in (FORWARD, STATE) else []
-    first_told = seen.parted.shift is not None or seen.parted.rows.rows in ONE_SIDED or place == STATE
-    found = [*drawn, *told, *settings] if first_told else [*drawn, *settings, *told]
+    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place == STATE)
+    found = [*drawn, *told, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *told]
     if place == GRADIENTS and seen.frontier is not None:
         found += [seen.frontier.told, *seen.frontier.below, *seen.frontier.above]
     if place != NORMALISATION and seen.tensors is not None:
@@ -203,7 +205,7 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
         Sign.BOUNDARY: seen.frontier is not None and bool(seen.frontier.above),
         Sign.FROM_THE_OUTPUT: seen.frontier is not None and not seen.frontier.above,
         Sign.ALONE: alone,
-        Sign.SCATTERED: seen.frontier is None and not alone,
+        Sign.SCATTERED: seen.frontier is None and not alone and not (seen.tensors is not None and seen.tensors.told),
         Sign.OPTIMIZER_STATE: seen.first.name == "initial optimizer state",
     }
     if signature.sign is not None and not facts[signature.sign]:

@@ -23,7 +23,9 @@ def clipping(ladder: Ladder) -> Stage:
         for key in ("grad_norm", "clip_coefficient") if ours["step"] not in ladder.pair.skipped else ():
             if ours[key] is not None and theirs[key] is not None:
                 error, step = relative_difference(ours[key], theirs[key]), ours["step"]
-                findings.append(Finding(f"{key} at {when(step)}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING, step=step))
+                findings.append(
+                    Finding(f"{key} at {when(step)}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING, step=step, quantity=key)
+                )
         if ours["skipped"] != theirs["skipped"]:
             step = ours["step"]
             skipped.append(Finding(f"skipped at {when(step)}", str(ours["skipped"]), str(theirs["skipped"]), step=step))

@@ -108,5 +108,12 @@ def steps_text(steps: Sequence[int]) -> str:
 
 
 def furthest(found: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
-    """The findings that are furthest beyond their limits, the first first; all of them where ``most`` is None."""
-    return tuple(sorted(found, key=lambda finding: -finding.excess)[:most])
+    """The findings that are furthest beyond their limits, the first first; all of them where ``most`` is None.
+
+    The earliest that is beyond its limit is always among them: when a difference begins is told by it.
+    """
+    ordered = sorted(found, key=lambda finding: -finding.excess)
+    begun = [finding for finding in ordered if finding.excess > 1 and finding.step is not None]
+    earliest = min(begun, key=lambda finding: finding.step or 0, default=None)
+    kept = ordered[:most]
+    return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])

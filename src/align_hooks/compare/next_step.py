@@ -30,6 +30,11 @@ SETTING_OF_ROWS = {"torch": "by --padded-vocab-size {rows} or --make-vocab-size-
 """How each side is told how many rows its embedding has, padding and all."""
 
 
+LOGS = (
+    "record both runs, the candidate on the reference's weights and batches: a log cannot tell a fault from other weights or data; " + STORE
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do where ``verdict`` fell at ``place`` (any where empty) and every fact in ``given`` holds, or with ``not `` does not."""
@@ -118,13 +123,8 @@ ADVICE = (
     Advice(
         Verdict.INCONCLUSIVE, "measure more noise: one repeat more, with ALIGN_HOOKS_PERTURB=2, and --noise for each", "", ("measured",)
     ),
-    Advice(
-        Verdict.INCONCLUSIVE,
-        "record both runs, the candidate on the reference's weights and batches: a log cannot tell a fault from other weights or data; "
-        + STORE,
-        "",
-        ("logs",),
-    ),
+    Advice(Verdict.INCONCLUSIVE, "set {setting} alike on both sides; then " + LOGS, "", ("logs", "rates")),
+    Advice(Verdict.INCONCLUSIVE, LOGS, "", ("logs",)),
     Advice(Verdict.INCONCLUSIVE, STORE),
     Advice(
         Verdict.NOT_COMPARABLE, "see why it ended, in its own log and in align-hooks show {broken}, and record it again", "", ("nothing",)
@@ -162,6 +162,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "measured": bool(ladder.noise.repeats),
         "settings": bool(ladder.settings),
         "itself": ladder.pair.is_itself,
+        "rates": bool(of_optimizer(stages)),
         "logs": bool(ladder.pair.converted),
         "one rank": ladder.parted.rows.rows is Rows.RANK,
         "replayed": bool(settings.get("replay_batches")),

@@ -1,14 +1,16 @@
 """Where the states of two runs' random generators part, of those generators that the model draws from.
 
 States that differ are no fault where nothing is drawn: a run without dropout does not depend on its seed. Whether a generator is drawn from
-shows in its own states, which move from one micro-batch, or one step, to the next. Generators of two frameworks, or of two layouts, have
-nothing to do with each other and are not compared.
+shows in its own states, which move from one micro-batch, or one step, to the next. A kernel may move one and use nothing of it, so runs
+that say that they draw nothing (no dropout) are not asked. Generators of two frameworks, or of two layouts, have nothing to do with each
+other and are not compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.verdict import when
@@ -42,17 +44,21 @@ def first_difference(pair: Pair) -> Drawn | None:
         return None
     if any(ours.manifests[rank].get("place") != theirs.manifests.get(rank, {}).get("place") for rank in ours.manifests):
         return None
-    steps = [row["step"] for row, _ in pair.rows]
-    states = [[run.random_states(step) for step in steps] for run in pair.both]
-    for index, step in enumerate(steps):
-        for rank in states[0][index]:
-            one, other = (run[index][rank] for run in states)
-            following = [run[index + 1][rank][:1] if index + 1 < len(steps) else [] for run in states]
+    if all((run.manifest.get("training") or {}).get("draws") is False for run in pair.both):
+        return None
+    steps: list[int] = [row["step"] for row, _ in pair.rows]
+    states = [run.random_states(steps[0]) for run in pair.both] if steps else []
+    for step, after in zip_longest(steps, steps[1:]):
+        later = [run.random_states(after) if after is not None else {} for run in pair.both]
+        for rank in states[0]:
+            one, other = (run[rank] for run in states)
+            following = [run.get(rank, [])[:1] for run in later]
             used = drawn_from([*one, *following[0]]) | drawn_from([*other, *following[1]])
             for at in range(max(len(one), len(other)) if one and other else 0):
                 here, there = one[min(at, len(one) - 1)], other[min(at, len(other) - 1)]
                 if apart := tuple(sorted(name for name in used if here.get(name) != there.get(name))):
                     return Drawn(step, at - 1 if at else None, rank, apart)
+        states = later
     return None
 
 

@@ -42,7 +42,8 @@ def wrong_rows(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArr
     counted = (one != 0) | (other != 0)
     size = np.sqrt(np.nansum(np.square(one)) / max(int(counted.sum()), 1))
     tokens = np.maximum(counted.sum(axis=1), 1)
-    found: NDArray[np.bool_] = ~(np.sqrt(np.square(other - one).sum(axis=1) / tokens) <= limit * size)
+    with np.errstate(invalid="ignore"):
+        found: NDArray[np.bool_] = ~(np.sqrt(np.square(other - one).sum(axis=1) / tokens) <= limit * size)
     return found
 
 
@@ -69,7 +70,15 @@ def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
             return Wrong(Rows.LATER, f"{agree}, those after do not: something carries over from one micro-batch to the next")
         if len(seen) == 1:
             return Wrong(Rows.MICRO_BATCH, f"only micro-batch {first} of the {side} differs")
-    shown = ", ".join(map(str, sorted(rows)[:SHOWN])) + (" …" if len(rows) > SHOWN else "")
+    return some(wrong)
+
+
+def some(wrong: NDArray[np.bool_]) -> Wrong:
+    """The numbers of the wrong rows, and nothing of what these have in common."""
+    rows = np.flatnonzero(wrong)
+    if not rows.size or wrong.all():
+        return Wrong()
+    shown = ", ".join(map(str, rows[:SHOWN])) + (" …" if len(rows) > SHOWN else "")
     return Wrong(Rows.SOME, f"only rows {shown} of {wrong.size} differ")
 
 

@@ -11,6 +11,7 @@ from align_hooks.compare import conversion
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.findings import judged, losses, moment_errors, steps_text
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.limits import limits_for
 from align_hooks.compare.sharding import SHOWN, explanation, objective_alone
 from align_hooks.compare.verdict import Finding, Stage, Status, when
 
@@ -42,7 +43,8 @@ def _converted(ladder: Ladder, stage: Stage) -> str:
 
 
 def initial_optimizer_state(ladder: Ladder) -> Stage:
-    """What the optimizers start from where updates were made before: of a resumed run, or one whose state was loaded. To the bit."""
+    """What the optimizers start from where updates were made before: of a resumed run, or one whose state was loaded. To the bit, or within
+    the rounding of the type that either keeps moments in."""
     name, first = "initial optimizer state", ladder.pair.first
     if first is None or first not in ladder.pair.steps("optimizer_state"):
         if first == 0 and not ladder.pair.converted and all(run.manifests for run in ladder.pair.both):
@@ -51,10 +53,13 @@ def initial_optimizer_state(ladder: Ladder) -> Stage:
     counts = [run.optimizer_state(first).updates for run in ladder.pair.both]
     if not any(counts):
         return Stage(name, Status.SAME, "neither run had made an update")
-    found = moment_errors(ladder.pair, first, 0.0, ladder.progress)
+    types = {kind for run in ladder.pair.both for kind in run.optimizer_state(first).dtypes.values()}
+    rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
+    found = moment_errors(ladder.pair, first, rounding, ladder.progress)
     if counts[0] != counts[1]:
         found.insert(0, Finding("updates made before", str(counts[0]), str(counts[1]), step=first))
-    stage = judged(name, f"count of updates and {len(found)} moments, to the bit", found)
+    how = "within their rounding" if rounding else "to the bit"
+    stage = judged(name, f"count of updates and {len(found)} moments, {how}", found)
     lost = [f"the {side}'s" for side, run in ladder.pair.sides if is_empty(run, first)]
     return stage.telling(f"the moments of the optimizer are not restored: {' and '.join(lost)} are zero" if len(lost) == 1 else "")
 
@@ -72,7 +77,7 @@ def token_losses(ladder: Ladder) -> Stage:
     """
     name, pair = "token losses", ladder.pair
     recorded = pair.steps("batches")
-    steps = [step for step in recorded if pair.is_exact(step)]
+    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
     if not steps:
         return Stage(name, Status.NOT_COMPARED, NO_EXACT_STEP if recorded else pair.why_not("batches"))
     found: dict[int, tuple[Finding, Finding]] = {}
@@ -89,12 +94,14 @@ def token_losses(ladder: Ladder) -> Stage:
             ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(found))
         found[step] = (together, mean)
         sizes.append(losses[0].size)
+        if together.excess > 1 or mean.excess > 1:  # what comes after follows from it
+            break
     if not found:
         return Stage(name, Status.NOT_COMPARED, "a run shows none: its script or loss keeps them to itself")
     many = f"{sizes[0]} tokens" if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)} tokens"
     means = "their mean" if len(found) == 1 else "their means"
     stage = judged(name, f"{many} at {steps_text(list(found))}, and {means}", [one for both in found.values() for one in both])
-    shown = next((both for both in found.values() if any(one.excess > 1 for one in both)), next(iter(found.values())))
+    shown = list(found.values())[-1 if stage.status is not Status.SAME else 0]
     stage = replace(stage, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
     return stage.telling(ladder.parted.told(pair.both)) if stage.status is Status.DIFFERENT else stage
 

@@ -41,6 +41,8 @@ PHASES = {
 all steps together (``curve``, which comes last)."""
 STATES = ("weights", "optimizer_state")
 """Quantities that are numbered by updates made: state N was made by the update of step N - 1."""
+NORM = "grad_norm"
+"""A number that stands before the update which clips by it."""
 UPDATED = "weights after an update"
 """The stage that finds an update to be wrong and not always which: then it is one before anything that follows from it."""
 FOLLOWING = ("first updates", "later losses", "free-running steps")
@@ -77,10 +79,10 @@ def moment(stage: Stage, start: int) -> Moment:
 
 def moment_of(finding: Finding, phase: Phase, start: int) -> Moment:
     """The same of one finding."""
-    step = finding.step if finding.step is not None else start
+    step = next((one for one in (finding.since, finding.step) if one is not None), start)
     if finding.quantity in STATES and step > start:
         return made_by((float(step), int(Phase.START)))
-    return (float(step), int(phase))
+    return (float(step), int(Phase.BACKWARD if finding.quantity == NORM else phase))
 
 
 def made_by(moment: Moment) -> Moment:

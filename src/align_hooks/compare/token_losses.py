@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
-from align_hooks.compare.rows import Wrong, pattern, wrong_rows
+from align_hooks.compare.rows import Wrong, pattern, some, wrong_rows
 from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
@@ -64,16 +64,25 @@ class Parted:
         return "; ".join(parts)
 
 
+WHOLE = (Where.EVERYWHERE, Where.AFTER_THE_FIRST)
+"""Positions that are wrong wherever a rank, or what carries over, is. A fault that only some positions show, as a window of the attention
+does, is in the rows that have such positions, and it says nothing of ranks, micro-batches and steps that these stand in."""
+
+
 def parted(losses: tuple[NDArray[Any], NDArray[Any]], batches: Sequence[Any], step: int, limit: float, *, later: bool) -> Parted:
     """How token losses that differ part, at one step; ``batches`` are those that they are of."""
     where, _ = positions(losses, limit)
-    return Parted(step, where, pattern(wrong_rows(losses, limit), batches), shift(losses, limit), later)
+    wrong = wrong_rows(losses, limit)
+    if where not in WHOLE:
+        return Parted(step, where, some(wrong), shift(losses, limit))
+    return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later)
 
 
 def shift(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> float | None:
     """The one number by which every token that counts is off, None where they are off by different ones."""
     there = counts(losses)
-    apart = (losses[1].astype(np.float64) - losses[0])[there]
+    with np.errstate(invalid="ignore"):
+        apart = (losses[1].astype(np.float64) - losses[0])[there]
     size = float(np.sqrt(np.square(losses[0][there], dtype=np.float64).mean())) if apart.size else 0.0
     if apart.size < FEWEST or not np.isfinite(apart).all():
         return None
@@ -135,7 +144,8 @@ def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[
     there = counts(losses)
     rows = np.maximum(there.sum(axis=0), 1)
     size = np.sqrt(np.nansum(np.square(one)) / max(int(there.sum()), 1))
-    wrong = ~(np.sqrt(np.square(other - one).sum(axis=0) / rows) <= limit * size)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.sqrt(np.square(other - one).sum(axis=0) / rows) <= limit * size)
     first = int(np.argmax(wrong))
     if not wrong.any():
         return Where.NOWHERE, 0

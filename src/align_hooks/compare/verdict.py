@@ -51,6 +51,7 @@ class Finding:
     Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative
     error that is left then; of two norms there is only a scale. ``name`` is the quantity or tensor alone, and ``step`` where it was
     compared, where it is one quantity at one step; ``quantity`` is the recorded kind that it is of, ``weights`` say, where it is of one.
+    ``since`` is the first step at which it may have come about, where that is earlier than it was seen.
     """
 
     what: str
@@ -63,6 +64,7 @@ class Finding:
     name: str = ""
     step: int | None = None
     quantity: str = ""
+    since: int | None = None
 
     @property
     def excess(self) -> float:

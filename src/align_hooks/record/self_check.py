@@ -260,13 +260,14 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
         batch = run.batch(step, ("token_losses", "loss_mask"))
     except RecordError:  # what is wrong with a file is said where its batch is read
         return
-    if loss is None or batch.token_losses is None or not math.isfinite(loss):
+    losses, mask, counted = batch.token_losses, batch.loss_mask, run.row(step).get("valid_tokens")
+    if loss is None or not math.isfinite(loss) or losses is None or mask is None or mask.shape != losses.shape:
         return
-    weights = np.ones(batch.token_losses.shape) if batch.loss_mask is None else batch.loss_mask.astype(np.float64)
-    counted = np.where(weights > 0, batch.token_losses, 0)  # frameworks leave anything where a token does not count
-    total = float(weights.sum())
-    mean = float((counted * weights).sum()) / total if total > 0 else loss
-    if _apart(mean, loss) > MEAN:
+    weights = mask.astype(np.float64)
+    total = float((np.where(weights > 0, losses, 0) * weights).sum())  # frameworks leave anything where a token does not count
+    by = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
+    mean = total / by[0] if by else loss
+    if all(_apart(total / count, loss) > MEAN for count in by) and by:
         yield Contradiction(
             step, "loss and token losses", f"{loss:.9g} by the run", f"{mean:.9g} as their mean under the mask", of_loss=True
         )

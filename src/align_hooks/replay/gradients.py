@@ -75,7 +75,7 @@ class Injection:
         if missing := sorted(self.named - set(self.recorded)):
             raise RefusedRun(f"{self.source} has no gradients of step {missing[0]}; record them with ALIGN_HOOKS_GRADIENTS={missing[0]}")
         self.steps = tuple(step for step in self.recorded if step in planned)
-        if beyond := sorted(self.named - set(planned)):
+        if beyond := sorted(step for step in self.named if step not in planned):
             raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
         if not self.steps:
             raise RefusedRun(

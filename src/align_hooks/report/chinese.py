@@ -307,6 +307,7 @@ CHINESE: dict[str, str] = {
     # same_weights.py: the optimizer's state
     "neither run had made an update": "两侧此前均未更新",
     "count of updates and {count} moments, to the bit": "更新次数与{count}个动量，逐位比较",
+    "count of updates and {count} moments, within their rounding": "更新次数与{count}个动量，在其舍入误差内比较",
     "updates made before": "此前的更新次数",
     "the moments of the optimizer are not restored: the {side}'s are zero": "优化器的动量没有恢复：{side}的动量全为零",
     "a log does not say which weights and data it is of, so this may be a fault or other weights or data": (
@@ -589,6 +590,14 @@ CHINESE: dict[str, str] = {
         "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: {command} <the "
         "candidate's command>"
     ): "逐项尝试：不间断地采集待测、关闭重计算、dropout置0：{command} <待测的启动命令>",
+    (
+        "set {setting} alike on both sides; then record both runs, the candidate on the reference's weights and batches: a log cannot "
+        "tell a fault from other weights or data; record the reference with what a replay needs, {command} <the reference's command>, and "
+        "the candidate from it"
+    ): (
+        "先将两侧的{setting}设为一致；再采集两侧，待测使用标杆的权重与batch数据：日志无法区分缺陷与权重或数据不同；"
+        "采集标杆，并包含回放所需的内容：{command} <标杆的启动命令>，再由此采集待测"
+    ),
     (
         "record both runs, the candidate on the reference's weights and batches: a log cannot tell a fault from other weights or data; "
         "record the reference with what a replay needs, {command} <the reference's command>, and the candidate from it"

@@ -27,14 +27,16 @@ def at_micro_batch() -> dict[str, str]:
 
 
 def _states() -> Iterator[tuple[str, Any]]:
+    on_cuda = torch.cuda.is_initialized()  # never in a rehearsal, where both are one
+    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
     yield "torch", torch.get_rng_state()
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():  # never in a rehearsal, where both are one
+    if on_cuda and not capturing:
         yield "cuda", torch.cuda.get_rng_state()
     if hasattr(torch, "npu") and torch.npu.is_initialized():
         yield "npu", torch.npu.get_rng_state()
     tracker = get_cuda_rng_tracker()
     for name, state in tracker.get_states().items():
         if isinstance(state, torch.Generator):  # of a tracker that CUDA graphs can follow
-            state = None if torch.cuda.is_current_stream_capturing() else state.get_state()
+            state = None if capturing else state.get_state()
         if isinstance(state, torch.Tensor):
             yield name, state.cpu()

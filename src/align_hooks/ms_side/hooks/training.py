@@ -110,13 +110,11 @@ class Recorder(Callback):  # type: ignore[misc]
             self.prepared = True
             with session.surviving("token losses"):
                 self.see_tokens(run_context.original_args().train_dataset_element)
-            with session.surviving("the names of the model's inputs"):
-                self.see_columns()
+            self.see_columns()
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
         if session.recording:
-            with session.surviving("the random state"):
-                session.random = at_step()
+            session.random = session.attempt("the random states", at_step, {})
         if session.recording and session.parameters is not None:
             with session.surviving("the update"):
                 self.rate = rates(session.train_cell.optimizer, self.groups)
@@ -133,7 +131,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def see_columns(self) -> None:
         """Keep and say the names of columns that are no part of a batch."""
         session = self.session
-        session.unrecorded = unrecorded(self.columns, session.train_cell)
+        session.unrecorded = session.attempt("the names of the model's inputs", lambda: unrecorded(self.columns, session.train_cell), [])
         if session.unrecorded:
             session.say(f"the model is given {', '.join(session.unrecorded)} beside the batch: neither recorded nor replayed")
 

@@ -8,6 +8,7 @@ the model (``decoder_input``, packed sequences) is no part of a record, so its n
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +35,9 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.step is not None and session.made == 0:
-            with session.surviving("the names of the model's inputs"):
-                tell_unrecorded(session, unrecorded(inspect.signature(wrapped), args, kwargs))
+            nothing: set[str] = set()
+            look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
+            tell_unrecorded(session, session.attempt("the names of the model's inputs", look, nothing))
         if session.wants("batches"):
             with session.surviving("the batch"):
                 call = inspect.signature(wrapped).bind(*args, **kwargs)
@@ -54,12 +56,13 @@ def unrecorded(signature: inspect.Signature, args: Any, kwargs: Any) -> set[str]
     """Names of the arguments of a call that are neither kept in a batch nor what the model takes them for where nothing is given."""
     call = signature.bind(*args, **kwargs)
     extra = next((name for name, one in signature.parameters.items() if one.kind is inspect.Parameter.VAR_KEYWORD), "")
+    nameless = [name for name, one in signature.parameters.items() if one.kind is inspect.Parameter.VAR_POSITIONAL]
     given = {**call.arguments, **call.arguments.get(extra, {})}
     defaults = {name: one.default for name, one in signature.parameters.items()}
     return {
         name
         for name, value in given.items()
-        if name not in (*ARGUMENTS, extra) and value is not None and value is not False and value is not defaults.get(name)
+        if name not in (*ARGUMENTS, extra, *nameless) and value is not None and value is not False and value is not defaults.get(name)
     }
 
 

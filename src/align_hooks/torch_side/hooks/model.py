@@ -27,6 +27,9 @@ from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
+DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
+"""Arguments with which the model draws random numbers."""
+
 
 def wrap(session: TorchSession) -> Callable[..., Any]:
     """A wrapper of ``setup_model_and_optimizer`` that loads weights, describes the run and records the initial weights."""
@@ -128,6 +131,7 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
             "train_steps": args.train_iters,
             "per_token_loss": bool(gpt.config.calculate_per_token_loss),
             "compute_type": compute_type(args),
+            "draws": any(getattr(args, name, None) for name in DRAWING),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
         "layers": layers(session.chunks, parameters),

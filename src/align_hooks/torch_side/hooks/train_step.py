@@ -42,8 +42,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         session.step = get_args().curr_iteration
         session.forget_step()
         if session.recording:
-            with session.surviving("the random state"):
-                session.random.append(random_states.at_step())
+            session.random.append(session.attempt("the random states", random_states.at_step, {}))
         started = time.perf_counter()
         try:
             result = wrapped(*call.args, **call.kwargs)
@@ -62,8 +61,7 @@ def forward_step(session: TorchSession) -> Callable[..., Any]:
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if session.step is not None and session.recording:
-            with session.surviving("the random state"):
-                session.random.append(random_states.at_micro_batch())
+            session.random.append(session.attempt("the random states", random_states.at_micro_batch, {}))
         output, loss_function = wrapped(*args, **kwargs)
         if session.step is None or not session.recording:
             return output, loss_function
