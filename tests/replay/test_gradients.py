@@ -97,3 +97,9 @@ def test_a_file_that_was_cut_short_is_refused_when_it_is_checked(tmp_path: Path)
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(RecordError, match="not a whole safetensors file"):
         injection(tmp_path / "run").check(SHAPES, range(STEPS))
+
+
+def test_a_run_of_endless_steps_is_checked_without_counting_them(run: Path) -> None:
+    one = injection(run)
+    one.check(SHAPES, range(10**15))
+    assert one.steps == tuple(range(STEPS))
