@@ -57,7 +57,7 @@ def initial_optimizer_state(ladder: Ladder) -> Stage:
     rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
     found = moment_errors(ladder.pair, first, rounding, ladder.progress)
     if counts[0] != counts[1]:
-        found.insert(0, Finding("updates made before", str(counts[0]), str(counts[1]), step=first))
+        found.insert(0, Finding("count of updates at the start", str(counts[0]), str(counts[1]), step=first))
     how = "within their rounding" if rounding else "to the bit"
     stage = judged(name, f"count of updates and {len(found)} moments, {how}", found)
     lost = [f"the {side}'s" for side, run in ladder.pair.sides if is_empty(run, first)]

@@ -308,7 +308,7 @@ CHINESE: dict[str, str] = {
     "neither run had made an update": "两侧此前均未更新",
     "count of updates and {count} moments, to the bit": "更新次数与{count}个动量，逐位比较",
     "count of updates and {count} moments, within their rounding": "更新次数与{count}个动量，在其舍入误差内比较",
-    "updates made before": "此前的更新次数",
+    "count of updates at the start": "开始时的更新次数",
     "the moments of the optimizer are not restored: the {side}'s are zero": "优化器的动量没有恢复：{side}的动量全为零",
     "a log does not say which weights and data it is of, so this may be a fault or other weights or data": (
         "日志不说明所用的权重与数据，因此可能是缺陷，也可能是权重或数据不同"
