@@ -38,12 +38,17 @@ class Wrong:
 
 def wrong_rows(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArray[np.bool_]:
     """Of two arrays of token losses, ``[rows, sequence]``, which rows are further apart than ``limit`` times a mean loss."""
+    return beyond(losses, limit, axis=1)
+
+
+def beyond(losses: tuple[NDArray[Any], NDArray[Any]], limit: float, axis: int) -> NDArray[np.bool_]:
+    """The same of what is left when ``axis`` is summed over: 1 leaves rows, 0 positions. What is not finite is beyond."""
     one, other = (array.astype(np.float64) for array in losses)
     counted = (one != 0) | (other != 0)
     size = np.sqrt(np.nansum(np.square(one)) / max(int(counted.sum()), 1))
-    tokens = np.maximum(counted.sum(axis=1), 1)
+    tokens = np.maximum(counted.sum(axis=axis), 1)
     with np.errstate(invalid="ignore"):
-        found: NDArray[np.bool_] = ~(np.sqrt(np.square(other - one).sum(axis=1) / tokens) <= limit * size)
+        found: NDArray[np.bool_] = ~(np.sqrt(np.square(other - one).sum(axis=axis) / tokens) <= limit * size)
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
-from align_hooks.compare.rows import Wrong, pattern, some, wrong_rows
+from align_hooks.compare.rows import Wrong, beyond, pattern, some, wrong_rows
 from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
@@ -64,16 +64,17 @@ class Parted:
         return "; ".join(parts)
 
 
-WHOLE = (Where.EVERYWHERE, Where.AFTER_THE_FIRST)
-"""Positions that are wrong wherever a rank, or what carries over, is. A fault that only some positions show, as a window of the attention
-does, is in the rows that have such positions, and it says nothing of ranks, micro-batches and steps that these stand in."""
+EARLY, MANY = 0.125, 0.25
+"""Where in the sequence an error begins, and the part of positions that it reaches, at the most and at the least, where rows are wrong as
+such. A fault of far positions, as a window of the attention, or of single tokens is in the rows that happen to have these, and says nothing
+of the ranks, micro-batches and steps that they stand in."""
 
 
 def parted(losses: tuple[NDArray[Any], NDArray[Any]], batches: Sequence[Any], step: int, limit: float, *, later: bool) -> Parted:
     """How token losses that differ part, at one step; ``batches`` are those that they are of."""
     where, _ = positions(losses, limit)
-    wrong = wrong_rows(losses, limit)
-    if where not in WHOLE:
+    wrong, columns = wrong_rows(losses, limit), wrong_positions(losses, limit)
+    if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return Parted(step, where, some(wrong), shift(losses, limit))
     return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later)
 
@@ -140,12 +141,7 @@ def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
 
 def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[Where, int]:
     """The pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
-    one, other = (array.astype(np.float64) for array in losses)
-    there = counts(losses)
-    rows = np.maximum(there.sum(axis=0), 1)
-    size = np.sqrt(np.nansum(np.square(one)) / max(int(there.sum()), 1))
-    with np.errstate(invalid="ignore"):
-        wrong = ~(np.sqrt(np.square(other - one).sum(axis=0) / rows) <= limit * size)
+    there, wrong = counts(losses), wrong_positions(losses, limit)
     first = int(np.argmax(wrong))
     if not wrong.any():
         return Where.NOWHERE, 0
@@ -154,3 +150,8 @@ def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[
     if wrong[columns].mean() < MOST or wrong.sum() < FEWEST:
         return Where.HERE_AND_THERE, first
     return {0: Where.EVERYWHERE, 1: Where.AFTER_THE_FIRST}.get(first, Where.FROM_ONE_ON), first
+
+
+def wrong_positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArray[np.bool_]:
+    """Which positions of the sequence have losses further apart than ``limit`` times a mean loss."""
+    return beyond(losses, limit, axis=0)
