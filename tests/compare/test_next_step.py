@@ -31,6 +31,8 @@ FACTS = (
     "another model",
     "itself",
     "rates",
+    "resumed",
+    "padding",
     "logs",
     "one rank",
     "other rows",

@@ -68,6 +68,20 @@ def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path
     assert any("what agrees does within the rounding of float16" in note for note in found.notes)
 
 
+def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Path) -> None:
+    """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
+    dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "4", "--ckpt-format": "torch"}
+    kept, saved = {"--save": str(tmp_path / "saved"), "--save-interval": "2", "--exit-interval": "2"}, str(tmp_path / "saved")
+    frameworks.megatron(tmp_path / "whole", change=dropout, RUN=tmp_path / "whole" / "run", **frameworks.EVERYTHING).succeeded()
+    frameworks.megatron(tmp_path / "part", change=dropout | kept).succeeded()
+    run = tmp_path / "resumed" / "run"
+    frameworks.megatron(tmp_path / "resumed", change=dropout | {"--load": saved}, RUN=run, **frameworks.EVERYTHING).succeeded()
+    found = compare(open_run(tmp_path / "whole" / "run"), open_run(run))
+    assert found.verdict is Verdict.ALIGNED, (found.first, found.blame)
+    states = {stage.name: stage.summary for stage in found.stages}["initial optimizer state"]
+    assert states == "count of updates and 42 moments, to the bit"
+
+
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_random_states_are_recorded_at_every_step(side: str, request: pytest.FixtureRequest) -> None:
     run = open_run(request.getfixturevalue(side))

@@ -34,7 +34,7 @@ ENOUGH = 200_000
 
 TERMS = """
 Adam AdamW Embedding MLP RoPE SGD CP Q K V dp tp True False None NaN nan inf fp32 float16 float32 bfloat16 base batch beta1 beta2 betas bias
-dropout eps epsilon gate head id iteration label labels local logits loss manifest micro-batch norm padding per-token rank
+checkpoint dropout eps epsilon gate head id iteration label labels local logits loss manifest micro-batch norm padding per-token rank
 scale shape sketch smoothing softmax sqrt token tokens transformers type up z-loss
 """
 """What engineers write in English too, and values."""

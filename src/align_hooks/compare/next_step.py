@@ -67,7 +67,14 @@ ADVICE = (
     ),
     Advice(
         Verdict.DIVERGED,
-        "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: " + FED,
+        "see what the checkpoint holds of this and what loading it restores, then go on from it again on the reference's batches: "
+        "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_REPLAY_BATCHES={reference} <the candidate's command>",
+        "state",
+        ("fed", "resumed"),
+    ),
+    Advice(
+        Verdict.DIVERGED,
+        "record both runs with dropout 0, or the candidate without recomputation: " + FED,
         "state",
         ("fed",),
     ),
@@ -127,6 +134,12 @@ ADVICE = (
     Advice(Verdict.INCONCLUSIVE, LOGS, "", ("logs",)),
     Advice(Verdict.INCONCLUSIVE, STORE),
     Advice(
+        Verdict.NOT_COMPARABLE,
+        "set {setting} alike on both sides and record the candidate again",
+        "",
+        ("padding", "settings", "not other rows"),
+    ),
+    Advice(
         Verdict.NOT_COMPARABLE, "see why it ended, in its own log and in align-hooks show {broken}, and record it again", "", ("nothing",)
     ),
     Advice(
@@ -163,6 +176,8 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "settings": bool(ladder.settings),
         "itself": ladder.pair.is_itself,
         "rates": bool(of_optimizer(stages)),
+        "resumed": first > 0,
+        "padding": any(stage.summary.startswith(OTHER_PADDING) for stage in stages),
         "logs": bool(ladder.pair.converted),
         "one rank": ladder.parted.rows.rows is Rows.RANK,
         "replayed": bool(settings.get("replay_batches")),

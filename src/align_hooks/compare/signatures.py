@@ -172,6 +172,11 @@ SIGNATURES = (
         sign=Sign.SCATTERED,
     ),
     Signature(
+        "data",
+        "other data, or another order of it",
+        "the seed, path and split of the data, and where a resumption goes on: align-hooks check REF CAND lists them",
+    ),
+    Signature(
         "configuration",
         "other parameters decay",
         "parameter groups: whether biases and norms are decayed",

@@ -112,7 +112,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
         if not Path(given).is_file():
             raise AlignHooksError(f"{given} is no file; name the training script as you would start it")
         return Given(script=Path(given))
-    if Path(given).is_dir():
+    if _is_folder(given):
         return Given(size=of_run(open_run(given)))  # either side may train a model of that size
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
@@ -121,6 +121,14 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if more := elsewhere(configuration):
         notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
+
+
+def _is_folder(given: str) -> bool:
+    """Whether what is given names a directory; a command of many words may be longer than any name."""
+    try:
+        return Path(given).is_dir()
+    except OSError:
+        return False
 
 
 def side_of(configuration: Configuration) -> str:

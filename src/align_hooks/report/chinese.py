@@ -533,6 +533,10 @@ CHINESE: dict[str, str] = {
     "what is differentiated, or the backward pass of the loss": "求导的对象，或loss的反向计算",
     "micro-batches that are left out, the scale of the loss, its own backward pass": "被漏掉的micro-batch、loss的缩放、loss自身的反向计算",
     "some tensors' own gradients": "若干张量自身的梯度",
+    "other data, or another order of it": "数据不同，或次序不同",
+    "the seed, path and split of the data, and where a resumption goes on: align-hooks check REF CAND lists them": (
+        "数据的种子、路径与划分，以及续训从何处接续：align-hooks check REF CAND会逐一列出"
+    ),
     "what these have in common: their kind, their layer, the ranks that hold them, the type that they are reduced in": (
         "它们的共同点：种类、层、所在的rank、规约所用的数据类型"
     ),
@@ -587,9 +591,12 @@ CHINESE: dict[str, str] = {
         "先关闭参数聚合的重叠再采集待测，然后用单rank采集：{command} <待测的启动命令>"
     ),
     (
-        "record the candidate as one unbroken run, without recomputation and with dropout 0, one of these at a time: {command} <the "
-        "candidate's command>"
-    ): "逐项尝试：不间断地采集待测、关闭重计算、dropout置0：{command} <待测的启动命令>",
+        "see what the checkpoint holds of this and what loading it restores, then go on from it again on the reference's batches: "
+        "{command} <the candidate's command>"
+    ): "查明checkpoint中保存了其中哪些、加载时恢复了哪些，再用标杆的batch数据重新续训：{command} <待测的启动命令>",
+    "record both runs with dropout 0, or the candidate without recomputation: {command} <the candidate's command>": (
+        "两侧dropout均置0，或待测关闭重计算，再采集：{command} <待测的启动命令>"
+    ),
     (
         "set {setting} alike on both sides; then record both runs, the candidate on the reference's weights and batches: a log cannot "
         "tell a fault from other weights or data; record the reference with what a replay needs, {command} <the reference's command>, and "

@@ -123,7 +123,7 @@ def install(session: TorchSession, torch: ModuleType) -> None:
         for name, answer in (("synchronize", None), ("current_device_index", 0), ("current_stream", stream), ("set_stream", None)):
             if hasattr(torch.accelerator, name):
                 replace(torch.accelerator, name, lambda *args, answer=answer: answer)
-    replace(torch.utils.data.DataLoader, "__init__", _without_pinning(torch.utils.data.DataLoader.__init__))
+    replace(torch.utils.data.DataLoader, "__init__", _of_the_host(torch, torch.utils.data.DataLoader.__init__))
     replace(torch.distributed, "all_to_all_single", _with_plain_sizes(torch.distributed.all_to_all_single))
     _device_mode(torch).__enter__()
     session.override("device", "cuda", "cpu", "ALIGN_HOOKS_DEVICE=cpu")
@@ -139,13 +139,16 @@ def _type_as_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
     return type_
 
 
-def _without_pinning(original: Callable[..., None]) -> Callable[..., None]:
-    """A data loader's pinning thread would talk to the driver."""
+def _of_the_host(torch: ModuleType, original: Callable[..., None]) -> Callable[..., None]:
+    """A data loader's pinning thread would talk to the driver. And a loader seeds itself from the host's generator, which on a device is
+    not the one that dropout draws from. Here, where both would be one, a loader has its own; or a resumed run would draw other masks."""
 
-    def without_pinning(loader: Any, *args: Any, **kwargs: Any) -> None:
+    def of_the_host(loader: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("generator") is None:
+            kwargs["generator"] = torch.Generator().manual_seed(torch.initial_seed())
         original(loader, *args, **kwargs | {"pin_memory": False})
 
-    return without_pinning
+    return of_the_host
 
 
 def _with_plain_sizes(original: Callable[..., Any]) -> Callable[..., Any]:
