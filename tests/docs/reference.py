@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from align_hooks.cli import app
+from align_hooks.compare.rows import Rows
 from align_hooks.compare.signatures import SIGNATURES
 from align_hooks.compare.token_losses import Where
 from align_hooks.hooking.hook import Hook
@@ -53,7 +54,14 @@ def signatures() -> Iterator[Sequence[str]]:
             f"{'everything that differs' if one.only else 'what is named first'} is like {' or '.join(f'`{name}`' for name in one.first)}"
         ] * bool(one.first)
         seen += [f"token losses do not part {positions(one.unless)}"] if one.unless is not None else []
+        seen += [ROWS[one.rows]] if one.rows is not None else []
+        seen += ["an earlier step on equal weights agrees"] * (one.later is True)
+        seen += [one.sign.value] if one.sign is not None else []
         yield one.place, one.cause, "; ".join(seen) or "nothing above fits", one.look, one.source
+
+
+ROWS = {Rows.RANK: "only rows of one data-parallel rank differ", Rows.LATER: "all micro-batches but the first ones differ"}
+"""Which rows of a step's token losses a cause shows in."""
 
 
 def positions(where: Where) -> str:
