@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,9 +37,10 @@ STATES = ("weights", "sketches", "optimizer_state")
 class Session:
     """One process of one run.
 
-    ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends,
-    None until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``given_up`` what is no longer
-    tried beside it, ``refused`` what we ended the run for. Until it has ``begun`` a session claims, changes and prints nothing.
+    ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends, None
+    until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``unrecorded`` the model's inputs that no
+    record has, ``given_up`` what is no longer tried beside it, ``refused`` what we ended the run for. Until it has ``begun`` a session
+    claims, changes and prints nothing.
     """
 
     side: str
@@ -58,6 +59,7 @@ class Session:
     made: int = 0
     done: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
+    unrecorded: set[str] = field(default_factory=set)
     begun: bool = False
     process: int = field(default_factory=os.getpid)
 
@@ -151,6 +153,12 @@ class Session:
             said = f"goes on without {what}: {type(error).__name__}: {error}"
             print(f"align_hooks: rank {self.launch.rank} {said}", file=sys.stderr, flush=True)
             return otherwise
+
+    def see_unrecorded(self, names: Iterable[str]) -> None:
+        """Keep the names of inputs of the model that no record has, for the step's row, and say those that are new."""
+        if new := sorted(set(names) - self.unrecorded):
+            self.unrecorded.update(new)
+            self.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
 
     def recorded(self, kind: str) -> None:
         """Note that something of ``kind`` was really captured."""

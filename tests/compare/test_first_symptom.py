@@ -121,9 +121,14 @@ def test_a_batch_that_differs_may_have_differed_since_the_last_that_agreed(compa
     assert found.blame.place == "data"
 
 
+def drawing_otherwise() -> tuple[Synthetic, Synthetic]:
+    """Two runs that agree, and draw from generators in other states at every step."""
+    one, other = (Synthetic(rows=[row(step) | {"random": [{"torch": f"{name}{step}"}]} for step in range(STEPS)]) for name in "ab")
+    return one, other
+
+
 def test_random_states_are_not_blamed_where_the_forward_pass_agrees(compared: Compared) -> None:
-    states = [[{"torch": f"{name}{step}"} for step in range(STEPS)] for name in "ab"]
-    one, other = (Synthetic(rows=[row(step) | {"random": [seen[step]]} for step in range(STEPS)]) for seen in states)
+    one, other = drawing_otherwise()
     other.norms[0]["model.norm.weight"] *= 4
     found = compared(other, against=one)
     assert found.blame is not None
@@ -131,8 +136,7 @@ def test_random_states_are_not_blamed_where_the_forward_pass_agrees(compared: Co
 
 
 def test_a_setting_that_differs_comes_before_random_states(compared: Compared) -> None:
-    states = [[{"torch": f"{name}{step}"} for step in range(STEPS)] for name in "ab"]
-    one, other = (Synthetic(rows=[row(step) | {"random": [seen[step]]} for step in range(STEPS)]) for seen in states)
+    one, other = drawing_otherwise()
     other.model["rope_theta"] = 5e5
     other.batches[0]["token_losses"] *= 1.01
     found = compared(other, against=one)

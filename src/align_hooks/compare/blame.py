@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
@@ -23,7 +24,7 @@ from align_hooks.compare.rows import Rows
 from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.signatures import SIGNATURES, Sign, Signature
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Blame, Finding, Stage, Status
+from align_hooks.compare.verdict import Blame, Finding, Stage, Status, differing
 
 FORWARD, STATE, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "state", "loss normalisation", "reduced gradients", "optimizer"
 PLACES = {
@@ -79,7 +80,7 @@ class Seen:
         """The most telling stage of tensors that was compared and differs."""
         return next((self.stages[name] for name in TENSORS if self.status(name) is Status.DIFFERENT), None)
 
-    @property
+    @cached_property
     def frontier(self) -> Frontier | None:
         """The boundary of an error in the backward pass; None where there is none, or what all gradients have in common is known."""
         return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.told else None
@@ -88,6 +89,20 @@ class Seen:
     def wrong(self) -> list[Finding]:
         """What is beyond its limit of the tensors, or else of the stage that differs first."""
         return [finding for finding in (self.tensors or self.first).findings if finding.excess > 1]
+
+    @cached_property
+    def signs(self) -> dict[Sign, bool]:
+        """Which signs the comparison shows."""
+        alone = len({finding.name for finding in self.wrong}) == 1
+        return {
+            Sign.SHIFT: self.parted.shift is not None,
+            Sign.DRAWN: self.drawn is not None,
+            Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
+            Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
+            Sign.ALONE: alone,
+            Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.told),
+            Sign.OPTIMIZER_STATE: self.first.name == "initial optimizer state",
+        }
 
 
 def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame | None:
@@ -121,10 +136,8 @@ def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
 
 def acting_later(seen: Seen) -> list[str]:
     """Hyper-parameters that differ and can have had no effect yet where the runs part first."""
-    stage = seen.stages.get("hyper-parameters")
-    if stage is None or stage.status is not Status.DIFFERENT or stage is seen.first:
-        return []
-    return [finding.what for finding in stage.findings]
+    name = "hyper-parameters"
+    return [finding.what for finding in differing([*seen.stages.values()], name)] if seen.first.name != name else []
 
 
 def place_of(seen: Seen) -> str:
@@ -198,17 +211,7 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
         return False
     if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):
         return False
-    alone = len({finding.name for finding in seen.wrong}) == 1
-    facts = {
-        Sign.SHIFT: seen.parted.shift is not None,
-        Sign.DRAWN: seen.drawn is not None,
-        Sign.BOUNDARY: seen.frontier is not None and bool(seen.frontier.above),
-        Sign.FROM_THE_OUTPUT: seen.frontier is not None and not seen.frontier.above,
-        Sign.ALONE: alone,
-        Sign.SCATTERED: seen.frontier is None and not alone and not (seen.tensors is not None and seen.tensors.told),
-        Sign.OPTIMIZER_STATE: seen.first.name == "initial optimizer state",
-    }
-    if signature.sign is not None and not facts[signature.sign]:
+    if signature.sign is not None and not seen.signs[signature.sign]:
         return False
     asked = culprits if signature.only else culprits[:1]
     return not signature.first or (bool(asked) and all(any(fnmatchcase(one, pattern) for pattern in signature.first) for one in asked))

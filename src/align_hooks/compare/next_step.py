@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from align_hooks.compare.before_training import OTHER_MODEL, OTHER_PADDING
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.rows import Rows
-from align_hooks.compare.verdict import Blame, Finding, Stage, Status, Verdict
+from align_hooks.compare.verdict import Blame, Stage, Status, Verdict, differing
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
 FED = "ALIGN_HOOKS_RUN={again} " + FEED + " <the candidate's command>"
@@ -168,6 +168,8 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     reference, candidate = ladder.pair.both
     settings = candidate.manifest.get("settings") or {}
     suspects = blamed.suspects[:1] if blamed else ()
+    rates = differing(stages, "hyper-parameters")
+    padding = any(stage.summary.startswith(OTHER_PADDING) for stage in stages)
     first, rows = ladder.pair.first or 0, [run.manifest.get("padded_vocabulary") for run in (reference, candidate)]
     checkpoint = f"step_{first}/rank_0/weights"
     compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
@@ -175,9 +177,9 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "measured": bool(ladder.noise.repeats),
         "settings": bool(ladder.settings),
         "itself": ladder.pair.is_itself,
-        "rates": bool(of_optimizer(stages)),
+        "rates": bool(rates),
         "resumed": first > 0,
-        "padding": any(stage.summary.startswith(OTHER_PADDING) for stage in stages),
+        "padding": padding,
         "logs": bool(ladder.pair.converted),
         "one rank": ladder.parted.rows.rows is Rows.RANK,
         "replayed": bool(settings.get("replay_batches")),
@@ -191,7 +193,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "checkpoint": (reference.path / checkpoint / "config.json").is_file(),
         "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
         "nothing": not (reference.steps and candidate.steps),
-        "other rows": any(stage.summary.startswith(OTHER_PADDING) for stage in stages) and None not in rows and rows[0] != rows[1],
+        "other rows": padding and None not in rows and rows[0] != rows[1],
         "another model": any(stage.summary.startswith(OTHER_MODEL) for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
@@ -207,19 +209,13 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     words |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     words |= {"suspect": _named(suspects[0], stages) if suspects else "what differs"}
     words |= {"rows": str(rows[0]), "setting_of_rows": SETTING_OF_ROWS.get(str(candidate.manifest.get("side")), "").format(rows=rows[0])}
-    words |= {"setting": in_a_row(list(dict.fromkeys(one.name for one in (*ladder.settings, *of_optimizer(stages)))))}
+    words |= {"setting": in_a_row(list(dict.fromkeys(one.name for one in (*ladder.settings, *rates))))}
     return facts, words
 
 
 def in_a_row(names: Sequence[str]) -> str:
     """Names as a sentence has them: ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def of_optimizer(stages: Sequence[Stage]) -> Sequence[Finding]:
-    """Hyper-parameters and rates that differ."""
-    found = [stage.findings for stage in stages if stage.name == "hyper-parameters" and stage.status is Status.DIFFERENT]
-    return found[0] if found else ()
 
 
 def _named(suspect: str, stages: Sequence[Stage]) -> str:

@@ -36,6 +36,12 @@ class Wrong:
     told: str = ""
 
 
+def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
+    found: NDArray[np.bool_] = (losses[0] != 0) | (losses[1] != 0)
+    return found
+
+
 def wrong_rows(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArray[np.bool_]:
     """Of two arrays of token losses, ``[rows, sequence]``, which rows are further apart than ``limit`` times a mean loss."""
     return beyond(losses, limit, axis=1)
@@ -44,7 +50,7 @@ def wrong_rows(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> NDArr
 def beyond(losses: tuple[NDArray[Any], NDArray[Any]], limit: float, axis: int) -> NDArray[np.bool_]:
     """The same of what is left when ``axis`` is summed over: 1 leaves rows, 0 positions. What is not finite is beyond."""
     one, other = (array.astype(np.float64) for array in losses)
-    counted = (one != 0) | (other != 0)
+    counted = counts(losses)
     size = np.sqrt(np.nansum(np.square(one)) / max(int(counted.sum()), 1))
     tokens = np.maximum(counted.sum(axis=axis), 1)
     with np.errstate(invalid="ignore"):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
-from align_hooks.compare.rows import Wrong, beyond, pattern, some, wrong_rows
+from align_hooks.compare.rows import Wrong, beyond, counts, pattern, some, wrong_rows
 from align_hooks.compare.verdict import Finding, when
 
 MOST = 0.9
@@ -131,12 +131,6 @@ def mean(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> 
     ours, theirs = (float(array.sum(dtype=np.float64)) / max(int(counts(losses).sum()), 1) for array in losses)
     apart = relative_difference(ours, theirs)
     return Finding(f"mean of the token losses of {when(step)}", f"{ours:.9g}", f"{theirs:.9g}", apart, limit, step=step)
-
-
-def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
-    """Which tokens count, ``[rows, sequence]``: no cross entropy of a token that does is 0 on both sides."""
-    found: NDArray[Any] = (losses[0] != 0) | (losses[1] != 0)
-    return found
 
 
 def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[Where, int]:

@@ -179,6 +179,11 @@ class Comparison:
         return ITSELF if self.itself else AGREES
 
 
+def differing(stages: Sequence[Stage], name: str) -> tuple[Finding, ...]:
+    """What a stage found to differ; nothing where it does not."""
+    return next((stage.findings for stage in stages if stage.name == name and stage.status is Status.DIFFERENT), ())
+
+
 AGREES = "every stage that was recorded agrees"
 ITSELF = "reference and candidate are one and the same run, which says nothing of another"
 VERDICTS = {

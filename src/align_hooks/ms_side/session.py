@@ -20,8 +20,7 @@ class MsSession(Session):
     """``train_cell`` is the built MFTrainOneStepCell, ``reducer`` the capturing Cell in it, where one was asked for.
 
     ``sizes`` are those of a semi-automatic job, whose parameters are known when the cell is compiled; None for another. ``fed`` is how
-    many rows a step this rank of it is fed. ``random`` are digests of the generators' states at the start of the step, ``unrecorded`` the
-    data set's columns that no record has.
+    many rows a step this rank of it is fed. ``random`` are digests of the generators' states at the start of the step.
     """
 
     parameters: Parameters | None = None
@@ -33,4 +32,3 @@ class MsSession(Session):
     sizes: Sizes | None = None
     fed: int = 0
     random: dict[str, str] = field(default_factory=dict)
-    unrecorded: list[str] = field(default_factory=list)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, when
+from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, differing, when
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
 from align_hooks.report.chinese import chinese
@@ -156,8 +156,7 @@ def slug(name: str) -> str:
 
 def unlike_rates(comparison: Comparison) -> list[str]:
     """Names of the learning rates that differ, which no configuration shows."""
-    found = [stage for stage in comparison.stages if stage.name == "hyper-parameters" and stage.status is Status.DIFFERENT]
-    return [finding.name for stage in found for finding in stage.findings if finding.step is not None]
+    return [finding.name for finding in differing(comparison.stages, "hyper-parameters") if finding.step is not None]
 
 
 def suspects(comparison: Comparison) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ class TorchSession(Session):
     ``losses`` are (sum of losses, tokens that count) a micro-batch, ``objectives`` what was differentiated of each;
     ``micro_batches`` are kept a model chunk, by the stage's own number. ``taken`` are the norms that the framework took of the
     gradients, each with how we take the same. ``random`` are digests of the generators' states at the start of the step and of each
-    forward pass, ``unrecorded`` the inputs of the model that no record has.
+    forward pass.
     """
 
     parameters: Parameters | None = None
@@ -35,7 +35,6 @@ class TorchSession(Session):
     taken: list[dict[str, Any]] = field(default_factory=list)
     update: dict[str, Any] = field(default_factory=dict)
     random: list[dict[str, str]] = field(default_factory=list)
-    unrecorded: set[str] = field(default_factory=set)
 
     def forget_attempt(self) -> None:
         """Drop what a forward-backward gathered: a repeated one replaces it."""

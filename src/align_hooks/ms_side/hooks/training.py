@@ -7,6 +7,7 @@ MindFormers prints three to six decimals.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from collections.abc import Callable
@@ -110,7 +111,9 @@ class Recorder(Callback):  # type: ignore[misc]
             self.prepared = True
             with session.surviving("token losses"):
                 self.see_tokens(run_context.original_args().train_dataset_element)
-            self.see_columns()
+            nothing: list[str] = []
+            look = functools.partial(unrecorded, self.columns, session.train_cell)
+            session.see_unrecorded(session.attempt("the names of the model's inputs", look, nothing))
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.injected_norm = inject(session, session.step)
         if session.recording:
@@ -127,13 +130,6 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.settings.batches and session.sizes is None and session.record is not None:
             tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
             session.token_losses = capture_token_losses(session.train_cell, tokens)
-
-    def see_columns(self) -> None:
-        """Keep and say the names of columns that are no part of a batch."""
-        session = self.session
-        session.unrecorded = session.attempt("the names of the model's inputs", lambda: unrecorded(self.columns, session.train_cell), [])
-        if session.unrecorded:
-            session.say(f"the model is given {', '.join(session.unrecorded)} beside the batch: neither recorded nor replayed")
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
@@ -256,7 +252,7 @@ class Recorder(Callback):  # type: ignore[misc]
             "skipped": bool(to_numpy(overflow).reshape(-1)[0]) if hasattr(overflow, "asnumpy") else bool(overflow),
             "seconds": seconds,
             "random": [session.random],
-            "unrecorded_inputs": session.unrecorded,
+            "unrecorded_inputs": sorted(session.unrecorded),
             **parts,
         }
 

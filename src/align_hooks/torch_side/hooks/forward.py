@@ -37,7 +37,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         if session.step is not None and session.made == 0:
             nothing: set[str] = set()
             look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
-            tell_unrecorded(session, session.attempt("the names of the model's inputs", look, nothing))
+            session.see_unrecorded(session.attempt("the names of the model's inputs", look, nothing))
         if session.wants("batches"):
             with session.surviving("the batch"):
                 call = inspect.signature(wrapped).bind(*args, **kwargs)
@@ -64,13 +64,6 @@ def unrecorded(signature: inspect.Signature, args: Any, kwargs: Any) -> set[str]
         for name, value in given.items()
         if name not in (*ARGUMENTS, extra, *nameless) and value is not None and value is not False and value is not defaults.get(name)
     }
-
-
-def tell_unrecorded(session: TorchSession, names: set[str]) -> None:
-    """Keep the names for the step's row, and say those that are new."""
-    if new := sorted(names - session.unrecorded):
-        session.unrecorded |= names
-        session.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
 
 
 def seen(name: str, value: torch.Tensor) -> NDArray[Any]:
