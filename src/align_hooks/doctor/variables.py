@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.record.writer import holds_a_run
+from align_hooks.record.start import holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights

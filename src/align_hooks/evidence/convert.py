@@ -13,7 +13,8 @@ from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
 from align_hooks.launch import Launch
 from align_hooks.record.reader import open_run
-from align_hooks.record.writer import Writer, holds_a_run
+from align_hooks.record.start import holds_a_run
+from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
 
 LONGEST = 2**30

@@ -23,7 +23,7 @@ from align_hooks.ms_side.model import llama_config, parameters_of
 from align_hooks.ms_side.reducer import CaptureGradients
 from align_hooks.norms import print_norms, squared_sum
 from align_hooks.patched import asked
-from align_hooks.record.writer import write_batch, write_tensors
+from align_hooks.record.pieces import write_batch, write_tensors
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, Any], *, rank: int = 0) -> None:

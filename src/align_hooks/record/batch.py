@@ -11,9 +11,13 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from align_hooks.record.files import Array, read_array, read_json
+from align_hooks.record.files import CHANGED, Array, read_array, read_json
+from align_hooks.record.folder import inside
+from align_hooks.record.pieces import digest, is_causal
 from align_hooks.record.sequence import Slices, in_order
-from align_hooks.record.writer import digest, is_causal
+
+LONGEST = 1 << 17
+"""Positions of the longest sequence of which a causal mask is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,28 @@ class Part:
         return self.mask != "own"
 
 
-def read_part(place: Path, names: Sequence[str] = layout.BATCH_ARRAYS) -> Part:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a rank's batch lies in a ``run``, and the ``digest`` of its batch.json; None before format 2, and of a batch made by hand."""
+
+    run: Path
+    place: Path
+    digest: str | None = None
+
+    def array(self, name: str, file: str | None = None, *, headers_only: bool = False) -> Array:
+        """One of its arrays; ``file`` is the digest of the file."""
+        return read_array(inside(self.run, self.place / f"{name}.npy"), file, headers_only=headers_only)
+
+
+def read_part(source: Source, names: Sequence[str] = layout.BATCH_ARRAYS) -> Part:
     """What a rank recorded, each array of ``names`` checked against its digest."""
-    facts = batch_json(place)
+    facts = batch_json(source)
     arrays = {}
     for name, said in ((name, said) for name, said in facts["arrays"].items() if name in names):
-        array = read_array(place / f"{name}.npy")
-        if list(array.shape) != said["shape"] or str(array.dtype) != said["dtype"] or digest(array) != said["sha256"]:
-            raise RecordError(f"{place / name}.npy is not the array that was recorded (its digest differs); record the step again")
+        array = source.array(name, said.get("file"))
+        fits = list(array.shape) == said["shape"] and str(array.dtype) == said["dtype"]
+        if not fits or ("file" not in said and digest(array) != said["sha256"]):
+            raise RecordError(f"{source.place / name}.npy {CHANGED}")
         arrays[name] = array
     first = facts.get("joined_first") or {}
     joined = {"micro_batches": first.get("micro_batches"), "whole": first.get("whole", False)}
@@ -121,12 +139,14 @@ def in_sequence(parts: Sequence[Part], what: str) -> Part:
     return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask, cuts=tuple(slices))
 
 
-def batch_json(place: Path) -> dict[str, Any]:
+def batch_json(source: Source) -> dict[str, Any]:
     """A rank's description of its batch."""
-    facts = read_json(place / "batch.json")
+    path = source.place / layout.BATCH
+    facts = read_json(inside(source.run, path), source.digest)
     whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
     said = facts["arrays"].values() if whole else ()
     whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
+    whole = whole and all(isinstance(one.get("file", ""), str) for one in said)
     whole = whole and _are_slices(facts.get("slices")) and _is_joined_first(facts.get("joined_first"))
     whole = whole and all(type(count) is int and count >= 0 for count in facts["rows"]) and _is_range(facts["ids"])
     whole = whole and all(isinstance(one["shape"], list) and all(type(size) is int and size >= 0 for size in one["shape"]) for one in said)
@@ -134,7 +154,7 @@ def batch_json(place: Path) -> dict[str, Any]:
         len(said["shape"]) == (4 if name == "attention_mask" else 2) for name, said in (facts["arrays"].items() if whole else ())
     )
     if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
-        raise RecordError(f"{place / 'batch.json'} is no description of a batch; record the step again")
+        raise RecordError(f"{path} is no description of a batch; record the step again")
     return facts
 
 
@@ -162,9 +182,10 @@ def _is_joined_first(given: Any) -> bool:
     return known and type(given.get("whole")) is bool
 
 
-def read_part_by_hand(place: Path) -> Part:
+def read_part_by_hand(source: Source) -> Part:
     """What the guide's snippet left for a rank, which is then data-parallel rank."""
-    arrays = {name: read_array(place / f"{name}.npy") for name in layout.FED if (place / f"{name}.npy").exists()}
+    place = source.place
+    arrays = {name: source.array(name) for name in layout.FED if (place / f"{name}.npy").exists()}
     for name in ("tokens", "labels"):
         if name not in arrays:
             raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")
@@ -192,8 +213,8 @@ def _own_mask(part: Part) -> Array:
     return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
 
 
-def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
-    """The global batch of all data-parallel parts; ``causal_mask`` is the run's file of it.
+def join(step: int, parts: list[Part]) -> Batch:
+    """The global batch of all data-parallel parts.
 
     Raises RecordError where the rows that were joined first are not cut into equal micro-batches.
     """
@@ -210,8 +231,8 @@ def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
             arrays[name] = _interleave([_required(piece, name, step) for piece in pieces], [part.rows for part in parts])
     if not causal or any("attention_mask" in part.arrays for part in parts):
         arrays["attention_mask"] = _interleave([_own_mask(part) for part in parts], [part.rows for part in parts])
-    elif parts and parts[0].mask == "causal":
-        arrays["attention_mask"] = read_array(causal_mask)
+    elif arrays and parts[0].mask == "causal":
+        arrays["attention_mask"] = _causal(next(int(array.shape[1]) for array in arrays.values()), step)
     rows = tuple(part.rows for part in parts)
     micro_batches = parts[0].micro_batches if parts else None
     if micro_batches is not None:
@@ -220,6 +241,15 @@ def join(step: int, parts: list[Part], causal_mask: Path) -> Batch:
             raise RecordError(f"step {step}: {sum(map(sum, rows))} rows are no {micro_batches} equal micro-batches; record the step again")
         rows = ((size,) * micro_batches,)
     return Batch(step, rows, causal=causal, slices=parts[0].cuts if parts else (), **arrays)
+
+
+def _causal(sequence: int, step: int) -> Array:
+    """The causal mask of a sequence; raises RecordError where it is larger than a host holds."""
+    if sequence > LONGEST:
+        raise RecordError(
+            f"step {step}: the attention mask of {sequence} positions is larger than {LONGEST**2 >> 30} GiB; replay another run"
+        )
+    return ~np.tri(sequence, dtype=bool)[None, None]
 
 
 def _interleave(pieces: list[Array], rows: list[tuple[int, ...]]) -> Array:

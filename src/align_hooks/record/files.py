@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,69 +15,110 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from align_hooks.errors import RecordError
+from align_hooks.record import digests, layout
 
 Array = NDArray[Any]
 
 
 LARGEST_TEXT = 1 << 32
 """Bytes of the largest text file that is read: 5,000 steps of 2,000 norms are a tenth of it."""
+CHANGED = "was changed since it was recorded (its digest differs); copy it again, or record the step again"
+UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError)
+"""What numpy raises of a header that is none: it parses it as Python."""
+DIGESTS = "xxh3_128"
+"""The key in the metadata of a file of tensors under which each tensor's digest stands."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
+def read_json(path: Path, digest: str | None = None) -> dict[str, Any]:
+    """A JSON object; with a ``digest``, that of the file."""
+    content = _bytes(path)
+    _check(content, digest, path)
+    return parsed(content, path)
+
+
+def read_sealed(path: Path, *, older: bool = False) -> dict[str, Any]:
+    """A JSON object that holds its own digest; ``older`` takes one that never had one too, as before format 2."""
+    content = _bytes(path)
+    if older and not digests.is_sealed(content) and (found := parsed(content, path)).get("format") != layout.FORMAT:
+        return found
     try:
-        content = json.loads(_text(path))
+        return digests.opened(content)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
+        raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
+
+
+def parsed(content: bytes, path: Path) -> dict[str, Any]:
+    """The object that a JSON text is."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
+    if not isinstance(found, dict):
         raise RecordError(f"{path} holds no JSON object")
-    return content
+    return found
 
 
-def read_rows(path: Path) -> dict[int, dict[str, Any]]:
-    """Step to row of a jsonl; of a step that was repeated the last row counts; a torn last line does not."""
+def read_lines(path: Path) -> tuple[list[bytes], bytes]:
+    """The whole lines of a file of rows, none where there is no file, and what stands after the last of them: empty, or torn."""
     if not path.exists():
-        return {}
-    rows: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(_text(path).split("\n")[:-1], 1):  # what follows the last newline is empty or torn
-        try:
-            row = json.loads(line)
-            if type(row["step"]) is not int or row["step"] < 0:
-                raise ValueError("step")
-            rows[row["step"]] = row
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise RecordError(f"{path}:{number} is no row of a record: {line[:60]!r}") from None
-    return rows
+        return [], b""
+    *lines, rest = _bytes(path).split(b"\n")
+    return lines, rest
 
 
-def _text(path: Path) -> str:
+def no_row(path: Path, number: int, line: bytes, why: str = "") -> RecordError:
+    """The error for a line that is no row."""
+    return RecordError(f"{path}:{number} is no row of a record{why}: {line[:60].decode(errors='replace')!r}")
+
+
+def is_regular(path: Path) -> bool:
+    """Whether there is a file, and no device or pipe, at a path."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def in_words(error: BaseException) -> str:
+    """An error's own words, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _bytes(path: Path) -> bytes:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_TEXT:
             raise RecordError(f"{path} is no file of a record: it is not a regular file, or larger than {LARGEST_TEXT} bytes")
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
         raise RecordError(f"{path} is missing") from None
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
 
 
-def read_array(path: Path, *, headers_only: bool = False) -> Array:
-    """A ``.npy`` array; with ``headers_only`` mapped into memory, which checks its header and its length.
+def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
+    if digest is not None and digests.of(content) != digest:
+        raise RecordError(f"{path} {CHANGED}")
+
+
+def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
+    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` maps it into memory, which checks its header and its length.
 
     It is mapped first in any case: a header that promises more than the file holds is refused before memory is taken.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError("not a regular file")
+        if digest is not None and not headers_only:
+            _check(path.read_bytes(), digest, path)
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(mapped, np.ndarray) or mapped.dtype.kind not in "biuf":
             raise ValueError("not a single array of numbers")
         return mapped if headers_only else np.array(mapped)
     except FileNotFoundError:
         raise RecordError(f"{path} is missing") from None
-    except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
-        raise RecordError(f"{path} is not a whole .npy array ({error}); pickled arrays are never loaded") from None
+    except UNREADABLE as error:
+        raise RecordError(f"{path} is not a whole .npy array ({in_words(error)}); pickled arrays are never loaded") from None
 
 
 STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
@@ -91,19 +133,29 @@ class TensorFile:
     another package, which would be a dependency of ours that may move numpy.
     """
 
-    def __init__(self, path: Path, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again") -> None:
-        """``types`` are those of :data:`STORED` that a tensor may have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
+    def __init__(
+        self, path: Path, digest: str | None = None, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again"
+    ) -> None:
+        """``digest`` is that of the header, which holds those of the tensors. ``types`` are those of :data:`STORED` that a tensor may have:
+        a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ValueError("not a regular file")
             _refuse_torn(path)
             with path.open("rb") as file:
                 self._known = _identity(file)
-                size = int.from_bytes(file.read(8), "little")
-                self._tensors = json.loads(file.read(size))
-        except (OSError, ValueError, SafetensorError) as error:
-            raise RecordError(f"{path} is not a whole safetensors file ({error}); {remedy}") from None
-        self._tensors.pop("__metadata__", None)
-        self._start = 8 + size
+                head = file.read(8)
+                header = file.read(int.from_bytes(head, "little"))
+            _check(head + header, digest, path)
+            self._tensors = json.loads(header)
+            metadata = self._tensors.pop("__metadata__", None) or {}
+            self._digests = json.loads(metadata.get(DIGESTS, "{}"))
+        except (OSError, ValueError, SafetensorError, RecursionError) as error:
+            raise RecordError(f"{path} is not a whole safetensors file ({in_words(error)}); {remedy}") from None
+        self._start = 8 + len(header)
+        if not isinstance(self._digests, dict) or (digest is not None and self._digests.keys() != self._tensors.keys()):
+            raise RecordError(f"{path} does not hold the digest of each of its tensors; {remedy}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -128,6 +180,8 @@ class TensorFile:
                 if _identity(file) != self._known:
                     raise RecordError(f"{self.path} was replaced while it was being read; start again once nobody writes it")
                 data = np.fromfile(file, stored, (stop - start) // stored.itemsize, offset=self._start + start)
+            if name in self._digests and digests.of(data) != self._digests[name]:
+                raise RecordError(f"{self.path}: {name} {CHANGED}")
             return _widened(data, kind).reshape(facts["shape"])
         except (OSError, ValueError) as error:
             raise RecordError(f"{self.path}: {name} cannot be read ({error}); {self._remedy}") from None

@@ -3,8 +3,9 @@
 ::
 
     RUN/run.json                          rank 0: what ran, with which settings, hyper-parameters as the optimizer holds them
-    RUN/manifest/rank_M.json              each rank: launch facts, place, parameter table, hooks, how it ended
-    RUN/scalars/rank_M.jsonl              one row a step; a step is whole when its row stands here
+    RUN/manifest/rank_M.json              each rank: launch facts, place, parameter table, hooks, how it ended, its segments
+    RUN/manifest/rank_M.claim             locked while the rank's process lives; holds who that is, and is no part of the record
+    RUN/scalars/rank_M.jsonl              one row a step; a step is whole when its row stands here, which lists the step's files
     RUN/local_norms/rank_M.jsonl          this rank's squared sums, one row a step
     RUN/sketches/gradients/rank_M.jsonl   this rank's signed sums of the gradients of step N, one row a step
     RUN/sketches/weights/rank_M.jsonl     and of the weights after N updates
@@ -17,14 +18,19 @@
     RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
                                           holds the count of updates and the type in which the optimizer keeps each moment
 
-M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes.
+M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes. In which order files are written, what
+each promises and what its absence says is in ``docs/record.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
+"""Since 2 rows list their step's files with digests, and rows, manifests and ``run.json`` hold their own."""
+READ = (1, 2)
+"""The formats that are read."""
 FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
 """What a model consumes."""
 BATCH_ARRAYS = (*FED, "token_losses")
@@ -45,6 +51,11 @@ def run_file(run: Path) -> Path:
 def manifest(run: Path, rank: int) -> Path:
     """Facts of one rank."""
     return run / "manifest" / f"rank_{rank}.json"
+
+
+def claim(run: Path, rank: int) -> Path:
+    """The claim of one rank (:mod:`.claim`)."""
+    return run / "manifest" / f"rank_{rank}.claim"
 
 
 def scalars(run: Path, rank: int) -> Path:
@@ -72,10 +83,55 @@ def step(run: Path, number: int, rank: int) -> Path:
     return run / f"step_{number}" / f"rank_{rank}"
 
 
+GRADIENTS = "gradients.safetensors"
+MODEL, WEIGHT_PADDING, CONFIG, SQUARED = (
+    "weights/model.safetensors",
+    "weights/padding.safetensors",
+    "weights/config.json",
+    "weights/squared.json",
+)
+STATE = "optimizer_state/state.json"
+BATCH = "batch.json"
+LOCAL_NORMS = "local_norms"
+"""What rows list, by its path in ``step_N/rank_M``, and the rows of other files, by these files' folders."""
+FILES = (
+    *(f"{name}.npy" for name in BATCH_ARRAYS),
+    BATCH,
+    GRADIENTS,
+    MODEL,
+    WEIGHT_PADDING,
+    CONFIG,
+    SQUARED,
+    STATE,
+    *(f"optimizer_state/{moment}.safetensors" for moment in MOMENTS),
+)
+"""Every file that ``step_N/rank_M`` may hold."""
+STATES = ("weights", "optimizer_state", "sketches/weights")
+"""What is numbered by updates made: the first folder, or two, of a name that rows list."""
+
+
+def sketch_rows(kind: str) -> str:
+    """What a row lists for a row of sketches of ``kind``."""
+    return f"sketches/{kind}"
+
+
+def is_state(name: str) -> bool:
+    """Whether what a row lists by ``name`` is a state, numbered by updates made."""
+    return name.startswith(STATES)
+
+
 def number(name: str, prefix: str) -> int | None:
     """The number in a name that we write, ``step_7``; None for any other name."""
     digits = name.removeprefix(prefix)
-    return int(digits) if name.startswith(prefix) and digits.isascii() and digits.isdigit() and str(int(digits)) == digits else None
+    fits = name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < 16 and str(int(digits)) == digits
+    return int(digits) if fits else None
+
+
+def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
+    """Every ``step_N/rank_M``, or those of one rank."""
+    for path in run.glob(f"step_*/rank_{'*' if rank is None else rank}"):
+        if number(path.parent.name, "step_") is not None and number(path.name, "rank_") is not None:
+            yield path
 
 
 def steps_with(run: Path, rank: int, name: str) -> list[int]:

@@ -13,7 +13,8 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.checks import check_facts, check_manifest
-from align_hooks.record.files import read_json
+from align_hooks.record.files import read_sealed
+from align_hooks.record.folder import inside
 from align_hooks.record.shard import Shard
 
 Manifests = dict[int, dict[str, Any]]
@@ -31,17 +32,10 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, 
     known: dict[Shard, Shard] = {}
     for rank in ranks:
         path = layout.manifest(run, rank)
-        manifest = read_json(path)
+        manifest = read_sealed(inside(run, path), older=True)
         check_manifest(manifest, path)
-        if manifest.get("format") != layout.FORMAT:
-            raise RecordError(
-                f"{path} has format {manifest.get('format')}, this version reads {layout.FORMAT}; use the version that wrote it"
-            )
-        mine, first = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, manifests.get(ranks[0], manifest)))
-        if mine != first:
-            raise RecordError(
-                f"{run}: rank {rank} belongs to another job than rank {ranks[0]} ({mine} against {first}); record into an empty directory"
-            )
+        _refuse_format(manifest, path)
+        _refuse_strangers(run, rank, manifest, ranks[0], manifests.get(ranks[0], manifest))
         tables[rank] = _table(manifest.pop("parameters", ()), path, known)
         _add(groups, manifest.pop("groups", ()))
         manifests[rank] = manifest
@@ -51,9 +45,9 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, 
 def read_facts(run: Path, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """``run.json``, empty where there is none, with the parameter groups of all ranks: rank 0 knows those of its own stage only."""
     path = layout.run_file(run)
-    facts = read_json(path) if path.exists() else {}
-    if facts and facts.get("format") != layout.FORMAT:
-        raise RecordError(f"{path} has format {facts.get('format')}, this version reads {layout.FORMAT}")
+    facts = read_sealed(inside(run, path), older=True) if path.exists() else {}
+    if facts:
+        _refuse_format(facts, path)
     check_facts(facts, path)
     if facts.get("optimizer"):
         merged: dict[str, dict[str, Any]] = {}
@@ -61,6 +55,29 @@ def read_facts(run: Path, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]
             _add(merged, held)
         facts["optimizer"] = {**facts["optimizer"], "groups": _listed(merged)}
     return facts
+
+
+def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
+    if content.get("format") not in layout.READ:
+        raise RecordError(
+            f"{path} has format {str(content.get('format'))[:20]}, this version reads {', '.join(map(str, layout.READ))}; "
+            "use the version that wrote it"
+        )
+
+
+def _refuse_strangers(run: Path, rank: int, manifest: Mapping[str, Any], first: int, other: Mapping[str, Any]) -> None:
+    """Raise RecordError where a rank's manifest is not of the first one's run, or, where it does not say of which, not of its job."""
+    known = [one.get("run_id") for one in (manifest, other)]
+    mine, its = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, other))
+    if None not in known and known[0] != known[1]:
+        raise RecordError(
+            f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: one was replaced and the other not yet, or they "
+            "were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or copy all ranks of one run"
+        )
+    if (None in known and mine != its) or mine["world_size"] != its["world_size"]:
+        raise RecordError(
+            f"{run}: rank {rank} belongs to another job than rank {first} ({mine} against {its}); record into an empty directory"
+        )
 
 
 def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from align_hooks.errors import RecordError
-from align_hooks.record.files import Array, read_rows
+from align_hooks.record.files import Array
+from align_hooks.record.lines import Lines
 from align_hooks.record.shard import Shard
 
 
@@ -48,9 +49,9 @@ class NormRows:
         return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
 
 
-def read_norm_rows(path: Path, shards: Sequence[Shard]) -> NormRows:
-    """The file of one rank, which must have a number for every trainable shard that counts; of a copy NaN stands for none."""
-    rows = read_rows(path)
+def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
+    """The rows of one rank, which must have a number for every trainable shard that counts; of a copy NaN stands for none."""
+    path, rows = lines.path, {step: lines.row(step) for step in sorted(lines.steps)}
     wanted = [shard for shard in shards if shard.trainable]
     squared = np.full((len(rows), len(wanted)), np.nan)
     taken = {}

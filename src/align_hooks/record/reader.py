@@ -6,8 +6,10 @@ Whatever is not whole, not ours or contradicts itself is a RecordError that name
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +19,22 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from align_hooks.record.batch import Batch, BatchFacts, Part, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
+from align_hooks.record.batch import Batch, BatchFacts, Part, Source, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_row
-from align_hooks.record.files import read_array, read_json, read_rows
+from align_hooks.record.committed import Committed, Segment, read_committed, segments
+from align_hooks.record.files import read_json
+from align_hooks.record.folder import inside
+from align_hooks.record.lines import Lines
+from align_hooks.record.lost import lost
 from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
+from align_hooks.record.pieces import id_range
 from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row, number
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch_rows import Sketches, SketchFile, added_up, of_tensors
+from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
 from align_hooks.record.tensors import Tensors
-from align_hooks.record.writer import id_range
 from align_hooks.settings import Steps
 
 
@@ -79,7 +85,7 @@ class Run:
         """The steps that every rank completed, ascending; for a directory made by hand, those with tokens."""
         if self.made_by_hand:
             return layout.steps_with(self.path, 0, "tokens.npy")
-        done = [set(table) for table in self._rows.values()]
+        done = [set(one.rows) for one in self.committed.values()]
         return sorted(set.intersection(*done)) if done else []
 
     @cached_property
@@ -107,10 +113,12 @@ class Run:
             if ended != "finished":
                 last = f"its last whole step is {self.steps[-1]}" if self.steps else "no step is whole"
                 found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
-            said, there = (manifest.get("recorded") or {}).get("scalars", 0), len(self._rows[rank])
-            if there < said:
-                found.append(f"rank {rank} recorded {said} steps and {there} are here: its rows were cut; copy them again")
-        return found
+        return [*found, *lost(self)]
+
+    @cached_property
+    def undigested(self) -> list[int]:
+        """The steps of which no digest was kept, because they were recorded before format 2: what was changed in them is not noticed."""
+        return sorted({step for one in self.committed.values() for step in one.unlisted})
 
     def shards(self, rank: int) -> Sequence[Shard]:
         """A rank's parameter table."""
@@ -175,17 +183,57 @@ class Run:
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
         if rank not in self._norm_rows:
-            self._norm_rows[rank] = read_norm_rows(layout.local_norms(self.path, rank), self.shards(rank))
+            self._norm_rows[rank] = read_norm_rows(self.lines(layout.LOCAL_NORMS, rank), self.shards(rank))
         return self._norm_rows[rank]
 
     def weight_squares(self, rank: int, step: int) -> dict[str, float]:
         """Canonical name to the squared sum of what a rank held of the weights after ``step`` updates, copies too."""
-        path = layout.step(self.path, step, rank) / "weights" / "squared.json"
-        return squared_numbers(read_json(path), str(path)) if path.exists() else {}
+        if not self._has(rank, step, layout.SQUARED):
+            return {}
+        path, digest = self.file(rank, step, layout.SQUARED)
+        return squared_numbers(read_json(path, digest), str(path))
 
     def batch_descriptions(self, step: int) -> dict[int, dict[str, Any]]:
         """What each rank's batch.json says."""
-        return {rank: batch_json(layout.step(self.path, step, rank)) for rank in self.manifests}
+        return {rank: batch_json(self._source(step, rank)) for rank in self.manifests}
+
+    def file(self, rank: int, step: int, name: str) -> tuple[Path, str | None]:
+        """Where a file of a step lies, by its name in :mod:`.layout`, and its digest, None where none was kept; raises RecordError where it
+        was recorded and is not there, and where a link leads out of the run."""
+        path = inside(self.path, layout.step(self.path, step, rank) / name)
+        if not path.exists():
+            raise RecordError(f"{path} is missing; copy it again, or record step {step} again")
+        return path, self.committed[rank].digest(name, step)
+
+    def _has(self, rank: int, step: int, name: str) -> bool:
+        """Whether a file was recorded: whether a row lists it, or where rows list nothing, whether it is there."""
+        one = self.committed[rank]
+        if step in one.listed.get(name, {}):
+            return True
+        return one.older is not None and self._may_be_unlisted(one, name, step) and (layout.step(self.path, step, rank) / name).exists()
+
+    @staticmethod
+    def _may_be_unlisted(one: Committed, name: str, step: int) -> bool:
+        """Whether of a step something may count that no row lists."""
+        if layout.is_state(name):
+            return one.older is not None and one.older.counts(name, step)
+        return step in one.unlisted
+
+    def _source(self, step: int, rank: int) -> Source:
+        return Source(self.path, layout.step(self.path, step, rank), self.committed[rank].digest(layout.BATCH, step))
+
+    def lines(self, name: str, rank: int) -> Lines:
+        """A rank's rows of local norms, or of sketches, by their name in :mod:`.layout`."""
+        if (name, rank) not in self._lines:
+            one = self.committed[rank]
+            path = inside(self.path, self.path / name / f"rank_{rank}.jsonl")
+            unlisted = functools.partial(self._may_be_unlisted, one, name) if one.older is not None else None
+            self._lines[name, rank] = Lines(path, one.listed.get(name, {}), unlisted)
+        return self._lines[name, rank]
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, int], Lines]:
+        return {}
 
     def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
         """Each rank's own row of scalars."""
@@ -219,23 +267,29 @@ class Run:
 
     def gradient_steps(self) -> list[int]:
         """Whole steps whose gradients are recorded."""
-        return [step for step in self._steps_with("gradients.safetensors") if step in set(self.steps)]
+        return [step for step in self._steps_with(layout.GRADIENTS) if step in set(self.steps)]
 
     def weight_steps(self) -> list[int]:
         """Numbers N for which the weights after N updates are recorded."""
-        return self._steps_with("weights/model.safetensors")
+        return self._steps_with(layout.MODEL)
 
     def batch_steps(self) -> list[int]:
         """Steps whose batch is recorded by every rank."""
         if self.made_by_hand:
             return self.steps
-        return [step for step in self._steps_with("batch.json") if step in set(self.steps)]
+        return [step for step in self._steps_with(layout.BATCH) if step in set(self.steps)]
 
     def _steps_with(self, name: str) -> list[int]:
         if name not in self._known_steps:
-            found = [set(layout.steps_with(self.path, rank, name)) for rank in self.manifests]
+            found = [set(self._steps_of_rank(rank, name)) for rank in self.manifests]
             self._known_steps[name] = sorted(set.intersection(*found)) if found else []
         return self._known_steps[name]
+
+    def _steps_of_rank(self, rank: int, name: str) -> Iterator[int]:
+        one = self.committed[rank]
+        yield from one.listed.get(name, {})
+        if one.older is not None:
+            yield from (step for step in layout.steps_with(self.path, rank, name) if self._may_be_unlisted(one, name, step))
 
     @cached_property
     def _known_steps(self) -> dict[str, list[int]]:
@@ -244,11 +298,11 @@ class Run:
 
     def gradients(self, step: int) -> Tensors:
         """Gradients of ``step``: reduced, unscaled, not clipped."""
-        return self._tensors(step, "GRADIENTS", "gradients.safetensors", trainable=True)
+        return self._tensors(step, "GRADIENTS", layout.GRADIENTS, trainable=True)
 
     def weights(self, step: int) -> Tensors:
         """Weights after ``step`` updates."""
-        return self._tensors(step, "WEIGHTS", "weights/model.safetensors", "weights/padding.safetensors")
+        return self._tensors(step, "WEIGHTS", layout.MODEL, layout.WEIGHT_PADDING)
 
     def sketch_steps(self, kind: str) -> list[int]:
         """Steps of which ``gradients`` or ``weights`` were sketched, or stored, of which a sketch can be made; numbered as these are."""
@@ -278,9 +332,9 @@ class Run:
         return added_up({file.path: file.row(step) for file in files.values()}, shards, step)
 
     @cached_property
-    def _sketch_files(self) -> dict[str, dict[int, SketchFile]]:
+    def _sketch_files(self) -> dict[str, dict[int, Lines]]:
         """Kind to rank to rows."""
-        return {kind: {rank: SketchFile(layout.sketches(self.path, kind, rank)) for rank in self.manifests} for kind in layout.SKETCHED}
+        return {kind: {rank: self.lines(layout.sketch_rows(kind), rank) for rank in self.manifests} for kind in layout.SKETCHED}
 
     @cached_property
     def _sketched(self) -> dict[tuple[str, int], Sketches]:
@@ -289,7 +343,7 @@ class Run:
 
     def optimizer_state_steps(self) -> list[int]:
         """Numbers N for which the optimizer's state after N updates is recorded."""
-        return self._steps_with("optimizer_state/state.json")
+        return self._steps_with(layout.STATE)
 
     def optimizer_state(self, step: int) -> OptimizerState:
         """Adam's moments after ``step`` updates, and how many updates the optimizer counted."""
@@ -297,8 +351,8 @@ class Run:
             moment: self._tensors(step, "OPTIMIZER_STATE", f"optimizer_state/{moment}.safetensors", trainable=True)
             for moment in layout.MOMENTS
         }
-        path = layout.step(self.path, step, min(self.manifests)) / "optimizer_state" / "state.json"
-        state = read_json(path)
+        path, digest = self.file(min(self.manifests), step, layout.STATE)
+        state = read_json(path, digest)
         updates, dtypes = state.get("updates"), state.get("dtypes", {})
         if type(updates) is not int or updates < 0:
             raise RecordError(f"{path}: updates is {updates!r}, not a number of updates; record the run again")
@@ -309,10 +363,11 @@ class Run:
     def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:
         files = {}
         for rank in self.manifests:
-            place = layout.step(self.path, step, rank)
-            if not (place / required).exists():
-                raise RecordError(f"{place / required} is missing; record the run with ALIGN_HOOKS_{variable}={step}")
-            files[rank] = (place / required, *(place / name for name in optional if (place / name).exists()))
+            if not self._has(rank, step, required):
+                path = layout.step(self.path, step, rank) / required
+                raise RecordError(f"{path} is missing; record the run with ALIGN_HOOKS_{variable}={step}")
+            names = (required, *(name for name in optional if self._has(rank, step, name)))
+            files[rank] = [self.file(rank, step, name) for name in names]
         if not files:
             raise RecordError(f"{self.path} was made by hand and holds no tensors; record the run with ALIGN_HOOKS_{variable}={step}")
         tables = {rank: [one for one in self.shards(rank) if one.counted and (one.trainable or not trainable)] for rank in files}
@@ -321,7 +376,7 @@ class Run:
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
         """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``; raises RecordError where a file is not
         whole."""
-        return join(step, self._batch_parts(step, names), layout.causal_mask(self.path))
+        return join(step, self._batch_parts(step, names))
 
     def batch_facts(self, step: int) -> BatchFacts:
         """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
@@ -340,9 +395,9 @@ class Run:
                 cut = any(one.get("slices") for one in facts)
                 shapes += [(local[0][0], sum(shape[1] for shape in local) if cut else local[0][1])] if local else []
                 ranges += [one["ids"] for one in facts]
-                for place, one in ((place, one) for places in parts.values() for place, one in places.items()):
+                for source, one in ((source, one) for places in parts.values() for source, one in places.items()):
                     for name in one["arrays"]:
-                        read_array(place / f"{name}.npy", headers_only=True)
+                        source.array(name, headers_only=True)
                 if any((one.get("joined_first") or {}).get("whole") for one in facts):
                     break  # the others were fed the same
         found = [one for one in ranges if one]
@@ -351,18 +406,18 @@ class Run:
         lowest, highest = min(low for low, _ in found), max(high for _, high in found)
         return BatchFacts(sequence=shapes[0][1], rows=sum(shape[0] for shape in shapes), lowest=lowest, highest=highest)
 
-    def _batch_files(self, step: int) -> dict[int, dict[int, dict[Path, dict[str, Any]]]]:
+    def _batch_files(self, step: int) -> dict[int, dict[int, dict[Source, dict[str, Any]]]]:
         """Data-parallel index to context-parallel index to the fewest ranks that saw all of the batch there: place and batch.json.
 
         Tensor-parallel ranks are fed the same, so one of each stage is looked at.
         """
-        files: dict[int, dict[int, dict[Path, dict[str, Any]]]] = {}
+        files: dict[int, dict[int, dict[Source, dict[str, Any]]]] = {}
         stages: dict[tuple[int, int, int], int] = {}
         for rank, manifest in sorted(self.manifests.items()):
             where = manifest.get("place", {})
             stages.setdefault((where.get("dp", 0), where.get("cp", 0), where.get("pp", 0)), rank)
         for (dp, cp, _), rank in stages.items():
-            place = layout.step(self.path, step, rank)
+            place = self._source(step, rank)
             facts = batch_json(place)
             seen = files.setdefault(dp, {}).setdefault(cp, {})
             if not seen or facts["arrays"].keys() - {name for one in seen.values() for name in one["arrays"]}:
@@ -372,7 +427,7 @@ class Run:
     def _batch_parts(self, step: int, names: Sequence[str]) -> list[Part]:
         if self.made_by_hand:
             ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
-            return [read_part_by_hand(layout.step(self.path, step, rank)) for rank in ranks]
+            return [read_part_by_hand(Source(self.path, layout.step(self.path, step, rank))) for rank in ranks]
         return [
             in_sequence(
                 [merged([read_part(place, names) for place in places[index]]) for index in sorted(places)], f"{self.path}: step {step}"
@@ -381,19 +436,26 @@ class Run:
         ]
 
     @cached_property
-    def _rows(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """Rank to step to row; of a step that was repeated the last row counts; a torn last line does not."""
-        return {rank: read_rows(layout.scalars(self.path, rank)) for rank in self.manifests}
+    def committed(self) -> dict[int, Committed]:
+        """Rank to the rows that count, and what they list."""
+        return {
+            rank: read_committed(inside(self.path, layout.scalars(self.path, rank)), self.segments(rank), manifest)
+            for rank, manifest in self.manifests.items()
+        }
+
+    def segments(self, rank: int) -> tuple[Segment, ...]:
+        """The starts of the job that a rank's record is made of, earliest first."""
+        return segments(self.manifests[rank], layout.manifest(self.path, rank))
 
     @cached_property
     def _checked(self) -> dict[int, dict[int, dict[str, Any]]]:
         """The same, every row whole and its numbers numbers."""
-        for rank, table in self._rows.items():
-            for step, row in table.items():
+        for rank, one in self.committed.items():
+            for step, row in one.rows.items():
                 check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
         return {
-            rank: {step: {key: number(value) for key, value in row.items()} for step, row in table.items()}
-            for rank, table in self._rows.items()
+            rank: {step: {key: number(value) for key, value in row.items()} for step, row in one.rows.items()}
+            for rank, one in self.committed.items()
         }
 
     @cached_property
@@ -411,8 +473,28 @@ def open_run(path: str | Path) -> Run:
         raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
     ranks = layout.ranks(run)
     if not ranks:
+        _refuse_lost_manifests(run)
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
         return Run(run, {}, {}, {})
     manifests, tables, groups = read_manifests(run, ranks)
     return Run(run, read_facts(run, groups), manifests, tables)
+
+
+def _refuse_lost_manifests(run: Path) -> None:
+    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
+    ours = [layout.run_file(run), *(run / name for name in ("scalars", "local_norms", "sketches"))]
+    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(path / layout.BATCH)][:1]
+    left = [path for path in ours if os.path.lexists(path)]
+    if left:
+        raise RecordError(
+            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
+        )
+
+
+def _was_recorded(path: Path) -> bool:
+    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
+    try:
+        return "segment" in read_json(path)
+    except RecordError:
+        return False

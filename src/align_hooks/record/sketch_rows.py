@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,50 +14,8 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, sketch
 from align_hooks.record.tensors import Tensors
 
-STEP = re.compile(rb'\{"step": (\d{1,15}), ')
-"""How a row of the writer begins."""
 Sketches = dict[str, NDArray[np.float64]]
 """Canonical name to squared sum and signed sums of a whole tensor, fp64 ``[1 + PROJECTIONS]``."""
-
-
-class SketchFile:
-    """One rank's rows of sketches, each read when asked for: a long run has gigabytes of them.
-
-    Of a step that was repeated the last row counts; a torn last line does not. Raises RecordError for what is no row.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._at: dict[int, int] = {}
-        if not path.exists():
-            return
-        at = 0
-        try:
-            with path.open("rb") as file:
-                for line in file:
-                    found = STEP.match(line)
-                    if line.endswith(b"\n") and found is None:
-                        raise RecordError(f"{path} holds {line[:40]!r}, which is no row of sketches; record the run again")
-                    if line.endswith(b"\n") and found is not None:
-                        self._at[int(found.group(1))] = at
-                    at += len(line)
-        except OSError as error:
-            raise RecordError(f"{path} cannot be read: {error}") from None
-
-    @property
-    def steps(self) -> set[int]:
-        """Steps that have a row."""
-        return set(self._at)
-
-    def row(self, step: int) -> dict[str, Any]:
-        """The row of a step."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._at[step])
-                row = json.loads(file.readline())
-        except (OSError, ValueError, RecursionError) as error:
-            raise RecordError(f"{self.path}: the row of step {step} cannot be read ({error}); record the run again") from None
-        return dict(row)
 
 
 def added_up(rows: Mapping[Path, Mapping[str, Any]], tables: Mapping[Path, Sequence[Shard]], step: int) -> Sketches:

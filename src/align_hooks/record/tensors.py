@@ -17,14 +17,15 @@ from align_hooks.record.shard import Shard
 class Tensors(Mapping[str, Array]):
     """Canonical name to whole fp32 array, each read when asked for and not kept."""
 
-    def __init__(self, files: Mapping[int, tuple[Path, ...]], tables: Mapping[int, Sequence[Shard]]) -> None:
-        """``files`` are a rank's safetensors files, ``tables`` the shards that they must hold; raises RecordError where one lacks."""
-        self._files = {rank: [TensorFile(path) for path in paths] for rank, paths in files.items()}
+    def __init__(self, files: Mapping[int, Sequence[tuple[Path, str | None]]], tables: Mapping[int, Sequence[Shard]]) -> None:
+        """``files`` are a rank's safetensors files, each with the digest of its header, ``tables`` the shards that they must hold; raises
+        RecordError where one lacks."""
+        self._files = {rank: [TensorFile(path, digest) for path, digest in paths] for rank, paths in files.items()}
         self._parts: dict[str, list[tuple[int, Shard]]] = {}
         for rank, shards in tables.items():
             for shard in shards:
                 if not any(shard.name in file for file in self._files[rank]):
-                    raise RecordError(f"{files[rank][0]} lacks {shard.name}, which the manifest lists; record the step again")
+                    raise RecordError(f"{files[rank][0][0]} lacks {shard.name}, which the manifest lists; record the step again")
                 self._parts.setdefault(shard.name, []).append((rank, shard))
 
     def __iter__(self) -> Iterator[str]:

@@ -1,13 +1,11 @@
 """One rank's writer: numpy in, files out.
 
-The row of scalars is written last in a step and is what makes the step count, so a job killed at any moment leaves a
-record that is readable up to its last whole step.
+The row of scalars is written last in a step and is what makes the step count: it lists everything that the step wrote, with digests. So
+a job killed at any moment leaves a record that is readable up to its last whole step.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -16,17 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
-from align_hooks.record import atomic, layout
+from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.continued import continued
-from align_hooks.record.files import EMPTY, read_json
+from align_hooks.record.files import read_sealed
+from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.shard import Shard
@@ -39,7 +36,8 @@ Array = NDArray[Any]
 class Writer:
     """The record of one rank, from its first claim on the directory to its last word.
 
-    Raises RefusedRun where the directory cannot be used; after :meth:`begin`, OSError where the disk gives out.
+    Raises RefusedRun where the directory cannot be used; after :meth:`describe`, OSError where the disk gives out and RecordError where
+    the directory was taken over. ``weaker`` says, a sentence each, what the file system cannot do of what a record rests on.
     """
 
     run: Path
@@ -47,21 +45,19 @@ class Writer:
     side: str
     settings: Settings
     written: Counter[str] = field(default_factory=Counter)
-    _rows: dict[Path, TextIO] = field(default_factory=dict)
+    weaker: list[str] = field(default_factory=list)
+    segment: str = field(default_factory=lambda: secrets.token_hex(8))
+    _claim: claim.Claim | None = None
+    _rows: dict[Path, BinaryIO] = field(default_factory=dict)
     _manifest: dict[str, Any] = field(default_factory=dict)
-    _earlier: dict[str, Any] = field(default_factory=dict)
+    _earlier: dict[str, Any] | None = None
+    _listed: dict[str, str] = field(default_factory=dict)
+    _described: bool = False
     _holds_all: bool = False
 
     def begin(self) -> None:
-        """Claim this rank's manifest, honouring ``RUN_EXISTS``."""
-        rank, how = self.launch.rank, self.settings.run_exists
-        path = layout.manifest(self.run, rank)
-        taken = (
-            f"{PREFIX}RUN={self.run} already holds a run of rank {rank}; "
-            f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
-        )
-        if how == "refuse" and next(self.run.glob(f"step_*/rank_{rank}"), None):  # perhaps made by hand, with no manifest
-            raise RefusedRun(taken)
+        """Claim this rank's place in the directory, honouring ``RUN_EXISTS``. What an earlier run left there stays as it is."""
+        rank, run = self.launch.rank, self.run
         self._manifest = {
             "format": layout.FORMAT,
             "side": self.side,
@@ -71,43 +67,51 @@ class Writer:
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "ended": None,
         }
+        path = layout.manifest(run, rank)
         try:
-            if how == "replace":
-                self._remove_earlier()
-            if how == "continue" and path.exists():
-                self._earlier = read_json(path)
-                self._manifest["segments"] = [
-                    *self._earlier.get("segments", []),
-                    {key: self._earlier.get(key) for key in ("started", "ended")},
-                ]
-                atomic.write_json(path, self._manifest)
-            else:
-                atomic.create(path, self._manifest)
+            start.earlier(run, self.launch, self.settings.run_exists)  # what is refused anyway is left without a file of ours
+            folder.make(run, path.parent)
+            self._claim = claim.take(layout.claim(run, rank), self.launch)
+            self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
+            self.weaker = [*filter(None, [self._claim.weaker]), *atomic.weaknesses(path.parent)]
+            if self.weaker:
+                self._manifest["weaker"] = self.weaker
+            ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
+            self._claim.add(started=self._manifest["started"], **ids)
+            if self._earlier is None:
+                (atomic.write_sealed if path.exists() else atomic.create)(path, self._manifest)
         except FileExistsError:
-            if not _is_over(path) or _holds_anything(self.run):
-                raise RefusedRun(taken) from None
-            atomic.write_json(path, self._manifest)
+            raise self._refused(f"{path} was made by another job in this moment; choose another directory") from None
+        except RecordError as error:
+            raise self._refused(f"{PREFIX}RUN: {error}") from None
         except OSError as error:
-            raise RefusedRun(
-                f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
+            raise self._refused(
+                f"{PREFIX}RUN={run} cannot be written: {error.strerror or error}; choose a directory that you may write to"
             ) from None
+        except RefusedRun:
+            self._refused("")
+            raise
 
-    def _remove_earlier(self) -> None:
-        mine = {self.launch.rank}
-        if self.launch.rank == 0:  # an earlier, larger job left ranks that nobody else will replace
-            mine |= {rank for rank in layout.ranks(self.run) if rank >= self.launch.world_size}
-            layout.run_file(self.run).unlink(missing_ok=True)
-            layout.causal_mask(self.run).unlink(missing_ok=True)
-        for rank in mine:
-            rows = [layout.scalars(self.run, rank), layout.local_norms(self.run, rank)]
-            rows += [layout.sketches(self.run, kind, rank) for kind in layout.SKETCHED]
-            for path in (layout.manifest(self.run, rank), *rows):
-                path.unlink(missing_ok=True)
-            for path in self.run.glob(f"step_*/rank_{rank}"):
-                shutil.rmtree(path)
+    def _refused(self, why: str) -> RefusedRun:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+        return RefusedRun(why)
+
+    def _run_id(self) -> str:
+        """The id of the run that this start begins or goes on with; rank 0's alone counts."""
+        if self._earlier is not None and self.settings.run_exists == "continue":
+            known = self._earlier.get("run_id") or self._run_facts().get("run_id")
+            return str(known) if known else self.segment
+        return self.segment
+
+    def _run_facts(self) -> dict[str, Any]:
+        path = layout.run_file(self.run)
+        return read_sealed(path, older=True) if path.exists() else {}
 
     def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: range) -> None:
-        """Write what is known once model and optimizer are built, before the first step.
+        """Write what is known once model and optimizer are built, before the first step. What the directory held is replaced here, or
+        continued.
 
         ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
         ``steps`` are those that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
@@ -118,6 +122,7 @@ class Writer:
         self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
         planned = ELEMENT * elements * tensors_planned(self.settings, steps)
+        continuing = self._earlier is not None and self.settings.run_exists == "continue"
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
@@ -127,38 +132,66 @@ class Writer:
                 )
             groups = (facts.get("optimizer") or {}).get("groups", [])
             self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
-            run_facts = {"format": layout.FORMAT, "run_id": secrets.token_hex(8), "side": self.side, "world_size": self.launch.world_size}
-            run_facts |= {"created": self._manifest["started"], "settings": self.settings.as_text(), "planned_steps": len(steps)}
+            self._manifest |= {"first_step": steps.start, **self._ids()}
+            run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
+            run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
+            run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
-            if self._earlier and layout.run_file(self.run).exists():
-                run_facts = continued(read_json(layout.run_file(self.run)), run_facts, steps.start, self.run)
-            if self._earlier:
-                self._continue_from(steps.start)
-            atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+            if continuing and layout.run_file(self.run).exists():
+                run_facts = continued(self._run_facts(), run_facts, steps.start, self.run)
+            self._put_manifest(steps.start, continuing)
             if self.launch.rank == 0:
-                atomic.write_json(layout.run_file(self.run), run_facts)
+                atomic.write_sealed(layout.run_file(self.run), run_facts)
         except OSError as error:
             raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
 
-    def _continue_from(self, first: int) -> None:
-        """Drop what an earlier segment recorded beyond ``first``: it is made again. Refuse another side or model."""
-        written = json.loads(atomic.json_text(self._manifest))
-        for key in ("side", "parameters"):
-            if self._earlier.get(key) not in (None, written[key]):
-                raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {self.run} holds a run of another {key}; choose another directory")
-        for kind in layout.SKETCHED:
-            _keep_rows(layout.sketches(self.run, kind, self.launch.rank), first if kind == "gradients" else first + 1)
-        for path in self.run.glob(f"step_*/rank_{self.launch.rank}"):
-            number = layout.number(path.parent.name, "step_")
-            if number is not None and number > first:
-                shutil.rmtree(path)
-            elif number == first:
-                for stale in ("batch.json", "gradients.safetensors"):
-                    (path / stale).unlink(missing_ok=True)
+    def _ids(self) -> dict[str, Any]:
+        """Which run this is, and which start of it: rank 0 draws both and writes them into its claim, where the others read them.
+
+        A rank that sees no claim of its job's rank 0, on a disk of its own, has a segment of its own and no run id.
+        """
+        path = layout.claim(self.run, 0)
+        if self.launch.rank == 0:
+            return {"run_id": self._run_id(), "segment": self.segment}
+        first = claim.read(path)
+        if claim.is_of(first, self.launch) and "segment" in first:
+            self.segment = first["segment"]
+            return {"run_id": first.get("run_id"), "segment": self.segment}
+        if claim.is_held(path):
+            raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of another job records here, {claim.holder(path)}; choose another directory")
+        return {"run_id": None, "segment": self.segment}
+
+    def _put_manifest(self, first: int, continuing: bool) -> None:
+        """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
+        run, rank, earlier = self.run, self.launch.rank, self._earlier
+        self._check()
+        deleting: list[int] = []
+        if earlier is not None:
+            deleting = start.steps_of(run, rank, earlier)
+            if continuing:
+                start.refuse_other(earlier, self._manifest, run)
+                self._manifest["segments"] = start.went_on(run, rank, earlier, first, start.again(self.settings, first))
+                deleting = [step for step in deleting if step > first]
+        atomic.write_sealed(layout.manifest(run, rank), self._manifest | ({"deleting": deleting} if deleting else {}))
+        self._described = True
+        start.remove(run, rank, deleting)
+        if earlier is not None and not continuing:
+            start.remove_replaced(run, self.launch)
+
+    def _check(self) -> None:
+        """Raise RecordError where the directory is not this job's any more."""
+        if self._claim is not None:
+            self._claim.check()
 
     def scalars(self, row: Mapping[str, Any]) -> None:
-        """Append the row that completes a step."""
-        self._append(layout.scalars(self.run, self.launch.rank), row)
+        """Append the row that completes a step; it lists everything that was written since the last."""
+        path, lines = layout.scalars(self.run, self.launch.rank), (layout.LOCAL_NORMS, *map(layout.sketch_rows, layout.SKETCHED))
+        listed, self._listed = self._listed, {}
+        if any(key.partition("/")[2] not in lines for key in listed):  # files are synced, so the rows that list them are too
+            self._sync()
+        self._append(path, digests.seal(self._line({**row, "files": listed})))
+        if listed:
+            os.fsync(self._rows[path].fileno())
         self.written["scalars"] += 1
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -169,23 +202,35 @@ class Writer:
         whose parts make the norm, and the lowest of them.
         """
         row = {"step": step, "point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]}
-        self._append(layout.local_norms(self.run, self.launch.rank), row)
+        self._append_listed(layout.local_norms(self.run, self.launch.rank), layout.LOCAL_NORMS, row)
         self.written["local_norms"] += 1
 
     def sketches(self, kind: str, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append one step's sketches of ``gradients`` or ``weights``, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
-        self._append(
-            layout.sketches(self.run, kind, self.launch.rank), {"step": step, "sums": {name: list(one) for name, one in sums.items()}}
-        )
+        row = {"step": step, "sums": {name: list(one) for name, one in sums.items()}}
+        self._append_listed(layout.sketches(self.run, kind, self.launch.rank), layout.sketch_rows(kind), row)
         self.written["sketches"] += 1
 
-    def _append(self, path: Path, row: Mapping[str, Any]) -> None:
+    def _line(self, row: Mapping[str, Any]) -> bytes:
+        return atomic.encoded(atomic.json_text({**row, "segment": self.segment}, indent=None))
+
+    def _append_listed(self, path: Path, name: str, row: Mapping[str, Any]) -> None:
+        line = self._line(row)
+        self._append(path, line)
+        self._listed[f"{row['step']}/{name}"] = digests.of(line)
+
+    def _append(self, path: Path, line: bytes) -> None:
+        self._check()
         if path not in self._rows:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _drop_torn_row(path)
-            self._rows[path] = path.open("a", encoding="utf-8")
-        self._rows[path].write(atomic.json_text(row, indent=None) + "\n")
+            folder.make(self.run, path.parent)
+            _make_ready(path)
+            self._rows[path] = path.open("ab")
+        self._rows[path].write(line + b"\n")
         self._rows[path].flush()
+
+    def _sync(self) -> None:
+        for file in self._rows.values():
+            os.fsync(file.fileno())
 
     def batch(
         self,
@@ -197,12 +242,15 @@ class Writer:
         joined_first: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a step's batch; see :func:`write_batch`."""
-        write_batch(self.run, step, self.launch.rank, arrays, rows, slices=slices, joined_first=joined_first)
+        self._check()
+        self._listed[f"{step}/{layout.BATCH}"] = write_batch(
+            self.run, step, self.launch.rank, arrays, rows, slices=slices, joined_first=joined_first, segment=self.segment
+        )
         self.written["batches"] += 1
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""
-        write_tensors(self.run, step, self.launch.rank, "gradients.safetensors", tensors)
+        self._tensors(step, layout.GRADIENTS, tensors)
         self.written["gradients"] += 1
 
     def weights(
@@ -214,16 +262,14 @@ class Writer:
         last and makes the set whole. A rank whose tensors all are copies that another one writes gives none; ``squared`` are the
         squared sums of everything that it holds, copies too.
         """
-        place = layout.step(self.run, step, self.launch.rank) / "weights"
         if squared:
-            atomic.write_json(place / "squared.json", squared)
+            self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
         if tensors and self._holds_all:  # of a part of a model it would make a checkpoint that no model can load
-            atomic.write_json(place / "config.json", config)
+            self._json(step, layout.CONFIG, config)
         if padding:
-            write_tensors(self.run, step, self.launch.rank, "weights/padding.safetensors", padding)
-        model = {name: tensor for name, tensor in tensors.items() if name not in padding}
-        write_tensors(self.run, step, self.launch.rank, "weights/model.safetensors", model)
+            self._tensors(step, layout.WEIGHT_PADDING, padding)
+        self._tensors(step, layout.MODEL, {name: tensor for name, tensor in tensors.items() if name not in padding})
         self.written["weights"] += 1
 
     def optimizer_state(
@@ -235,134 +281,47 @@ class Writer:
         each moment, by name of the moment.
         """
         for moment, tensors in moments.items():
-            write_tensors(self.run, step, self.launch.rank, f"optimizer_state/{moment}.safetensors", tensors)
-        place = layout.step(self.run, step, self.launch.rank) / "optimizer_state"
-        atomic.write_json(place / "state.json", {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {})})
+            self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
+        state = {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {}), "segment": self.segment}
+        self._json(step, layout.STATE, state)
         self.written["optimizer_state"] += 1
 
+    def _tensors(self, step: int, name: str, tensors: Mapping[str, Array]) -> None:
+        self._check()
+        self._listed[f"{step}/{name}"] = write_tensors(self.run, step, self.launch.rank, name, tensors, self.segment)
+
+    def _json(self, step: int, name: str, content: Mapping[str, Any]) -> None:
+        self._check()
+        path = layout.step(self.run, step, self.launch.rank) / name
+        folder.make(self.run, path.parent)
+        self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
+
     def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:
-        """Close the rows and write how the run ended; may be called when recording has stopped early too."""
-        for file in self._rows.values():
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-        self._rows.clear()
-        self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended}
-        atomic.write_json(layout.manifest(self.run, self.launch.rank), self._manifest)
+        """Close the rows, write how the run ended and let the directory go; may be called when recording has stopped early too.
+
+        A start that failed before the model was built leaves what it would have replaced or continued as it was.
+        """
+        try:
+            for file in self._rows.values():
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            self._rows.clear()
+            self._check()
+            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended, "files": self._listed}
+            if self._described or self._earlier is None:
+                atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
+        finally:
+            if self._claim is not None:
+                self._claim.release()
 
 
-def holds_a_run(run: Path) -> bool:
-    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is not over.
-
-    A start that was refused, and recorded nothing, must not block the next.
-    """
-    return _holds_anything(run) or not all(_is_over(layout.manifest(run, rank)) for rank in layout.ranks(run))
-
-
-def _is_over(manifest: Path) -> bool:
-    try:
-        return bool(read_json(manifest).get("ended"))
-    except RecordError:
-        return False
-
-
-def _holds_anything(run: Path) -> bool:
-    recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*", "step_*/rank_*")
-    return any(next(run.glob(one), None) for one in recorded)
-
-
-def write_batch(
-    run: Path,
-    step: int,
-    rank: int,
-    arrays: Mapping[str, Array],
-    rows: Sequence[int],
-    *,
-    slices: Sequence[Sequence[int]] | None = None,
-    joined_first: Mapping[str, Any] | None = None,
-) -> None:
-    """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had.
-
-    ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank has, None for all. A pipeline stage
-    that sees nothing of the batch writes none.
-
-    ``joined_first`` is said where the ranks do not train on the rows that they were fed: those of the data-parallel ranks, in their
-    order, are one batch, which is only then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
-
-    ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal one is
-    written once for the run. ``batch.json`` comes last and makes the batch whole.
-    """
-    place = layout.step(run, step, rank)
-    facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
-    if slices is not None:
-        facts["slices"] = [list(one) for one in slices]
-    if joined_first is not None:
-        facts["joined_first"] = dict(joined_first)
-    for name in layout.BATCH_ARRAYS:
-        if name not in arrays:
-            continue
-        array = arrays[name]
-        if name == "attention_mask":
-            facts["attention_mask"] = "causal" if is_causal(array) else "own"
-            if facts["attention_mask"] == "causal":
-                if rank == 0 and not layout.causal_mask(run).exists():
-                    atomic.write_array(layout.causal_mask(run), array[:1])
-                continue
-        atomic.write_array(place / f"{name}.npy", array)
-        facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array)}
-    atomic.write_json(place / "batch.json", facts)
-
-
-def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array]) -> None:
-    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype."""
-    wrong = [one for one, tensor in tensors.items() if tensor.dtype != np.float32]
-    if wrong:
-        raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
-    whole = {one: np.ascontiguousarray(tensor) for one, tensor in tensors.items()}
-    path = layout.step(run, step, rank) / name
-
-    def write(temporary: Path) -> None:
-        if whole:
-            save_file(whole, temporary, metadata={"format": "pt"})
-        else:
-            temporary.write_bytes(EMPTY)
-
-    atomic.replace(path, write)
-
-
-def is_causal(mask: Array) -> bool:
-    """Whether a bool mask, True where attention is forbidden, forbids exactly what lies after each position."""
-    size = mask.shape[-1]
-    return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
-
-
-def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
-    """Lowest and highest id among tokens and among the labels that the loss mask lets count; None with neither."""
-    labels, mask = arrays.get("labels"), arrays.get("loss_mask")
-    if labels is not None and mask is not None:
-        labels = labels[mask > 0]
-    found = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
-    return [int(min(array.min() for array in found)), int(max(array.max() for array in found))] if found else None
-
-
-def digest(array: Array) -> str:
-    """SHA-256 of an array's bytes in C order."""
-    return (
-        hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
-        if array.size
-        else hashlib.sha256().hexdigest()
-    )
-
-
-def _drop_torn_row(path: Path) -> None:
-    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own."""
-    if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
-
-
-def _keep_rows(path: Path, stop: int) -> None:
-    """Drop the rows of step ``stop`` and later, which are made again or, where nobody asks for them, are of another run by then."""
-    if path.exists():
-        kept = [line for line in path.read_text(encoding="utf-8").split("\n")[:-1] if json.loads(line)["step"] < stop]
-        atomic.write_text(path, "".join(f"{line}\n" for line in kept))
+def _make_ready(path: Path) -> None:
+    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own. A file that has another
+    name elsewhere, in a snapshot, is copied first: rows are added to this one alone."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content or folder.is_shared(path):
+        atomic.write_bytes(path, whole)

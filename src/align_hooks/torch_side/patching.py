@@ -17,7 +17,7 @@ from megatron.core import parallel_state
 
 from align_hooks.errors import RefusedRun
 from align_hooks.record.batch import joined
-from align_hooks.record.writer import write_batch, write_tensors
+from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import Parameters, parameters_of, pieces, squared_sums
 from align_hooks.torch_side.place import ALONE, AXES, place

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from align_hooks.record.writer import is_causal
+from align_hooks.record.pieces import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.session import TorchSession
 

@@ -1,0 +1,136 @@
+"""Which rows of a rank count, and what they list.
+
+A rank's manifest names the segments that its record is made of: one a start of the job, the earlier ones up to the step from which a
+later one went on. Every row names its segment. So what belongs to the record changes in one moment, when a manifest is renamed into its
+place: whatever another start left, before or after, is there and does not count. A row lists what its step wrote, each with its digest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RecordError
+from align_hooks.record import digests, layout
+from align_hooks.record.files import no_row, read_lines
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One start of a job, as a manifest keeps it. ``id`` is None where rows have none: they were recorded before format 2.
+
+    Of an earlier one the steps before ``stop`` count, and of states that with number ``stop``, except of those kinds that the later one
+    recorded ``again``. ``rows`` is how many it wrote, None where it never said.
+    """
+
+    id: str | None
+    stop: int | None = None
+    again: tuple[str, ...] = ()
+    rows: int | None = None
+
+    def counts(self, name: str, number: int) -> bool:
+        """Whether what a row lists by ``name`` is part of the record; ``scalars`` is the row itself."""
+        if self.stop is None or number < self.stop:
+            return True
+        return number == self.stop and layout.is_state(name) and not name.startswith(self.again or (" ",))
+
+
+@dataclass(slots=True)
+class Committed:
+    """One rank's ``rows`` by step, and what they list: ``listed`` maps a name of :mod:`.layout` to the steps that have it, each with its
+    digest. ``unlisted`` are the steps of rows that list nothing, because they were recorded before format 2; ``older`` is the segment of
+    these. ``counts`` is how many rows of each segment are there.
+    """
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    listed: dict[str, dict[int, str]] = field(default_factory=dict)
+    unlisted: set[int] = field(default_factory=set)
+    counts: Counter[str | None] = field(default_factory=Counter)
+    older: Segment | None = None
+
+    def digest(self, name: str, step: int) -> str | None:
+        """The digest of what was recorded of a step by a name; None where it has none."""
+        return self.listed.get(name, {}).get(step)
+
+
+def segments(manifest: Mapping[str, Any], path: Path) -> tuple[Segment, ...]:
+    """What a manifest says of its segments, earliest first."""
+    try:
+        earlier = [
+            Segment(one["segment"], one["stop"], tuple(one["again"]), (one.get("recorded") or {}).get("scalars"))
+            for one in manifest.get("segments", ())
+            if "stop" in one  # format 1 kept no steps: all of its rows count
+        ]
+        last = Segment(manifest.get("segment"), rows=(manifest.get("recorded") or {}).get("scalars"))
+        kinds = all(
+            isinstance(one.id, str | None) and type(one.stop) in (int, type(None)) and all(isinstance(kind, str) for kind in one.again)
+            for one in (*earlier, last)
+        )
+    except (KeyError, TypeError, AttributeError):
+        kinds = False
+    if not kinds:
+        raise RecordError(f"{path} is no manifest: its segments cannot be read")
+    return (*earlier, last)
+
+
+def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str, Any]) -> Committed:
+    """The rows of one rank that count; ``path`` is its file of scalars. Raises RecordError for a line that is no row, or was changed.
+
+    Of a step that was repeated the last row counts; a last line that a killed process left torn does not.
+    """
+    lines, rest = read_lines(path)
+    if digests.WHOLE_ROW.search(rest):
+        raise no_row(path, len(lines) + 1, rest, ", though it was whole")
+    by_id = {one.id: one for one in known}
+    found = Committed(older=by_id.get(None))
+    for name, step, digest in _listed(manifest.get("files", {}), path):
+        found.listed.setdefault(name, {})[step] = digest
+    for number, line in enumerate(lines, 1):
+        row = _row(line, path, number, older=None in by_id)
+        segment = row.pop("segment", None)
+        found.counts[segment] += 1
+        if segment not in by_id:
+            continue
+        _add(found, row, by_id[segment], path)
+    return found
+
+
+def _add(found: Committed, row: Row, segment: Segment, path: Path) -> None:
+    step, listed = row["step"], row.pop("files", None)
+    for name, number, digest in _listed(listed or {}, path):
+        if segment.counts(name, number):
+            found.listed.setdefault(name, {})[number] = digest
+    if segment.counts("scalars", step):
+        found.rows[step] = row
+        (found.unlisted.add if listed is None else found.unlisted.discard)(step)
+
+
+def _row(line: bytes, path: Path, number: int, *, older: bool) -> Row:
+    try:
+        row = json.loads(line) if older and not digests.is_sealed(line) else digests.opened(line)
+        if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row.get("segment"), str | None):
+            raise ValueError("step")
+    except digests.Unsealed as error:
+        raise no_row(path, number, line, f": {error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise no_row(path, number, line) from None
+    return dict(row)
+
+
+def _listed(files: Any, path: Path) -> Iterator[tuple[str, int, str]]:
+    """Name, step and digest of what a row lists as ``"3/gradients.safetensors": digest``."""
+    try:
+        for key, digest in files.items():
+            step, _, name = key.partition("/")
+            if not isinstance(digest, str):
+                raise TypeError
+            yield sys.intern(name), int(step), digest
+    except (AttributeError, TypeError, ValueError):
+        raise RecordError(f"{path}: what a row lists cannot be read; record the run again") from None

@@ -1,0 +1,82 @@
+"""The directory of a run as the border of what is written, deleted and read.
+
+A run may hold links: a user's, a snapshot's, a stranger's. Nothing is written or deleted through one, and nothing is read that lies
+outside: a record carried from elsewhere could show any file of its reader. A hard link shares its bytes with a file elsewhere, so no
+file of a run is changed in place that has more than one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from align_hooks.errors import RecordError
+
+TEMPORARY = ".tmp"
+"""How the names of files end that are being written."""
+
+
+def make(run: Path, folder: Path) -> Path:
+    """Make ``folder``, which lies in ``run``, and return it; raises RecordError where a link stands in the way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in (folder, *folder.parents):
+        if part == run:
+            return folder
+        if part.is_symlink():
+            raise RecordError(f"{part} is a link, and nothing is written through one; put a directory in its place")
+    raise RecordError(f"{folder} is not in {run}; give a path in the run's directory")
+
+
+def inside(run: Path, path: Path) -> Path:
+    """``path``, which is to be read; raises RecordError where a link leads out of ``run``."""
+    try:
+        real, home = os.path.realpath(path), os.path.realpath(run)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from None
+    if os.path.commonpath([real, home]) != home:
+        raise RecordError(f"{path} is a link that leads out of {run}; copy the file into the record")
+    return path
+
+
+def is_shared(path: Path) -> bool:
+    """Whether what is at ``path`` is no file of its own: a link, or one that has another name elsewhere."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1
+
+
+def remove(run: Path, paths: Iterable[Path]) -> None:
+    """Delete those of ``paths`` that are there, what was being written beside them, and directories in ``run`` that this leaves empty.
+
+    Links on the way to a path keep what is behind them; a directory that holds anything else stays.
+    """
+    folders = set()
+    for path in paths:
+        if not any(part.is_symlink() for part in path.parents if part != run and run in part.parents):
+            folders.add(path.parent)
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                path.unlink()
+    for folder in folders:
+        for left in _temporary(folder):
+            left.unlink(missing_ok=True)
+    for emptied in sorted({one for folder in folders for one in (folder, *folder.parents) if run in one.parents}, reverse=True):
+        try:
+            emptied.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                raise
+
+
+def _temporary(folder: Path) -> list[Path]:
+    """Files that a killed process was writing in a folder."""
+    try:
+        found = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [one for one in found if one.name.startswith(".") and one.name.endswith(TEMPORARY) and one.name.split(".")[-2].isdigit()]

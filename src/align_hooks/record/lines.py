@@ -1,0 +1,83 @@
+"""Rows of norms and of sketches, each read when asked for: a long run has gigabytes of them.
+
+Which line is a step's is said by the row of scalars, which lists its digest. Where none is listed, before format 2, it is the last that
+begins with the step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RecordError
+from align_hooks.record import digests
+from align_hooks.record.files import in_words, is_regular
+
+STEP = re.compile(rb'\{"step": (\d{1,15}), ')
+"""How a row of the writer begins."""
+
+
+class Lines:
+    """One rank's rows of one kind. ``listed`` maps a step to the digest of its line; ``unlisted`` says of which other steps any line is
+    taken, None where of none.
+
+    Raises RecordError for a line that is no row, where lines are taken that nothing lists.
+    """
+
+    def __init__(self, path: Path, listed: Mapping[int, str], unlisted: Callable[[int], bool] | None = None) -> None:
+        self.path, self.listed, self._unlisted = path, dict(listed), unlisted
+        self._at: dict[int, int] = {}
+        if not path.exists():
+            return
+        if not is_regular(path):
+            raise RecordError(f"{path} is no file of a record: it is not a regular file")
+        steps = {digest: step for step, digest in listed.items()}
+        at = 0
+        try:
+            with path.open("rb") as file:
+                for line in file:
+                    if line.endswith(b"\n"):  # what a killed process left torn has no end
+                        step = steps.get(digests.of(line[:-1]))
+                        step = self._begun_with(line) if step is None else step
+                        if step is not None:
+                            self._at[step] = at
+                    at += len(line)
+        except OSError as error:
+            raise RecordError(f"{path} cannot be read: {error}") from None
+
+    def _begun_with(self, line: bytes) -> int | None:
+        if self._unlisted is None:
+            return None
+        found = STEP.match(line)
+        if found is None:
+            raise RecordError(f"{self.path} holds {line[:40]!r}, which is no row of a record; record the run again")
+        step = int(found.group(1))
+        return step if step not in self.listed and self._unlisted(step) else None
+
+    @property
+    def steps(self) -> set[int]:
+        """Steps that have a row."""
+        return set(self._at)
+
+    @property
+    def lost(self) -> list[int]:
+        """Steps whose row was recorded and is not there, ascending."""
+        return sorted(self.listed.keys() - self._at.keys())
+
+    def row(self, step: int) -> dict[str, Any]:
+        """The row of a step; raises RecordError where it cannot be read."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._at[step])
+                line = file.readline()
+                if step in self.listed and digests.of(line[:-1]) != self.listed[step]:
+                    raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
+                row = json.loads(line)
+        except (OSError, ValueError, RecursionError) as error:
+            raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None
+        if not isinstance(row, dict):
+            raise RecordError(f"{self.path}: the row of step {step} is no object; record the run again")
+        return row

@@ -1,0 +1,152 @@
+"""The start of a rank's recording: what its directory holds already, and what becomes of it.
+
+Nothing of an earlier record is touched before the model is built, when it is known what this start will record: a start that fails
+before leaves what was there. Then one file is renamed, the rank's manifest, and with it the earlier record is replaced, or ends where
+this one goes on (:mod:`.committed`). Only what does not count any more is deleted, and only after that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.launch import Launch
+from align_hooks.record import atomic, claim, folder, layout
+from align_hooks.record.checks import check_manifest
+from align_hooks.record.committed import read_committed, segments
+from align_hooks.record.files import read_sealed
+from align_hooks.settings import PREFIX, Settings
+
+ROWS = (layout.scalars, layout.local_norms, *(lambda run, rank, kind=kind: layout.sketches(run, kind, rank) for kind in layout.SKETCHED))
+"""The files of rows of a rank, that of the scalars first."""
+
+
+def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> dict[str, Any] | None:
+    """The manifest of the record that this start replaces or continues; None where it is the first. ``claimed`` is its own claim, None
+    before it has one.
+
+    Raises RefusedRun where the directory holds what this start may not touch.
+    """
+    path = layout.manifest(run, launch.rank)
+    _refuse_links(run, launch.rank)
+    if not path.exists():
+        if next(layout.step_folders(run, launch.rank), None) is not None:
+            raise RefusedRun(
+                f"{PREFIX}RUN={run} holds steps of rank {launch.rank} that no manifest lists, made by hand perhaps; "
+                "choose another directory"
+            )
+        _refuse_another_job(run, launch)
+        return None
+    found = _read(path)
+    if how == "refuse":
+        over = found.get("ended") or claimed is None or claimed.is_proof  # a start that was killed, or that failed
+        if holds_anything(run) or not over:
+            raise RefusedRun(
+                f"{PREFIX}RUN={run} already holds a run of rank {launch.rank}; "
+                f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
+            )
+        return None
+    if how == "continue" and not found:
+        raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A rank's manifest, of any format; empty where it cannot be read."""
+    try:
+        found = read_sealed(path, older=True)
+        check_manifest(found, path)
+    except RecordError:
+        return {}
+    return found
+
+
+def _refuse_links(run: Path, rank: int) -> None:
+    """Links among a run's files lead to what is somebody else's."""
+    for path in (layout.run_file(run), layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)):
+        wrong = [one for one in (path, *path.parents) if run in one.parents and one.is_symlink()]
+        if wrong:
+            raise RefusedRun(f"{wrong[0]} is a link, and nothing is written through one; remove it, or choose another directory")
+
+
+def _refuse_another_job(run: Path, launch: Launch) -> None:
+    """A rank that is new in a directory where another job's rank 0 is recording would leave a manifest there that is of no use."""
+    path = layout.claim(run, 0)
+    if launch.rank and claim.is_held(path) and not claim.is_of(claim.read(path), launch):
+        raise RefusedRun(f"{PREFIX}RUN={run} is being recorded into by another job, {claim.holder(path)}; choose another directory")
+
+
+def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again: Iterable[str]) -> list[dict[str, Any]]:
+    """What the manifest of a start that goes on with step ``first`` says of the segments before it; ``again`` are the kinds of states
+    that it records of ``first`` itself."""
+    path = layout.manifest(run, rank)
+    known = segments(manifest, path)
+    rows = read_committed(layout.scalars(run, rank), known, manifest)
+    kept = [dict(one) for one in manifest.get("segments", ()) if "stop" in one]
+    kept.append({key: manifest.get(key) for key in ("segment", "started", "ended", "recorded")} | {"stop": None, "again": []})
+    for one, segment in zip(kept, known, strict=True):
+        if segment.stop is None or segment.stop >= first:
+            one |= {"stop": first, "again": sorted(again)}
+        one["recorded"] = (one.get("recorded") or {}) | {"scalars": rows.counts[segment.id]}
+    return kept
+
+
+def refuse_other(earlier: Mapping[str, Any], manifest: Mapping[str, Any], run: Path) -> None:
+    """Raise RefusedRun where a run that is continued was of another side or model."""
+    written = json.loads(atomic.json_text(manifest))
+    for key in ("side", "parameters"):
+        if earlier.get(key) not in (None, written[key]):
+            raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of another {key}; choose another directory")
+
+
+def remove_replaced(run: Path, launch: Launch) -> None:
+    """Delete a replaced run's rows, and the ranks of a larger job that nobody else will replace."""
+    folder.remove(run, [path(run, launch.rank) for path in reversed(ROWS)])
+    if launch.rank != 0:
+        return
+    folder.remove(run, [layout.causal_mask(run)])
+    for rank in (one for one in layout.ranks(run) if one >= launch.world_size):
+        remove(run, rank, steps_of(run, rank, _read(layout.manifest(run, rank))))
+        folder.remove(run, [*(path(run, rank) for path in reversed(ROWS)), layout.manifest(run, rank), layout.claim(run, rank)])
+
+
+def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
+    """Delete the files of a rank's steps, and the directories that this leaves empty."""
+    folder.remove(run, (layout.step(run, step, rank) / name for step in steps for name in layout.FILES))
+
+
+def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
+    """The steps whose files are a record's by its manifest: those that its rows list, the one that was under way, the state after it, and
+    those that it was deleting itself."""
+    found = set(manifest.get("deleting") or ())
+    try:
+        path = layout.manifest(run, rank)
+        rows = read_committed(layout.scalars(run, rank), segments(manifest, path), manifest)
+    except RecordError:  # what cannot be read lists nothing
+        return sorted(found)
+    begun = max(rows.rows) + 1 if rows.rows else manifest.get("first_step", 0)
+    found |= {begun, begun + 1} | set(rows.rows)
+    return sorted(found.union(*rows.listed.values()))
+
+
+def holds_a_run(run: Path) -> bool:
+    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is not over.
+
+    A start that was refused, and recorded nothing, must not block the next.
+    """
+    return holds_anything(run) or not all(_read(layout.manifest(run, rank)).get("ended") for rank in layout.ranks(run))
+
+
+def holds_anything(run: Path) -> bool:
+    """Whether anything was recorded in a directory, or saved by hand."""
+    recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*")
+    return any(next(run.glob(one), None) for one in recorded) or next(layout.step_folders(run), None) is not None
+
+
+def again(settings: Settings, first: int) -> list[str]:
+    """The kinds of states that a start records of the step that it begins with."""
+    kinds = {"weights": "weights", "optimizer_state": "optimizer_state", "sketches": layout.sketch_rows("weights")}
+    return [name for kind, name in kinds.items() if first in getattr(settings, kind)]

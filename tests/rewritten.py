@@ -1,0 +1,60 @@
+"""Records that a test changes after they were written: with digests made anew, or as they were before there were any."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
+
+from align_hooks.record import atomic, digests
+from align_hooks.record.files import EMPTY
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change members of a JSON file; one that holds its own digest gets the right one."""
+    content = path.read_bytes()
+    if digests.is_sealed(content):
+        atomic.write_sealed(path, digests.opened(content) | changes)
+    else:
+        path.write_text(json.dumps(json.loads(content) | changes))
+
+
+def edit_rows(path: Path, **changes: Any) -> None:
+    """Change members of every row of scalars."""
+    lines = path.read_bytes().splitlines()
+    rows = [digests.opened(line) if digests.is_sealed(line) else json.loads(line) for line in lines]
+    path.write_bytes(b"".join(atomic.encoded(atomic.json_text(row | changes, indent=None)) + b"\n" for row in rows))
+
+
+def older(run: Path) -> Path:
+    """A record as format 1 has it, in its place: no digest in rows, manifests and tensors, and nothing that lists what is there."""
+    for path in (run / "run.json", *run.glob("manifest/rank_*.json")):
+        if path.exists():
+            content = digests.opened(path.read_bytes())
+            for key in ("segment", "segments", "first_step", "files", "weaker"):
+                content.pop(key, None)
+            if "manifest" in path.parts:
+                content.pop("run_id", None)
+            path.write_text(json.dumps(content | {"format": 1}))
+    for path in run.glob("manifest/rank_*.claim"):
+        path.unlink()
+    for path in (*run.glob("*/rank_*.jsonl"), *run.glob("sketches/*/rank_*.jsonl")):
+        path.write_text("".join(_older_row(line) for line in path.read_bytes().splitlines()))
+    for path in run.glob("step_*/rank_*/batch.json"):
+        content = json.loads(path.read_bytes())
+        content.pop("segment", None)
+        content["arrays"] = {name: {key: said[key] for key in ("dtype", "shape", "sha256")} for name, said in content["arrays"].items()}
+        path.write_text(json.dumps(content))
+    for path in run.rglob("*.safetensors"):
+        if path.read_bytes() != EMPTY:
+            save_file(load_file(path), path, metadata={"format": "pt"})
+    return run
+
+
+def _older_row(line: bytes) -> str:
+    row = digests.opened(line) if digests.is_sealed(line) else json.loads(line)
+    for key in ("segment", "files"):
+        row.pop(key, None)
+    return json.dumps(row) + "\n"
