@@ -18,11 +18,19 @@ from align_hooks.errors import RecordError
 
 TEMPORARY = ".tmp"
 """How the names of files end that are being written."""
+ATTEMPTS = 20
+"""How often a directory is made again that another rank removes while it is empty."""
 
 
 def make(run: Path, folder: Path) -> Path:
     """Make ``folder``, which lies in ``run``, and return it; raises RecordError where a link stands in the way."""
-    folder.mkdir(parents=True, exist_ok=True)
+    for last in (*[False] * ATTEMPTS, True):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            break
+        except (FileNotFoundError, FileExistsError):  # another rank has just removed a directory above it, which was empty
+            if last or folder.exists():
+                raise
     for part in (folder, *folder.parents):
         if part == run:
             return folder
@@ -52,9 +60,10 @@ def is_shared(path: Path) -> bool:
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:
-    """Delete those of ``paths`` that are there, what was being written beside them, and directories in ``run`` that this leaves empty.
+    """Delete those of ``paths`` that are there, what was being written beside them, and directories of steps that this leaves empty.
 
-    Links on the way to a path keep what is behind them; a directory that holds anything else stays.
+    Links on the way to a path keep what is behind them; a directory that holds anything else stays. Other ranks write at the same time: of
+    what they share with this one only ``step_N`` is removed, and :func:`make` knows of it.
     """
     folders = set()
     for path in paths:
@@ -65,7 +74,8 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
     for folder in folders:
         for left in _temporary(folder):
             left.unlink(missing_ok=True)
-    for emptied in sorted({one for folder in folders for one in (folder, *folder.parents) if run in one.parents}, reverse=True):
+    above = {one for folder in folders for one in (folder, *folder.parents) if run in one.parents}
+    for emptied in sorted((one for one in above if one.relative_to(run).parts[0].startswith("step_")), reverse=True):
         try:
             emptied.rmdir()
         except OSError as error:

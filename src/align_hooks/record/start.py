@@ -38,7 +38,6 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
                 f"{PREFIX}RUN={run} holds steps of rank {launch.rank} that no manifest lists, made by hand perhaps; "
                 "choose another directory"
             )
-        _refuse_another_job(run, launch)
         return None
     found = _read(path)
     if how == "refuse":
@@ -70,13 +69,6 @@ def _refuse_links(run: Path, rank: int) -> None:
         wrong = [one for one in (path, *path.parents) if run in one.parents and one.is_symlink()]
         if wrong:
             raise RefusedRun(f"{wrong[0]} is a link, and nothing is written through one; remove it, or choose another directory")
-
-
-def _refuse_another_job(run: Path, launch: Launch) -> None:
-    """A rank that is new in a directory where another job's rank 0 is recording would leave a manifest there that is of no use."""
-    path = layout.claim(run, 0)
-    if launch.rank and claim.is_held(path) and not claim.is_of(claim.read(path), launch):
-        raise RefusedRun(f"{PREFIX}RUN={run} is being recorded into by another job, {claim.holder(path)}; choose another directory")
 
 
 def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again: Iterable[str]) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ class Writer:
                 self._manifest["weaker"] = self.weaker
             ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
             self._claim.add(started=self._manifest["started"], **ids)
-            if self._earlier is None:
+            if self._earlier is None and rank == 0:  # of the others only when rank 0 is known to be of this job
                 (atomic.write_sealed if path.exists() else atomic.create)(path, self._manifest)
         except FileExistsError:
             raise self._refused(f"{path} was made by another job in this moment; choose another directory") from None
@@ -160,6 +160,11 @@ class Writer:
         if claim.is_held(path):
             raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of another job records here, {claim.holder(path)}; choose another directory")
         return {"run_id": None, "segment": self.segment}
+
+    def _is_of_this_job(self) -> bool:
+        """Whether rank 0, as far as it is seen from here, is of this rank's job."""
+        first = claim.read(layout.claim(self.run, 0)) if self.launch.rank else {}
+        return not first or claim.is_of(first, self.launch)
 
     def _put_manifest(self, first: int, continuing: bool) -> None:
         """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
@@ -309,7 +314,7 @@ class Writer:
             self._rows.clear()
             self._check()
             self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended, "files": self._listed}
-            if self._described or self._earlier is None:
+            if self._described or (self._earlier is None and self._is_of_this_job()):
                 atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
         finally:
             if self._claim is not None:

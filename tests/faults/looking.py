@@ -1,0 +1,76 @@
+"""A record as the reader gives it, as a table of the model; every number of a step must be of one job, and of that step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from align_hooks import open_run
+from faults.jobs import NAME, batch, said, sums, tensor, value
+from faults.model import Table
+
+
+class Torn(AssertionError):
+    """A step was given as whole whose parts are not of one job and step, or are not all there."""
+
+
+def look(path: Path) -> tuple[Table, list[str]]:
+    """The record at a path, and its problems; raises RecordError where there is none, and Torn."""
+    run = open_run(path)
+    ranks = range(run.world_size)
+    table = Table()
+    for row in run.scalars():
+        job, step = said(row["loss"])
+        if step != row["step"]:
+            raise Torn(f"step {row['step']} has the row of step {step}")
+        table.steps[step] = job
+        _whole(run, job, step, ranks)
+    for kind, steps in (
+        ("weights", run.weight_steps()),
+        ("sketches", run.sketch_file_steps("weights")),
+        ("optimizer_state", run.optimizer_state_steps()),
+    ):
+        for number in steps:
+            table.states[kind, number] = _state(run, kind, number, ranks)
+    return table, run.problems
+
+
+def _whole(run: Any, job: int, step: int, ranks: range) -> None:
+    asked = run.asked("gradients")
+    if "all" in asked.text:
+        _same(run.gradients(step)[NAME], _joined("gradients", job, step, ranks), f"gradients of step {step}")
+    if "all" in run.asked("batches").text:
+        _same(run.batch(step).tokens, batch(job, step)["tokens"], f"tokens of step {step}")
+    if "all" in run.asked("local_norms").text:
+        _same(run.local_norms(step)[NAME] ** 2, len(ranks) * value("norm", job, step), f"norms of step {step}")
+    if "all" in run.asked("sketches").text:
+        _same(run.sketches("gradients", step)[NAME], len(ranks) * np.array(sums("gradients", job, step)), f"sketches of step {step}")
+
+
+def _state(run: Any, kind: str, number: int, ranks: range) -> int:
+    if kind == "sketches":
+        found = run.sketches("weights", number)[NAME]
+        job, _ = said(float(found[0]) / len(ranks))
+        _same(found, len(ranks) * np.array(sums("weights", job, number)), f"sketch of weights {number}")
+        return job
+    if kind == "weights":
+        found = run.weights(number)[NAME]
+        job, _ = said(float(found[0, 0]))
+        _same(found, _joined("weights", job, number, ranks), f"weights {number}")
+        return job
+    moments = run.optimizer_state(number).moments
+    job, _ = said(float(moments["exp_avg"][NAME][0, 0]))
+    for moment, tensors in moments.items():
+        _same(tensors[NAME], _joined(moment, job, number, ranks), f"{moment} {number}")
+    return job
+
+
+def _joined(kind: str, job: int, step: int, ranks: range) -> Any:
+    return np.concatenate([tensor(kind, job, step, rank) for rank in ranks])
+
+
+def _same(found: Any, right: Any, what: str) -> None:
+    if not np.allclose(found, right, rtol=1e-6):
+        raise Torn(f"{what} is {np.ravel(found)[:3]}, and the step is one of {np.ravel(right)[:3]}")

@@ -1,0 +1,121 @@
+"""What a record may be at a moment of a job, said without a word about files.
+
+A record is a table: from a step to the job that made it, and the same of states. A job changes it in two ways. When its model is built the
+record that it replaces is no more, or ends where it goes on. When it has completed a step, on every rank, the step is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from faults.jobs import BEGUN, COMMITTED, COMMITTING, DESCRIBED, DESCRIBING, FINISHED, KINDS, Job
+
+
+@dataclass(frozen=True)
+class Table:
+    """Step to the number of the job that made it; the same of states, by kind."""
+
+    steps: dict[int, int] = field(default_factory=dict)
+    states: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+@dataclass
+class Progress:
+    """How far each rank of a job has come."""
+
+    job: Job
+    before: Table
+    describing: set[int] = field(default_factory=set)
+    described: set[int] = field(default_factory=set)
+    committing: dict[int, set[int]] = field(default_factory=dict)
+    committed: dict[int, set[int]] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+
+    def mark(self, rank: int, number: int) -> bool:
+        """A rank has come to a mark; False where it waits for the others there."""
+        step, kind = divmod(number, KINDS)
+        if kind == COMMITTING:
+            self.committing.setdefault(step, set()).add(rank)
+        elif kind == COMMITTED:
+            self.committed.setdefault(step, set()).add(rank)
+        elif kind in (DESCRIBING, DESCRIBED, FINISHED):
+            {DESCRIBING: self.describing, DESCRIBED: self.described, FINISHED: self.finished}[kind].add(rank)
+        return kind != BEGUN
+
+    @property
+    def all(self) -> set[int]:
+        """The job's ranks."""
+        return set(range(self.job.ranks))
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the earlier record must be exactly as it was."""
+        return not self.describing
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether the directory may be no record at all: nothing was there yet, or it is replaced on some ranks and not on others."""
+        return self.described != self.all and not (self.untouched and self.before.steps) and self.job.exists != "continue"
+
+    def wrong(self, found: Table) -> str:
+        """What of a record that was read may not be; empty where all of it may."""
+        if self.untouched:
+            return "" if found == self.before else f"it was {self.before} and nothing has touched it"
+        for table, now, before in (
+            ("step", found.steps, self.before.steps),
+            *((kind, of(found, kind), of(self.before, kind)) for kind in ("weights", "sketches", "optimizer_state")),
+        ):
+            for number in sorted({*now, *before, *self.job.steps, self.job.steps.stop}):
+                may = set(self.may_hold(table, number, before.get(number)))
+                if now.get(number) not in may:
+                    return f"{table} {number} is of job {now.get(number)}, and may be of {sorted(map(str, may))}"
+        return ""
+
+    def may_hold(self, table: str, number: int, before: int | None) -> list[int | None]:
+        """The jobs of which a step, or a state, may be; None for that there is none."""
+        ours = self.ours(table, number)
+        if self.keeps(table, number):
+            return [before] if ours == [None] else ours
+        if self.described:
+            return ours
+        return [before, *ours]
+
+    def keeps(self, table: str, number: int) -> bool:
+        """Whether the earlier record's is still there when this job goes on."""
+        if self.job.exists != "continue":
+            return False
+        first = self.job.steps.start
+        return number < first or (table != "step" and number == first and table not in self.job.asked)
+
+    def ours(self, table: str, number: int) -> list[int | None]:
+        """Of this job, perhaps or surely; a state is there with the step before it, and the first one with the first step."""
+        if table != "step" and table not in self.job.asked:
+            return [None]
+        first = self.job.steps.start
+        steps = {number} if table == "step" else {max(number - 1, first)}
+        if number not in (self.job.steps if table == "step" else range(first, self.job.steps.stop + 1)):
+            return [None]
+        (step,) = steps
+        if self.committed.get(step, set()) == self.all:
+            return [self.job.number]
+        return [None, self.job.number] if self.committing.get(step, set()) == self.all else [None]
+
+    @property
+    def after(self) -> Table:
+        """The record once the job has finished."""
+        done = Progress(self.job, self.before, self.all, self.all)
+        done.committed = {step: self.all for step in self.job.steps}
+        numbers = range(min([0, *self.before.steps]), max([*self.before.steps, self.job.steps.stop]) + 2)
+        steps = {number: found[0] for number in numbers if (found := done.may_hold("step", number, self.before.steps.get(number)))[0]}
+        states = {}
+        for kind in ("weights", "sketches", "optimizer_state"):
+            for number in numbers:
+                (one,) = done.may_hold(kind, number, of(self.before, kind).get(number))
+                if one is not None:
+                    states[kind, number] = one
+        return Table({step: one for step, one in steps.items() if one is not None}, states)
+
+
+def of(table: Table, kind: str) -> dict[int, int]:
+    """The states of one kind."""
+    return {number: job for (name, number), job in table.states.items() if name == kind}

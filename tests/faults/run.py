@@ -1,0 +1,232 @@
+"""Kill jobs that record at every moment at which they write, and hold what is left against a model: ``make faults``.
+
+A history is three jobs, one after another, on one directory, beside what a user keeps there. Each is stopped before each of its writes, and in
+the middle of it; at every stop the directory is copied and read. The next job starts on what one of these stops left, as after a kill.
+Then, of some stops, a job is started on what was left that runs to its end: the record must be whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from align_hooks.errors import RecordError
+from faults.jobs import Job, record
+from faults.looking import Torn, look
+from faults.model import Progress, Table
+from faults.tracer import Traced, traced, unable
+
+ASKED = (
+    ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state"),
+    ("batches", "gradients", "weights"),
+    ("local_norms", "sketches"),
+    (),
+)
+STRANGERS = ("notes.txt", "step_backup/rank_0/tokens.npy", "step_1_old/rank_0/gradients.safetensors", "step_/x")
+"""Files of a user's beside a run."""
+AMONG = "step_1/rank_0/mine.txt"
+"""One among those of a run, once there are some."""
+OUTSIDE = "outside/rank_0/tokens.npy"
+"""A file elsewhere, to which a link in the run leads once there is one."""
+
+
+@dataclass
+class Outcome:
+    """Of a history: how many moments were looked at by what the last job did, jobs that were started on what was left, and what was wrong."""
+
+    points: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def histories(seed: int) -> Iterator[list[Job]]:
+    """Three jobs of a seed: a first one, and two that replace it or go on from it, in steps and settings by chance."""
+    chance = random.Random(seed)
+    ranks = chance.choice((1, 1, 2))
+    asked = chance.choice(ASKED[:2] if chance.random() < 0.7 else ASKED)
+    jobs = [Job(1, ranks, "refuse", range(chance.choice((0, 2)), 4), asked)]
+    for number in (2, 3):
+        exists = chance.choice(("replace", "continue", "continue"))
+        first = chance.choice((jobs[0].steps.start, jobs[0].steps.start + 1, 3, 4)) if exists == "continue" else chance.choice((0, 2))
+        jobs.append(Job(number, ranks, exists, range(first, first + chance.choice((1, 2))), asked, fails=chance.random() < 0.15))
+    yield jobs
+
+
+def one(seed: int, *, restart_every: int = 25) -> Outcome:
+    """Live through the history of a seed, looking at every moment."""
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory(dir=_memory(), prefix="faults.") as folder:
+        (jobs,) = histories(seed)
+        run, before = Path(folder, "run"), Table()
+        _strangers(run)
+        for job in jobs:
+            if before.steps:
+                _write(run / AMONG)
+                if not (run / "step_77").is_symlink():
+                    (run / "step_77").symlink_to(run.parent / "outside")
+            before = _lived(seed, job, jobs, run, before, outcome, restart_every)
+            if outcome.wrong:
+                break
+    return outcome
+
+
+def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, outcome: Outcome, restart_every: int) -> Table:
+    """Live through one job; leaves the directory as one of its stops did, the last or another by chance, and returns what it then holds."""
+    progress, chance = Progress(job, before), random.Random(seed * 7 + job.number)
+    what = f"{'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
+    left, kept, seen = run.with_name("left"), run.with_name("kept"), 0
+
+    def at_stop(processes: Sequence[Traced]) -> bool:
+        nonlocal seen
+        for torn in (None, *(one.torn for one in processes if one.torn)):
+            if torn is not None and run not in torn[0].parents:
+                continue
+            _copy(run, left)
+            if torn is not None:
+                _tear(left / torn[0].relative_to(run), *torn[1:])
+            outcome.points[what] += 1
+            wrong = _judged(left, progress)
+            if not wrong and outcome.points.total() % restart_every == 0:
+                outcome.restarts += 1
+                wrong = _restarted(left, jobs, chance)
+            if wrong:
+                outcome.wrong.append(f"seed {seed}, job {job.number} ({what}), moment {outcome.points.total()}: {wrong}")
+                return False
+            seen += 1
+            if chance.random() < 1 / seen:  # each moment is kept with the same chance
+                _copy(left, kept)
+        return True
+
+    traced([job.body(run, rank) for rank in range(job.ranks)], seed=seed, at_stop=at_stop, at_mark=progress.mark)
+    if outcome.wrong:
+        return before
+    wrong = _judged(run, progress) or _finished(run, progress)
+    if wrong:
+        outcome.wrong.append(f"seed {seed}, job {job.number} ({what}), at its end: {wrong}")
+    elif seen and chance.random() < 0.7:
+        _copy(kept, run)
+    try:
+        return look(run)[0]
+    except RecordError:
+        return Table()
+
+
+def _judged(path: Path, progress: Progress) -> str:
+    """What is wrong with what a moment left; empty where nothing is."""
+    lost = _lost(path, bool(progress.before.steps))
+    if lost:
+        return lost
+    try:
+        found, problems = look(path)
+    except RecordError as error:
+        return "" if progress.may_be_refused or (progress.untouched and not progress.before.steps) else f"it is refused: {error}"
+    except Torn as error:
+        return f"torn: {error}"
+    if not problems and progress.finished != progress.all and found not in (progress.before, progress.after):
+        return f"it is said to be whole, and holds {found}"
+    return progress.wrong(found)
+
+
+def _finished(path: Path, progress: Progress) -> str:
+    if progress.job.fails:
+        return ""
+    found, problems = look(path)
+    gap = len(found.steps) < max(found.steps) - min(found.steps) + 1
+    right = found == progress.after and (not problems or (gap and len(problems) == 1))
+    return "" if right else f"it holds {found} and not {progress.after}; {problems}"
+
+
+def _restarted(path: Path, jobs: Sequence[Job], chance: random.Random) -> str:
+    """Start a job on what a moment left, to its end; what is wrong with the record then."""
+    try:
+        before = look(path)[0]
+    except RecordError:
+        before = Table()
+    ranks = jobs[0].ranks
+    exists = chance.choice(("replace", "continue"))
+    steps = range(min(before.steps, default=0) + 1, min(before.steps, default=0) + 3) if exists == "continue" and before.steps else range(2)
+    job = Job(9, ranks, exists if before.steps else "replace", steps, jobs[0].asked)
+    progress = Progress(job, before)
+
+    def at_mark(rank: int, number: int) -> bool:
+        return progress.mark(rank, number)
+
+    traced([job.body(path, rank) for rank in range(ranks)], seed=1, at_stop=lambda processes: True, at_mark=at_mark)
+    wrong = _finished(path, progress)
+    return f"after {job.exists} it is not whole: {wrong}" if wrong else _lost(path, False)
+
+
+def _strangers(run: Path) -> None:
+    for path in (*(run / name for name in STRANGERS), run.parent / OUTSIDE):
+        _write(path)
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(path.name)
+
+
+def _lost(path: Path, among: bool) -> str:
+    """The first file that was not ours and is not as it was."""
+    for one in (*(path / name for name in STRANGERS), path.parent / OUTSIDE, *([path / AMONG] if among else [])):
+        if not one.is_file() or one.read_text() != one.name:
+            return f"{one}, which is the user's, is gone"
+    return "" if not among or (path / "step_77").is_symlink() else "a user's link is gone"
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists():
+        shutil.rmtree(target)
+    shutil.copytree(source, target, symlinks=True)
+
+
+def _tear(path: Path, at: int, content: bytes) -> None:
+    if path.exists():
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(content)
+
+
+def _memory() -> str | None:
+    """A file system in memory, where there is one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def main() -> int:
+    """Live through histories until enough moments have been looked at; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    if unable():
+        print(unable(), file=sys.stderr)
+        return 2
+    total, seed = Outcome(), given.first
+    with ProcessPoolExecutor(given.workers) as pool:
+        while total.points.total() < given.points and not total.wrong:
+            for outcome in pool.map(one, range(seed, seed + 4 * given.workers)):
+                total.points += outcome.points
+                total.restarts += outcome.restarts
+                total.wrong += outcome.wrong
+            seed += 4 * given.workers
+    for what, count in sorted(total.points.items()):
+        print(f"{count:7,} moments of a job: {what}")
+    print(f"{total.points.total():7,} in all, of seeds {given.first} to {seed - 1}; {total.restarts:,} jobs started on what was left")
+    for wrong in total.wrong:
+        print(f"WRONG: {wrong}")
+    return 1 if total.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
