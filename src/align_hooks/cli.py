@@ -36,6 +36,8 @@ from align_hooks.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.reader import open_run
+from align_hooks.record.verify import said
+from align_hooks.record.verify import verify as verify_all
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
 from align_hooks.report.doctor_text import lines
@@ -131,6 +133,7 @@ def check(
 def show(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="a recorded run")],
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
 ) -> None:
     """Show what a run holds, whether its record is whole and agrees with itself, and its curves.
 
@@ -143,7 +146,9 @@ def show(
     with progress(Console(stderr=True)) as say:
         say(f"reading {path}")
         run = open_run(path)
-        found = health(run, holdings(run), not_whole(run))
+        checked = verify_all(run, say) if verify else None
+        wrong = list(dict.fromkeys([*not_whole(run), *(checked.wrong if checked else ())]))
+        found = health(run, holdings(run), wrong, [] if checked is None else [said(checked)])
     printed(lambda: render_run(found, console))
     if html is not None:
         from align_hooks.report.run_page import run_page

@@ -104,7 +104,7 @@ class Progress:
     def after(self) -> Table:
         """The record once the job has finished."""
         done = Progress(self.job, self.before, self.all, self.all)
-        done.committed = {step: self.all for step in self.job.steps}
+        done.committed = dict.fromkeys(self.job.steps, self.all)
         numbers = range(min([0, *self.before.steps]), max([*self.before.steps, self.job.steps.stop]) + 2)
         steps = {number: found[0] for number in numbers if (found := done.may_hold("step", number, self.before.steps.get(number)))[0]}
         states = {}

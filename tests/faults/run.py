@@ -1,8 +1,8 @@
 """Kill jobs that record at every moment at which they write, and hold what is left against a model: ``make faults``.
 
-A history is three jobs, one after another, on one directory, beside what a user keeps there. Each is stopped before each of its writes, and in
-the middle of it; at every stop the directory is copied and read. The next job starts on what one of these stops left, as after a kill.
-Then, of some stops, a job is started on what was left that runs to its end: the record must be whole.
+A history is three jobs, one after another, on one directory, beside what a user keeps there. Each is stopped before each of its writes,
+and in the middle of it; at every stop the directory is copied and read. The next job starts on what one of these stops left, as after a
+kill. Then, of some stops, a job is started on what was left that runs to its end: the record must be whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.errors import RecordError
-from faults.jobs import Job, record
+from faults.jobs import Job
 from faults.looking import Torn, look
 from faults.model import Progress, Table
 from faults.tracer import Traced, traced, unable
@@ -42,14 +42,14 @@ OUTSIDE = "outside/rank_0/tokens.npy"
 
 @dataclass
 class Outcome:
-    """Of a history: how many moments were looked at by what the last job did, jobs that were started on what was left, and what was wrong."""
+    """Of a history: how many moments were looked at, by what the job did; jobs that were started on what was left; what was wrong."""
 
     points: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
-def histories(seed: int) -> Iterator[list[Job]]:
+def history(seed: int) -> list[Job]:
     """Three jobs of a seed: a first one, and two that replace it or go on from it, in steps and settings by chance."""
     chance = random.Random(seed)
     ranks = chance.choice((1, 1, 2))
@@ -59,15 +59,14 @@ def histories(seed: int) -> Iterator[list[Job]]:
         exists = chance.choice(("replace", "continue", "continue"))
         first = chance.choice((jobs[0].steps.start, jobs[0].steps.start + 1, 3, 4)) if exists == "continue" else chance.choice((0, 2))
         jobs.append(Job(number, ranks, exists, range(first, first + chance.choice((1, 2))), asked, fails=chance.random() < 0.15))
-    yield jobs
+    return jobs
 
 
 def one(seed: int, *, restart_every: int = 25) -> Outcome:
     """Live through the history of a seed, looking at every moment."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory(dir=_memory(), prefix="faults.") as folder:
-        (jobs,) = histories(seed)
-        run, before = Path(folder, "run"), Table()
+        jobs, run, before = history(seed), Path(folder, "run"), Table()
         _strangers(run)
         for job in jobs:
             if before.steps:

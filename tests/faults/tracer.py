@@ -7,6 +7,7 @@ would not see the files that safetensors makes. Linux on x86-64.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -49,15 +50,13 @@ def unable() -> str:
 
 def mark(number: int) -> None:
     """Say that this process has come to ``number``, to whoever traces it."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.getpriority(os.PRIO_PROCESS, MARK + number)
-    except ProcessLookupError:
-        pass
 
 
 @dataclass
 class Traced:
-    """One process: its number among them, its id, and the half of a write that it is stopped at: where to, from where on, and which bytes."""
+    """One process: its number among them, its id, and half of the write that it is stopped at: where to, from where on, which bytes."""
 
     index: int
     pid: int
@@ -76,8 +75,8 @@ def traced(
 ) -> None:
     """Run each body in a process of its own, one of them at a time up to its next write, which one by ``seed``.
 
-    ``at_stop`` is called at every stop, and ends all of them by SIGKILL where it returns False. ``at_mark`` is called with a process's number
-    and what it marked; where it returns False the process waits there until the others have come to their end or wait too.
+    ``at_stop`` is called at every stop, and ends all of them by SIGKILL where it returns False. ``at_mark`` is called with a process's
+    number and what it marked; where it returns False the process waits there until the others have come to their end or wait too.
 
     Raises AssertionError where a body fails.
     """
@@ -142,7 +141,7 @@ def _to_next(one: Traced, at_mark: Callable[[int, int], bool], waiting: set[int]
 def _half(one: Traced) -> tuple[Path, int, bytes] | None:
     """The first half of what a process is about to write into a file, and where: a kill may come after any part of a long write."""
     descriptor, address, size = (one.registers[index] for index in (RDI, RSI, RDX))
-    path = Path(os.readlink(f"/proc/{one.pid}/fd/{descriptor}"))
+    path = Path(f"/proc/{one.pid}/fd/{descriptor}").readlink()
     if size < 2 or not path.is_file():
         return None
     with Path(f"/proc/{one.pid}/mem").open("rb", buffering=0) as memory:
@@ -152,5 +151,3 @@ def _half(one: Traced) -> tuple[Path, int, bytes] | None:
     appends = int(facts["flags"], 8) & os.O_APPEND
     at = path.stat().st_size if appends else int(facts["pos"])
     return path, 0 if one.registers[ORIG_RAX] == PWRITE else at, content
-
-

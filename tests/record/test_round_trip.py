@@ -15,8 +15,8 @@ from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
 from align_hooks.record.files import TensorFile
-from align_hooks.record.shard import Shard
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
+from align_hooks.record.shard import Shard
 from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
 
 HONEST = Synthetic()

@@ -14,6 +14,7 @@ from typing import Any
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
 from align_hooks.compare.verdict import Curve, Finding, Side, when
+from align_hooks.record.lost import without_digests
 
 CLEAN, UNWELL, UNREADABLE = 0, 1, 3
 
@@ -57,8 +58,8 @@ class Health:
         return {CLEAN: "clean", UNWELL: "unwell", UNREADABLE: "incomplete"}[self.exit_code]
 
 
-def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
-    """Of a run made by ``open_run``, what it holds, and what of it is not whole."""
+def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str], verified: Sequence[str] = ()) -> Health:
+    """Of a run made by ``open_run``, what it holds, and what of it is not whole; ``verified`` says what its digests were held against."""
     rows = run.scalars()
     check = run.self_check
     faults = list(not_finite(rows))
@@ -70,7 +71,7 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str]) -> Health:
         problems=(*run.problems, *not_whole),
         checked=checked(check) if run.manifests else "a directory made by hand says nothing of itself",
         contradictions=tuple(contradictions(check.contradictions)),
-        remarks=(*faults, *remarks(run, rows)),
+        remarks=(*faults, *verified, *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
     )
@@ -108,6 +109,10 @@ def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"loss from {losses[0]:.6g} to {losses[-1]:.6g} over {len(rows)} steps"
     if run.unrecorded_inputs:
         yield f"the model is given {', '.join(run.unrecorded_inputs)} beside the batch, which is neither recorded nor replayed"
+    if run.undigested:
+        yield without_digests(run)
+    for one in run.weaker:
+        yield f"the file system that it was recorded on is weaker than a record counts on: {one}"
     skipped = [row["step"] for row in rows if row.get("skipped")]
     if skipped:
         yield f"{len(skipped)} updates were skipped for an overflow, first {when(skipped[0])}"

@@ -29,6 +29,11 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
         raise RecordError(f"{path} is no manifest: its hooks cannot be read")
     if not isinstance(recorded, dict) or not all(type(count) is int for count in recorded.values()):
         raise RecordError(f"{path} is no manifest: what it recorded is no number each")
+    weaker = manifest.get("weaker") or []
+    if not isinstance(weaker, list) or not all(isinstance(one, str) for one in weaker):
+        raise RecordError(f"{path} is no manifest: what its file system lacks cannot be read")
+    if not isinstance(manifest.get("run_id"), str | None):
+        raise RecordError(f"{path} is no manifest: its run id is no text")
     if not isinstance(manifest.get("parameters", []), list):
         raise RecordError(f"{path} is no manifest: its parameter table is no list")
 

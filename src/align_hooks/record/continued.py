@@ -13,12 +13,15 @@ from align_hooks.errors import RefusedRun
 from align_hooks.settings import PREFIX
 
 
-def continued(earlier: Mapping[str, Any], facts: Mapping[str, Any], first: int, run: Path) -> dict[str, Any]:
-    """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``.
+def continued(earlier: Mapping[str, Any], facts: Mapping[str, Any], first: int, run: Path, *, kept: int = 0) -> dict[str, Any]:
+    """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``; ``kept`` are the
+    steps that stay of it.
 
     Raises RefusedRun where earlier steps that stay were injected from another run than this segment's: a record names one source.
     """
     found = dict(facts)
+    if "planned_steps" in facts:
+        found["planned_steps"] = facts["planned_steps"] + kept
     if "run_id" in earlier:
         found["run_id"] = earlier["run_id"]
     overrides = list(facts.get("overrides", ()))

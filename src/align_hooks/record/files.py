@@ -91,7 +91,7 @@ def _bytes(path: Path) -> bytes:
             raise RecordError(f"{path} is no file of a record: it is not a regular file, or larger than {LARGEST_TEXT} bytes")
         return path.read_bytes()
     except FileNotFoundError:
-        raise RecordError(f"{path} is missing") from None
+        raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
 
@@ -116,7 +116,7 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
             raise ValueError("not a single array of numbers")
         return mapped if headers_only else np.array(mapped)
     except FileNotFoundError:
-        raise RecordError(f"{path} is missing") from None
+        raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except UNREADABLE as error:
         raise RecordError(f"{path} is not a whole .npy array ({in_words(error)}); pickled arrays are never loaded") from None
 

@@ -82,21 +82,27 @@ def _unreadable(run: Any) -> Iterator[str]:
 def bytes_by_kind(run: Any) -> Counter[str]:
     """Bytes on disk by kind; what is none of them is ``other``. Links are not followed."""
     sizes: Counter[str] = Counter()
-    _add(sizes, str(run.path), ())
+    folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
+    while folders:
+        folders += _add(sizes, *folders.pop())
     return sizes
 
 
-def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> None:
-    """A folder's files, and those of the folders in it: there may be millions, so names stay strings."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _add(sizes, entry.path, (*inside, entry.name))
-                continue
-            try:
-                sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
-            except FileNotFoundError:  # a file that a running job replaced
-                continue
+DEEPEST = 8
+"""How deep directories are looked into: a run's own are half of it."""
+
+
+def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Count a folder's files; the folders in it, with those that lead there. There may be millions of files, so names stay strings."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
+                elif len(inside) < DEEPEST:
+                    yield entry.path, (*inside, entry.name)
+    except OSError:  # what a running job replaced, or what is not ours to read
+        return
 
 
 def _kind(inside: tuple[str, ...], name: str) -> str:

@@ -29,3 +29,10 @@ def lost(run: Any) -> Iterator[str]:
                 )
                 more = f", and of {len(gone) - 1} steps more" if len(gone) > 1 else ""
                 yield f"rank {rank}: {where} of step {gone[0]}{more} was recorded and is not as it was, or not there; copy it again"
+
+
+def without_digests(run: Any) -> str:
+    """Of a run that was recorded before there were digests, what that means."""
+    return (
+        f"{len(run.undigested)} steps were recorded without digests, by an earlier version: what was changed in them since is not noticed"
+    )

@@ -18,6 +18,10 @@ from align_hooks.record.folder import inside
 from align_hooks.record.shard import Shard
 
 Manifests = dict[int, dict[str, Any]]
+MIXED = (
+    "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or copy "
+    "all files of one run"
+)
 Tables = dict[int, tuple[Shard, ...]]
 
 
@@ -42,13 +46,19 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, 
     return manifests, tables, _listed(groups)
 
 
-def read_facts(run: Path, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``run.json``, empty where there is none, with the parameter groups of all ranks: rank 0 knows those of its own stage only."""
+def read_facts(run: Path, manifests: Manifests, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``run.json``, empty where there is none, with the parameter groups of all ranks: rank 0 knows those of its own stage only.
+
+    Raises RecordError where it is not of the run that the ``manifests`` are of.
+    """
     path = layout.run_file(run)
     facts = read_sealed(inside(run, path), older=True) if path.exists() else {}
     if facts:
         _refuse_format(facts, path)
     check_facts(facts, path)
+    others = {one["run_id"] for one in manifests.values() if one.get("run_id")} - {facts.get("run_id")}
+    if facts and others:
+        raise RecordError(f"{path} is of run {facts.get('run_id')} and the manifests of run {min(others)}: {MIXED}")
     if facts.get("optimizer"):
         merged: dict[str, dict[str, Any]] = {}
         for held in (facts["optimizer"].get("groups", ()), groups):
@@ -70,10 +80,7 @@ def _refuse_strangers(run: Path, rank: int, manifest: Mapping[str, Any], first: 
     known = [one.get("run_id") for one in (manifest, other)]
     mine, its = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, other))
     if None not in known and known[0] != known[1]:
-        raise RecordError(
-            f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: one was replaced and the other not yet, or they "
-            "were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or copy all ranks of one run"
-        )
+        raise RecordError(f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: {MIXED}")
     if (None in known and mine != its) or mine["world_size"] != its["world_size"]:
         raise RecordError(
             f"{run}: rank {rank} belongs to another job than rank {first} ({mine} against {its}); record into an empty directory"

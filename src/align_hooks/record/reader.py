@@ -115,6 +115,11 @@ class Run:
                 found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
         return [*found, *lost(self)]
 
+    @property
+    def weaker(self) -> list[str]:
+        """What the file system that it was recorded on could not do of what a record rests on, a sentence each."""
+        return list(dict.fromkeys(str(one) for manifest in self.manifests.values() for one in manifest.get("weaker") or ()))
+
     @cached_property
     def undigested(self) -> list[int]:
         """The steps of which no digest was kept, because they were recorded before format 2: what was changed in them is not noticed."""
@@ -281,11 +286,12 @@ class Run:
 
     def _steps_with(self, name: str) -> list[int]:
         if name not in self._known_steps:
-            found = [set(self._steps_of_rank(rank, name)) for rank in self.manifests]
+            found = [set(self.recorded(rank, name)) for rank in self.manifests]
             self._known_steps[name] = sorted(set.intersection(*found)) if found else []
         return self._known_steps[name]
 
-    def _steps_of_rank(self, rank: int, name: str) -> Iterator[int]:
+    def recorded(self, rank: int, name: str) -> Iterator[int]:
+        """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`."""
         one = self.committed[rank]
         yield from one.listed.get(name, {})
         if one.older is not None:
@@ -478,7 +484,7 @@ def open_run(path: str | Path) -> Run:
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
         return Run(run, {}, {}, {})
     manifests, tables, groups = read_manifests(run, ranks)
-    return Run(run, read_facts(run, groups), manifests, tables)
+    return Run(run, read_facts(run, manifests, groups), manifests, tables)
 
 
 def _refuse_lost_manifests(run: Path) -> None:

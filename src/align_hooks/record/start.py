@@ -86,6 +86,12 @@ def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again
     return kept
 
 
+def kept(run: Path, rank: int, manifest: Mapping[str, Any], first: int) -> int:
+    """How many steps stay of a record that is continued with step ``first``."""
+    rows = read_committed(layout.scalars(run, rank), segments(manifest, layout.manifest(run, rank)), manifest)
+    return sum(step < first for step in rows.rows)
+
+
 def refuse_other(earlier: Mapping[str, Any], manifest: Mapping[str, Any], run: Path) -> None:
     """Raise RefusedRun where a run that is continued was of another side or model."""
     written = json.loads(atomic.json_text(manifest))

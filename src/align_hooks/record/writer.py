@@ -138,7 +138,8 @@ class Writer:
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
             if continuing and layout.run_file(self.run).exists():
-                run_facts = continued(self._run_facts(), run_facts, steps.start, self.run)
+                kept = start.kept(self.run, self.launch.rank, self._earlier or {}, steps.start)
+                run_facts = continued(self._run_facts(), run_facts, steps.start, self.run, kept=kept)
             self._put_manifest(steps.start, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)

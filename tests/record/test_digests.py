@@ -1,0 +1,198 @@
+"""Nothing that was changed since it was recorded is taken for what was recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.errors import RecordError
+from align_hooks.record import digests
+from align_hooks.record.verify import verify
+from rewritten import older
+from synthetic import HONEST_SKETCHED, NAMES, Synthetic
+
+NO_PART = (".claim",)
+"""Files beside a record that are no part of it."""
+EXPECTED_FILES = 30
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that holds one of everything, of two steps."""
+    synthetic = Synthetic(settings={**Synthetic().settings, "sketches": "all"})
+    return synthetic.write(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def noticed(path: Path) -> list[str]:
+    """What is wrong with a run by everything that looks at it."""
+    try:
+        run = open_run(path)
+        run.scalars()
+        return [*run.problems, *verify(run).wrong]
+    except RecordError as error:
+        return [str(error)]
+
+
+def test_a_whole_run_is_verified_file_by_file(whole: Path) -> None:
+    run = open_run(whole)
+    found = verify(run)
+    assert found.wrong == [] and found.no_digest == 0
+    there = [path for path in whole.rglob("*") if path.is_file() and path.suffix not in NO_PART]
+    rows = [path for path in there if path.suffix == ".jsonl"]
+    lines = sum(len(path.read_bytes().splitlines()) for path in rows if path.parent.name != "scalars")
+    assert found.files == len(there) - len(rows) + lines and len(there) > EXPECTED_FILES
+
+
+def places(run: Path) -> Iterator[tuple[Path, int]]:
+    """Bytes of every file of a run: the first, the last, and some by chance."""
+    chance = random.Random(18)
+    for path in sorted(run.rglob("*")):
+        if path.is_file() and path.suffix not in NO_PART:
+            size = path.stat().st_size
+            yield from ((path, at) for at in {0, size - 1, size - 2, *(chance.randrange(size) for _ in range(6))})
+
+
+def test_no_changed_byte_goes_unnoticed(run: Path) -> None:
+    silent = []
+    for path, at in places(run):
+        content = path.read_bytes()
+        changed = bytearray(content)
+        changed[at] ^= 1 << random.Random(at).randrange(8)
+        path.write_bytes(changed)
+        if not noticed(run):
+            silent.append(f"{path.relative_to(run)} at {at}: {content[at]} is {changed[at]}")
+        path.write_bytes(content)
+    # numpy's header may say the same in other bytes; the causal mask is held against what a causal mask is
+    assert [one for one in silent if not one.startswith("causal_attention_mask.npy")] == []
+
+
+def test_what_is_gone_is_named(run: Path) -> None:
+    for path in sorted(run.rglob("*")):
+        if path.is_file() and path.suffix not in NO_PART and path.name not in ("run.json", "causal_attention_mask.npy"):
+            content = path.read_bytes()
+            path.unlink()
+            said = "rows were cut" if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
+            assert any(said in one or "lost its manifests" in one for one in noticed(run)), path
+            path.write_bytes(content)
+    assert noticed(run) == []
+
+
+def test_a_flipped_bit_in_a_gradient_is_refused_where_it_is_read_and_nowhere_else(run: Path) -> None:
+    path = run / "step_1/rank_0/gradients.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    gradients, wrong = open_run(run).gradients(1), []
+    for name in NAMES:
+        try:
+            _ = gradients[name]
+        except RecordError as error:
+            wrong.append(str(error))
+    assert len(wrong) == 1 and "gradients.safetensors" in wrong[0] and "was changed since it was recorded" in wrong[0]
+
+
+@pytest.mark.parametrize("name", ["gradients.safetensors", "weights/model.safetensors", "token_losses.npy", "batch.json"])
+def test_one_steps_file_in_the_place_of_anothers_is_refused(run: Path, name: str) -> None:
+    shutil.copy(run / "step_0/rank_0" / name, run / "step_1/rank_0" / name)
+    assert any("was changed since it was recorded" in one and f"step_1/rank_0/{name}" in one for one in noticed(run))
+
+
+def test_another_runs_file_is_refused(run: Path, tmp_path: Path) -> None:
+    other = Synthetic(settings={**Synthetic().settings, "sketches": "all"}).write(tmp_path / "other")
+    for name in ("run.json", "manifest/rank_0.json", "scalars/rank_0.jsonl", "local_norms/rank_0.jsonl"):
+        content = (run / name).read_bytes()
+        shutil.copy(other / name, run / name)
+        assert noticed(run), name
+        (run / name).write_bytes(content)
+
+
+def test_tensors_written_anew_are_not_what_was_recorded(run: Path) -> None:
+    path = run / "step_1/rank_0/gradients.safetensors"
+    save_file(load_file(path), path, metadata={"format": "pt"})
+    with pytest.raises(RecordError, match="was changed since it was recorded"):
+        open_run(run).gradients(1)
+
+
+def test_rows_that_are_cut_are_missed(run: Path) -> None:
+    for name in ("scalars", "local_norms", "sketches/gradients", "sketches/weights"):
+        path = run / name / "rank_0.jsonl"
+        content = path.read_bytes()
+        path.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
+        assert noticed(run), name
+        path.write_bytes(content)
+
+
+def test_rows_cut_after_a_continued_run_are_missed(tmp_path: Path) -> None:
+    synthetic = Synthetic(settings={}, batches={}, weights={}, gradients={}, norms={})
+    path = synthetic.write(tmp_path / "run")
+    synthetic.settings = {"run_exists": "continue"}
+    synthetic.rows = [{**one, "step": one["step"] + 3} for one in synthetic.rows]
+    synthetic.write(path)
+    assert open_run(path).steps == [0, 1, 2, 3, 4, 5] and noticed(path) == []
+    rows = path / "scalars/rank_0.jsonl"
+    for keep in range(6):
+        content = rows.read_bytes()
+        rows.write_bytes(b"".join(content.splitlines(keepends=True)[:keep]))
+        assert noticed(path), keep
+        rows.write_bytes(content)
+
+
+def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
+    whole = HONEST_SKETCHED.write(tmp_path / "whole")
+    for name in ("sketches/gradients/rank_0.jsonl", "step_1/rank_0/tokens.npy", "step_1/rank_0/token_losses.npy"):
+        broken = Path(shutil.copytree(whole, tmp_path / "broken"))
+        (broken / name).unlink()
+        with contextlib.suppress(RecordError):
+            assert compare(open_run(whole), open_run(broken)).verdict.exit_code != 0, name
+        shutil.rmtree(broken)
+
+
+def test_a_record_that_lost_its_manifests_is_not_one_made_by_hand(run: Path) -> None:
+    shutil.rmtree(run / "manifest")
+    with pytest.raises(RecordError, match="has lost its manifests"):
+        open_run(run)
+
+
+def test_an_older_record_is_read_and_said_to_lack_digests(run: Path) -> None:
+    before = open_run(run).gradients(1)[NAMES[0]].copy()
+    old = open_run(older(run))
+    assert old.problems == [] and old.undigested == [0, 1, 2] and verify(old).wrong == []
+    assert verify(old).files == 0 and verify(old).no_digest > EXPECTED_FILES
+    np.testing.assert_array_equal(old.gradients(1)[NAMES[0]], before)
+
+
+def test_an_older_record_is_continued(tmp_path: Path) -> None:
+    synthetic = Synthetic()
+    path = older(synthetic.write(tmp_path / "run"))
+    synthetic.settings["run_exists"] = "continue"
+    synthetic.rows, synthetic.batches = synthetic.rows[2:], {2: synthetic.batches[2]}
+    synthetic.write(path)
+    run = open_run(path)
+    assert run.steps == run.gradient_steps() == run.batch_steps() == [0, 1, 2]
+    assert run.weight_steps() == [0, 1, 2, 3] and run.undigested == [0, 1] and run.problems == [] and verify(run).wrong == []
+
+
+def test_a_seal_is_of_every_byte() -> None:
+    sealed = digests.seal(json.dumps({"a": [1, 2], "b": "ü"}, ensure_ascii=False).encode())
+    assert digests.opened(sealed) == {"a": [1, 2], "b": "ü"}
+    assert json.loads(sealed).keys() == {"a", "b", "digest"}
+    for at in range(len(sealed)):
+        changed = bytearray(sealed)
+        changed[at] ^= 1
+        with pytest.raises(ValueError, match="differs|decode"):
+            digests.opened(bytes(changed))

@@ -1,0 +1,150 @@
+"""Nothing outside a run's directory is written, deleted or read; nothing in it is deleted that is not the run's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record import folder, layout
+from rewritten import older
+from synthetic import Synthetic, begun, by_hand, row
+
+SECRET = "of somebody else"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Synthetic().write(tmp_path / "run")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A directory outside, in which everything has a run's own names."""
+    path = tmp_path / "elsewhere"
+    for name in ("rank_0/tokens.npy", "rank_0/gradients.safetensors", "rank_0.jsonl", "rank_0.json"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(SECRET)
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+
+
+def read_all(path: Path) -> None:
+    run = open_run(path)
+    run.scalars()
+    run.local_norms(1)
+    run.gradients(1)
+    run.batch(1)
+
+
+@pytest.mark.parametrize("exists", ["replace", "continue"])
+@pytest.mark.parametrize("format_", [1, 2])
+def test_what_is_not_the_runs_is_left(run: Path, elsewhere: Path, exists: str, format_: int) -> None:
+    if format_ == 1:
+        older(run)
+    (run / "step_77").symlink_to(elsewhere)
+    mine = [
+        run / name for name in ("step_backup/rank_0/x", "step_1_old/rank_0/tokens.npy", "step_/rank_0/x", "step_2/rank_0/mine", "notes")
+    ]
+    for path in (*mine, run / "step_500/rank_0/tokens.npy"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SECRET)
+    outside = contents(elsewhere)
+    synthetic = Synthetic()
+    synthetic.settings["run_exists"] = exists
+    synthetic.rows = synthetic.rows[:1]
+    synthetic.write(run)
+    assert contents(elsewhere) == outside
+    assert all(path.read_text() == SECRET for path in (*mine, run / "step_500/rank_0/tokens.npy"))
+    assert (run / "step_77").is_symlink() and open_run(run).steps == [0]
+    assert sorted(one.name for one in (run / "step_2/rank_0").iterdir()) == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["scalars", "local_norms", "manifest", "run.json", "scalars/rank_0.jsonl", "manifest/rank_0.json"])
+def test_a_start_does_not_write_through_a_link(run: Path, elsewhere: Path, name: str) -> None:
+    path, outside = run / name, contents(elsewhere)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    path.symlink_to(elsewhere if "." not in name else elsewhere / f"rank_0{path.suffix}")
+    for exists in ("replace", "continue"):
+        with pytest.raises(RefusedRun, match="is a link, and nothing is written through one"):
+            begun(run, run_exists=exists)
+    assert contents(elsewhere) == outside
+
+
+@pytest.mark.parametrize("name", ["step_1", "step_1/rank_0", "step_1/rank_0/weights"])
+def test_a_step_is_not_written_through_a_link(tmp_path: Path, elsewhere: Path, name: str) -> None:
+    run, outside = tmp_path / "run", contents(elsewhere)
+    writer = begun(run)
+    writer.describe(place={}, shards=[], facts={}, steps=range(2))
+    writer.scalars(row(0))
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).symlink_to(elsewhere)
+    with pytest.raises(RecordError, match="is a link, and nothing is written through one"):
+        writer.weights(1, {}, {})
+    assert contents(elsewhere) == outside and open_run(run).steps == [0]
+
+
+@pytest.mark.parametrize("exists", ["replace", "continue"])
+def test_a_snapshot_of_hard_links_stays_as_it_was(run: Path, tmp_path: Path, exists: str) -> None:
+    snapshot = tmp_path / "snapshot"
+    shutil.copytree(run, snapshot, copy_function=os.link)
+    before = contents(snapshot)
+    synthetic = Synthetic()
+    synthetic.settings["run_exists"] = exists
+    for one in synthetic.rows:
+        one["loss"] += 1
+    synthetic.write(run)
+    assert contents(snapshot) == before and contents(run) != before
+    assert open_run(snapshot).problems == open_run(run).problems == []
+    assert [one["loss"] for one in open_run(run).scalars()] == [1 + one["loss"] for one in open_run(snapshot).scalars()]
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("run.json", "rank_0.json"),
+        ("manifest/rank_0.json", "rank_0.json"),
+        ("scalars/rank_0.jsonl", "rank_0.jsonl"),
+        ("local_norms/rank_0.jsonl", "rank_0.jsonl"),
+        ("step_1", ""),
+        ("step_1/rank_0", "rank_0"),
+        ("step_1/rank_0/tokens.npy", "rank_0/tokens.npy"),
+        ("step_1/rank_0/gradients.safetensors", "rank_0/gradients.safetensors"),
+        ("step_1/rank_0/batch.json", "rank_0.json"),
+    ],
+)
+def test_what_lies_outside_is_not_read(run: Path, elsewhere: Path, name: str, target: str) -> None:
+    shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+    (run / name).symlink_to(elsewhere / target)
+    with pytest.raises(RecordError, match="leads out of") as refused:
+        read_all(run)
+    assert SECRET not in str(refused.value)
+
+
+def test_batches_made_by_hand_are_never_replaced(tmp_path: Path) -> None:
+    path = by_hand(tmp_path / "hand")
+    before = contents(path)
+    for exists in ("refuse", "replace", "continue"):
+        with pytest.raises(RefusedRun, match="that no manifest lists"):
+            begun(path, run_exists=exists)
+    assert contents(path) == before
+
+
+def test_a_directory_that_another_rank_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks share ``step_N``, and one may remove it, empty, while another is about to write into it."""
+    make, races = Path.mkdir, iter([True, True])
+
+    def racing(self: Path, *arguments: object, **more: object) -> None:
+        if next(races, False):
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        make(self, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", racing)
+    assert folder.make(tmp_path, layout.step(tmp_path, 3, 1)).is_dir()
