@@ -6,8 +6,9 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
+POINTS ?= 10000
 
-.PHONY: demo test browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: demo test browser pages slow layouts lint unit faults zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -32,6 +33,9 @@ lint: $(READY)  ## formatter, linter and type checker only
 
 unit: $(READY)  ## the tests that train nothing (under two minutes)
 	$(BIN)/python -m pytest --ignore tests/real
+
+faults: $(READY)  ## recording jobs killed at every write, and what is left held against a model; or POINTS=1000000 (five minutes)
+	$(BIN)/python tests/faults/run.py --points $(POINTS) --workers $(WORKERS)
 
 matrix: matrix-megatron matrix-mindformers  ## both tables of versions, every cell (25 GB of environments, two hours)
 

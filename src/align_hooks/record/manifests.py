@@ -19,8 +19,8 @@ from align_hooks.record.shard import Shard
 
 Manifests = dict[int, dict[str, Any]]
 MIXED = (
-    "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or copy "
-    "all files of one run"
+    "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "
+    "copy all files of one run"
 )
 Tables = dict[int, tuple[Shard, ...]]
 
