@@ -87,6 +87,8 @@ class Session:
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()
+            for one in self.record.weaker:
+                self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {one}")
         self.begun = True
         for said in self.overrides:
             self.say_override(said)

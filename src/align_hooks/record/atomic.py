@@ -113,6 +113,17 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def sync(descriptor: int) -> bool:
+    """Sync an open file; whether the file system can."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
 def weaknesses(folder: Path) -> Iterator[str]:
     """What the file system of ``folder`` cannot do of what a record rests on, and what is weaker for it, a sentence each."""
     probe, link = (_temporary(folder / name) for name in ("probe", "link"))
@@ -164,11 +175,6 @@ def _sync(path: Path) -> bool:
     """Sync a file, or a directory's entries; whether the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        return False
+        return sync(descriptor)
     finally:
         os.close(descriptor)
-    return True

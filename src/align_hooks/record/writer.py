@@ -6,7 +6,6 @@ a job killed at any moment leaves a record that is readable up to its last whole
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections import Counter
@@ -193,11 +192,12 @@ class Writer:
         """Append the row that completes a step; it lists everything that was written since the last."""
         path, lines = layout.scalars(self.run, self.launch.rank), (layout.LOCAL_NORMS, *map(layout.sketch_rows, layout.SKETCHED))
         listed, self._listed = self._listed, {}
-        if any(key.partition("/")[2] not in lines for key in listed):  # files are synced, so the rows that list them are too
+        wrote_files = any(key.partition("/")[2] not in lines for key in listed)
+        if wrote_files:  # they are synced, and so is what lists them, after the rows that it lists too
             self._sync()
         self._append(path, digests.seal(self._line({**row, "files": listed})))
-        if listed:
-            os.fsync(self._rows[path].fileno())
+        if wrote_files:
+            self._sync()
         self.written["scalars"] += 1
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -236,7 +236,7 @@ class Writer:
 
     def _sync(self) -> None:
         for file in self._rows.values():
-            os.fsync(file.fileno())
+            atomic.sync(file.fileno())
 
     def batch(
         self,
@@ -310,7 +310,7 @@ class Writer:
         try:
             for file in self._rows.values():
                 file.flush()
-                os.fsync(file.fileno())
+                atomic.sync(file.fileno())
                 file.close()
             self._rows.clear()
             self._check()
