@@ -148,3 +148,16 @@ def test_a_directory_that_another_rank_removes_is_made_again(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "mkdir", racing)
     assert folder.make(tmp_path, layout.step(tmp_path, 3, 1)).is_dir()
+
+
+@pytest.mark.parametrize("exists", ["replace", "continue"])
+def test_what_a_killed_start_was_writing_is_deleted(run: Path, exists: str) -> None:
+    names = ["manifest/.rank_0.json.12.tmp", ".run.json.12.tmp", "step_2/rank_0/.tokens.npy.12.tmp", "step_2/rank_0/weights/.model.12.tmp"]
+    others = ["manifest/.rank_1.json.12.tmp", "step_2/.mine.tmp", ".mine.12.tmp"]
+    for name in (*names, *others):
+        (run / name).write_text("half")
+    synthetic = Synthetic()
+    synthetic.settings["run_exists"] = exists
+    synthetic.write(run)
+    assert [name for name in names if (run / name).exists()] == []
+    assert [name for name in others if not (run / name).exists()] == []

@@ -59,6 +59,11 @@ def is_shared(path: Path) -> bool:
     return not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1
 
 
+def is_own(run: Path, folder: Path) -> bool:
+    """Whether no link stands between ``run`` and a folder in it."""
+    return not any(part.is_symlink() for part in (folder, *folder.parents) if run in part.parents)
+
+
 def remove(run: Path, paths: Iterable[Path]) -> None:
     """Delete those of ``paths`` that are there, what was being written beside them, and directories of steps that this leaves empty.
 
@@ -67,13 +72,12 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
     """
     folders = set()
     for path in paths:
-        if not any(part.is_symlink() for part in path.parents if part != run and run in part.parents):
+        if is_own(run, path.parent):
             folders.add(path.parent)
             with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 path.unlink()
     for folder in folders:
-        for left in _temporary(folder):
-            left.unlink(missing_ok=True)
+        sweep(folder)
     above = {one for folder in folders for one in (folder, *folder.parents) if run in one.parents}
     for emptied in sorted((one for one in above if one.relative_to(run).parts[0].startswith("step_")), reverse=True):
         try:
@@ -83,10 +87,13 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
                 raise
 
 
-def _temporary(folder: Path) -> list[Path]:
-    """Files that a killed process was writing in a folder."""
+def sweep(folder: Path, beginning: str = "") -> None:
+    """Delete files that a killed process was writing in a folder, of which no other process writes; ``beginning`` is how their names begin."""
     try:
-        found = list(folder.iterdir())
+        found = [one.name for one in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [one for one in found if one.name.startswith(".") and one.name.endswith(TEMPORARY) and one.name.split(".")[-2].isdigit()]
+        return
+    for name in found:
+        parts = name.split(".")
+        if name.startswith(f".{beginning}") and name.endswith(TEMPORARY) and len(parts) > 3 and parts[-2].isdigit():
+            (folder / name).unlink(missing_ok=True)

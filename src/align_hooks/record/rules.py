@@ -41,7 +41,7 @@ RULES = (
     ),
     Rule(
         "manifest/rank_M.json",
-        "by rank 0 when it has claimed the directory, by every rank when the model is built (this is the moment in which an earlier record is "
+        "by rank 0 when it has claimed the directory, by every rank when the model is built (the moment in which an earlier record is "
         "replaced or continued), and at the end",
         "the launch, the rank's place and parameter table, the segments that the record is made of, how it ended",
         SELF,

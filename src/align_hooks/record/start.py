@@ -116,6 +116,20 @@ def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
     folder.remove(run, (layout.step(run, step, rank) / name for step in steps for name in layout.FILES))
 
 
+def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
+    """Delete what a killed process of this rank was writing, beside its manifest and rows and in ``steps``."""
+    for path in (layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)):
+        folder.sweep(path.parent, f"{path.name}.")
+    if rank == 0:
+        for path in (layout.run_file(run), layout.causal_mask(run)):
+            folder.sweep(run, f"{path.name}.")
+    for step in steps:
+        place = layout.step(run, step, rank)
+        if folder.is_own(run, place):
+            for below in (place, place / "weights", place / "optimizer_state"):
+                folder.sweep(below)
+
+
 def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
     """The steps whose files are a record's by its manifest: those that its rows list, the one that was under way, the state after it, and
     those that it was deleting itself."""

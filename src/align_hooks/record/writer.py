@@ -170,16 +170,15 @@ class Writer:
         """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
         run, rank, earlier = self.run, self.launch.rank, self._earlier
         self._check()
-        deleting: list[int] = []
-        if earlier is not None:
-            deleting = start.steps_of(run, rank, earlier)
-            if continuing:
-                start.refuse_other(earlier, self._manifest, run)
-                self._manifest["segments"] = start.went_on(run, rank, earlier, first, start.again(self.settings, first))
-                deleting = [step for step in deleting if step > first]
+        known = [] if earlier is None else start.steps_of(run, rank, earlier)
+        deleting = [step for step in known if not continuing or step > first]
+        if earlier is not None and continuing:
+            start.refuse_other(earlier, self._manifest, run)
+            self._manifest["segments"] = start.went_on(run, rank, earlier, first, start.again(self.settings, first))
         atomic.write_sealed(layout.manifest(run, rank), self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         start.remove(run, rank, deleting)
+        start.sweep(run, rank, known)
         if earlier is not None and not continuing:
             start.remove_replaced(run, self.launch)
 
