@@ -65,7 +65,7 @@ def is_own(run: Path, folder: Path) -> bool:
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:
-    """Delete those of ``paths`` that are there, what was being written beside them, and directories of steps that this leaves empty.
+    """Delete those of ``paths`` that are there, and directories of steps that this leaves empty.
 
     Links on the way to a path keep what is behind them; a directory that holds anything else stays. Other ranks write at the same time: of
     what they share with this one only ``step_N`` is removed, and :func:`make` knows of it.
@@ -76,8 +76,6 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
             folders.add(path.parent)
             with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 path.unlink()
-    for folder in folders:
-        sweep(folder)
     above = {one for folder in folders for one in (folder, *folder.parents) if run in one.parents}
     for emptied in sorted((one for one in above if one.relative_to(run).parts[0].startswith("step_")), reverse=True):
         try:
@@ -88,7 +86,7 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Delete files that a killed process was writing in a folder, of which no other process writes; ``beginning`` is how their names begin."""
+    """Delete files in a folder that a killed process was writing; ``beginning`` is how their names begin where others write there too."""
     try:
         found = [one.name for one in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

@@ -107,7 +107,9 @@ def remove_replaced(run: Path, launch: Launch) -> None:
         return
     folder.remove(run, [layout.causal_mask(run)])
     for rank in (one for one in layout.ranks(run) if one >= launch.world_size):
-        remove(run, rank, steps_of(run, rank, _read(layout.manifest(run, rank))))
+        steps = steps_of(run, rank, _read(layout.manifest(run, rank)))
+        sweep(run, rank, steps)
+        remove(run, rank, steps)
         folder.remove(run, [*(path(run, rank) for path in reversed(ROWS)), layout.manifest(run, rank), layout.claim(run, rank)])
 
 

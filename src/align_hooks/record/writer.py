@@ -177,8 +177,8 @@ class Writer:
             self._manifest["segments"] = start.went_on(run, rank, earlier, first, start.again(self.settings, first))
         atomic.write_sealed(layout.manifest(run, rank), self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
-        start.remove(run, rank, deleting)
         start.sweep(run, rank, known)
+        start.remove(run, rank, deleting)
         if earlier is not None and not continuing:
             start.remove_replaced(run, self.launch)
 
