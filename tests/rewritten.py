@@ -61,6 +61,8 @@ def older(run: Path) -> Path:
         path.unlink()
     for path in (*run.glob("*/rank_*.jsonl"), *run.glob("sketches/*/rank_*.jsonl")):
         path.write_text("".join(_older_row(line) for line in path.read_bytes().splitlines()))
+    for path in run.glob("step_*/rank_*/optimizer_state/state.json"):
+        bend(path, lambda state: state.pop("segment", None))
     for path in run.glob("step_*/rank_*/batch.json"):
         content = json.loads(path.read_bytes())
         content.pop("segment", None)

@@ -89,7 +89,8 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], env=environment, check=False)
     assert done.returncode == -9
     run = open_run(tmp_path / "run")
