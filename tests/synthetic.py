@@ -52,6 +52,18 @@ def begun(path: Path, launch: Launch | None = None, *, side: str = "torch", **sw
     return writer
 
 
+def described(path: Path, steps: range, **switches: str) -> Writer:
+    """A writer that has begun and is about to make ``steps``: of :class:`Synthetic`'s tensors, so that it may go on with such a run."""
+    writer = begun(path, **switches)
+    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=whole_shards(), facts={}, steps=steps)
+    return writer
+
+
+def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "float32") -> list[Shard]:
+    """The parameter table of a rank that holds these tensors whole."""
+    return [Shard(name, shape, name, dtype) for name, shape in shapes.items()]
+
+
 def row(step: int, **changes: Any) -> dict[str, Any]:
     """A row of scalars as both sides write it."""
     honest = {
@@ -201,10 +213,9 @@ class Synthetic:
         writer = begun(path, side=self.side, **self.settings)
         facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
         facts |= {} if self.padded is None else {"padded_vocabulary": self.padded}
-        shards = [Shard(name, shape, name, self.compute_type) for name, shape in self.shapes.items()]
         writer.describe(
             place={"dp": 0, "tp": 0, "pp": 0},
-            shards=shards,
+            shards=whole_shards(self.shapes, self.compute_type),
             facts=facts,
             steps=range(self.rows[0]["step"], self.rows[0]["step"] + len(self.rows)) if self.rows else range(0),
         )

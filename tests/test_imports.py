@@ -76,6 +76,10 @@ def test_only_hooking_imports_wrapt() -> None:
     assert {name for name in importers("wrapt") if not inside(name, "align_hooks.hooking")} == set()
 
 
+def test_only_digests_are_made_with_xxhash() -> None:
+    assert importers("xxhash") == {"align_hooks.record.digests"}
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_only_a_side_itself_imports_that_side(side: str) -> None:
     assert [name for name in importers(side) if not inside(name, side)] == []

@@ -11,6 +11,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.session import Session, exit_code
 from align_hooks.settings import Settings
+from holder import held
 
 
 def session(run: Path, **variables: str) -> Session:
@@ -80,9 +81,15 @@ def test_a_start_that_was_refused_does_not_block_the_next(tmp_path: Path) -> Non
 
 
 def test_a_run_that_has_just_begun_is_not_taken_over(tmp_path: Path) -> None:
-    session(tmp_path)
-    with pytest.raises(RefusedRun, match="already holds a run"):
+    with held(tmp_path) as process, pytest.raises(RefusedRun, match=f"is being recorded into by pid {process} of"):
         session(tmp_path)
+
+
+def test_a_run_that_has_just_begun_and_was_killed_is(tmp_path: Path) -> None:
+    with held(tmp_path):
+        pass
+    described(session(tmp_path), range(1)).finish(failed=False)
+    assert open_run(tmp_path).manifests[0]["ended"] == "ended early: 0 of 1 planned steps were made"
 
 
 def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

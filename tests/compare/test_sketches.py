@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from compare.conftest import HONEST, Compared
+from rewritten import bend_rows, older
 from synthetic import HONEST_SKETCHED, STEPS, Synthetic, grown, sketched, squared_sum
 
 Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
@@ -139,11 +140,13 @@ def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
 
 def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compared, candidate: Synthetic, tmp_path: Path) -> None:
     """A record whose signed sums agree and whose squared sums do not."""
-    run = candidate.write(tmp_path / "run")
-    path = run / "sketches" / "weights" / "rank_0.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0]["sums"][Q][0] *= 4
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def quadruple(row: dict[str, Any]) -> None:
+        if row["step"] == 0:
+            row["sums"][Q][0] *= 4
+
+    run = older(candidate.write(tmp_path / "run"))
+    bend_rows(run / "sketches" / "weights" / "rank_0.jsonl", quadruple)
     found = compared(run, against=HONEST_SKETCHED)
     assert found.first is not None
     assert (found.verdict, found.first.name, found.first.findings[0].error) == (Verdict.DIVERGED, "initial weights", pytest.approx(1.0))
@@ -151,12 +154,15 @@ def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compa
 
 @pytest.mark.parametrize("place", [0, 1, 16])
 def test_a_sum_that_is_not_finite_is_never_aligned(compared: Compared, candidate: Synthetic, tmp_path: Path, place: int) -> None:
-    run = candidate.write(tmp_path / "run")
-    path = run / "sketches" / "gradients" / "rank_0.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0]["sums"][Q][place] = "nan"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert compared(run, against=HONEST_SKETCHED).verdict is not Verdict.ALIGNED
+    def lose(row: dict[str, Any]) -> None:
+        if row["step"] == 0:
+            row["sums"][Q][place] = "nan"
+
+    run = older(candidate.write(tmp_path / "run"))
+    bend_rows(run / "sketches" / "gradients" / "rank_0.jsonl", lose)
+    found = compared(run, against=HONEST_SKETCHED)
+    assert found.first is not None
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "gradients")
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "float16"])
@@ -199,11 +205,27 @@ def test_an_update_that_the_reference_s_type_rounds_away_is_no_distance(compared
 
 
 def test_a_row_is_read_when_it_is_asked_for_and_the_last_of_a_step_counts(tmp_path: Path) -> None:
-    path = HONEST_SKETCHED.write(tmp_path / "run") / "sketches" / "weights" / "rank_0.jsonl"
-    first, *_ = path.read_text().splitlines()
-    with path.open("a") as file:
-        file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
-    run = open_run(tmp_path / "run")
+    """Of a record that says nothing of which row counts."""
+    run = open_run(with_another_row(older(HONEST_SKETCHED.write(tmp_path / "run"))))
     for name, sums in run.sketches("weights", 1).items():
         np.testing.assert_array_equal(sums, run.sketches("weights", 0)[name])
     assert run.sketch_steps("weights") == [0, 1, 2, 3]
+
+
+def test_a_row_that_nothing_lists_does_not_count(tmp_path: Path) -> None:
+    path = HONEST_SKETCHED.write(tmp_path / "run")
+    before = open_run(path)
+    expected = before.sketches("weights", 1)
+    run = open_run(with_another_row(path))
+    for name, sums in run.sketches("weights", 1).items():
+        np.testing.assert_array_equal(sums, expected[name])
+    assert (run.sketch_steps("weights"), run.problems) == ([0, 1, 2, 3], [])
+
+
+def with_another_row(run: Path) -> Path:
+    """A run with one more row of sketches, which says of step 1 what the first says of step 0, and a torn one after it."""
+    path = run / "sketches" / "weights" / "rank_0.jsonl"
+    first, *_ = path.read_text().splitlines()
+    with path.open("a") as file:
+        file.write(first.replace('"step": 0', '"step": 1') + "\n" + '{"step": 2, "sums": {"torn')
+    return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from align_hooks import open_run
 from real import frameworks
+from rewritten import bend, edit_rows
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +172,14 @@ def test_a_wrong_term_is_named_from_the_record_and_from_the_update_alone(tmp_pat
 def without_hyper_parameters(run: Path, copy: Path) -> Path:
     """A copy of a record that says nothing of its optimizer: no hyper-parameters, no rates, no clipping."""
     shutil.copytree(run, copy)
-    facts = json.loads((copy / "run.json").read_text())
-    del facts["optimizer"]
-    (copy / "run.json").write_text(json.dumps(facts))
-    rows = [json.loads(line) for line in (copy / "scalars" / "rank_0.jsonl").read_text().splitlines()]
-    hidden = dict.fromkeys(("learning_rate", "grad_norm", "clip_coefficient"))
-    (copy / "scalars" / "rank_0.jsonl").write_text("".join(json.dumps(row | hidden) + "\n" for row in rows))
+    bend(copy / "run.json", lambda facts: facts.pop("optimizer"))
+    edit_rows(copy / "scalars" / "rank_0.jsonl", **dict.fromkeys(("learning_rate", "grad_norm", "clip_coefficient")))
     return copy
+
+
+def without(manifest: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """A manifest's parameter table, lacking a tensor."""
+    return (row for row in manifest["parameters"] if row["name"] != name)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +190,7 @@ def without_hyper_parameters(run: Path, copy: Path) -> Path:
 def test_gradients_that_do_not_fit_are_refused_before_training(tmp_path: Path, reference: Path, source: str, said: str) -> None:
     other = tmp_path / "other"
     shutil.copytree(reference, other)
-    manifest = json.loads((other / "manifest" / "rank_0.json").read_text())
-    manifest["parameters"] = [row for row in manifest["parameters"] if row["name"] != "model.norm.weight"]
-    (other / "manifest" / "rank_0.json").write_text(json.dumps(manifest))
+    bend(other / "manifest" / "rank_0.json", lambda manifest: manifest.update(parameters=[*without(manifest, "model.norm.weight")]))
     sources = {"REPLAY_BATCHES": reference, "INJECT_GRADIENTS": source.format(run=reference, other=other)}
     for run in (frameworks.megatron, frameworks.mindformers):
         done = run(tmp_path / run.__name__, RUN=tmp_path / run.__name__ / "run", **sources)

@@ -41,12 +41,20 @@ def patched(where: Path, diff: str, package: str, distribution: str) -> dict[str
 
 
 def content(path: Path) -> Any:
-    """A file's bytes; of a batch's description what is said of what was fed, for a diff of a few lines sees no token losses."""
-    if path.name != "batch.json":
-        return path.read_bytes()
-    facts = json.loads(path.read_text())
-    facts["arrays"].pop("token_losses", None)
-    return facts
+    """A file's bytes, without the segment that they name, for a diff of a few lines knows no start of a job; of a batch's description what
+    is said of what was fed, for it sees no token losses either."""
+    whole = path.read_bytes()
+    if path.suffix == ".safetensors":
+        size = 8 + int.from_bytes(whole[:8], "little")
+        header = json.loads(whole[8:size])
+        header["__metadata__"].pop("segment", None)
+        return header, whole[size:]
+    if path.name == "batch.json":
+        facts = json.loads(whole)
+        facts.pop("segment", None)
+        facts["arrays"].pop("token_losses", None)
+        return facts
+    return whole
 
 
 def same(run: Path, by_patch: Path, output: str) -> None:

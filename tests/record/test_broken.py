@@ -15,12 +15,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
 from align_hooks.record.pieces import write_tensors
-from align_hooks.record.writer import Writer
-from align_hooks.settings import Settings
 from rewritten import edit, older
-from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, job, row, scalars_only
+from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, described, job, row, scalars_only
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +56,7 @@ def test_a_torn_last_row_does_not_count(run: Path) -> None:
 def test_a_torn_row_is_cut_before_a_continued_run_writes_on(run: Path) -> None:
     path = run / "scalars/rank_0.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    writer = begun(run, run_exists="continue")
+    writer = described(run, range(2, 3), run_exists="continue")
     writer.scalars(row(2, loss=1.5))
     writer.finish(hooks={}, ended="finished")
     assert [one["loss"] for one in open_run(run).scalars()] == [9.0, 8.9, 1.5]
@@ -73,17 +70,16 @@ def test_a_row_that_is_broken_before_the_end_is_refused_with_its_line(old: Path,
         _ = open_run(old).steps
 
 
-def test_rows_that_are_no_text_are_refused(run: Path) -> None:
-    path = run / "scalars/rank_0.jsonl"
+def test_rows_that_are_no_text_are_refused(old: Path) -> None:
+    path = old / "scalars/rank_0.jsonl"
     path.write_bytes(b"\xff\xfe\n" + path.read_bytes())
-    with pytest.raises(RecordError, match=r"rank_0.jsonl"):
-        _ = open_run(run).steps
+    with pytest.raises(RecordError, match=r"rank_0.jsonl:1 is no row of a record"):
+        _ = open_run(old).steps
 
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from rewritten import edit, older
 from synthetic import Synthetic
 run = Synthetic(ended=None)
 run.rows = run.rows[:2]
@@ -93,7 +89,8 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], env=environment, check=False)
     assert done.returncode == -9
     run = open_run(tmp_path / "run")
@@ -269,9 +266,14 @@ def test_run_exists_refuse_is_the_default_and_leaves_the_run_alone(run: Path) ->
 
 
 def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None:
-    writer = begun(run, run_exists="replace")
-    assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == ["manifest/rank_0.json"]
-    writer.describe(place={}, shards=[], facts={}, steps=range(1))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    begun(run, run_exists="replace").finish(hooks={}, ended="failed: before the model was built")
+    assert all(path.read_bytes() == content for path, content in before.items() if path.suffix != ".claim")
+    writer = described(run, range(1), run_exists="replace")
+    left = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert left == {"manifest/rank_0.json", "manifest/rank_0.claim", "run.json"}
+    assert not list(run.glob("step_*"))
+    assert (run / "run.json").read_bytes() != before[run / "run.json"]
     writer.scalars(row(0, loss=1.0))
     writer.finish(hooks={}, ended="finished")
     assert [one["loss"] for one in open_run(run).scalars()] == [1.0]
@@ -287,19 +289,19 @@ def test_run_exists_replace_removes_ranks_that_the_new_job_has_not(tmp_path: Pat
 
 
 def test_a_rank_refuses_only_its_own_earlier_file(tmp_path: Path) -> None:
-    begun(tmp_path / "run", job(0, 2))
-    begun(tmp_path / "run", job(1, 2))
-    with pytest.raises(RefusedRun, match="of rank 1"):
-        begun(tmp_path / "run", job(1, 2))
+    path = two_ranks(tmp_path / "run")  # rank 1 begins where rank 0 has recorded
+    for rank in (0, 1):
+        with pytest.raises(RefusedRun, match=f"of rank {rank}"):
+            begun(path, job(rank, 2))
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_refused(run: Path) -> None:
-    found = open_run(run).gradients(1)
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(old: Path) -> None:
+    found = open_run(old).gradients(1)
     _ = found[NAMES[0]]
-    write_tensors(run, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in found.items()})
+    write_tensors(old, 1, 0, "gradients.safetensors", {name: tensor + 1 for name, tensor in found.items()})
     with pytest.raises(RecordError, match=r"gradients.safetensors was replaced while it was being read"):
         _ = found[NAMES[0]]
-    assert len(open_run(run).gradients(1)[NAMES[0]])
+    assert len(open_run(old).gradients(1)[NAMES[0]])
 
 
 def test_run_exists_continue_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
@@ -363,7 +365,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, place: st
 def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
     path = run / "step_0/rank_0/gradients.safetensors"
     before = path.read_bytes()
-    writer = begun(run, run_exists="continue")
+    writer = described(run, range(0, 1), run_exists="continue")
     with pytest.raises(TypeError):
         writer.weights(0, {"x": np.zeros(1, np.float32)}, {}, {"x": object()})
     with pytest.raises(RecordError):
@@ -390,7 +392,7 @@ def test_a_failed_write_leaves_the_earlier_file(run: Path) -> None:
     ],
 )
 def test_json_of_a_stranger_is_refused(tmp_path: Path, file: str, content: str) -> None:
-    run = Synthetic().write(tmp_path / "run")
+    run = older(Synthetic().write(tmp_path / "run"))
     (run / file).write_text(content)
     with pytest.raises(RecordError, match=file):
         read_all(run)
@@ -404,27 +406,30 @@ def read_all(run: Path) -> None:
 
 def test_a_million_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
     run = Synthetic().write(tmp_path / "run")
-    manifest = json.loads((run / "manifest/rank_0.json").read_text())
-    manifest["launch"]["world_size"] = 10**9
-    (run / "manifest/rank_0.json").write_text(json.dumps(manifest))
+    edit(run / "manifest/rank_0.json", launch=job(0, 10**9).facts())
     assert open_run(run).problems == ["999999999 of 1000000000 ranks left no manifest, first rank 1"]
 
 
-def test_a_device_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    run = Synthetic().write(tmp_path / "run")
+def test_a_device_in_place_of_a_file_is_refused(run: Path) -> None:
     (run / "run.json").unlink()
     (run / "run.json").symlink_to("/dev/zero")
+    with pytest.raises(RecordError, match=r"run\.json is a link that leads out of"):
+        open_run(run)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(run: Path) -> None:
+    (run / "run.json").unlink()
+    os.mkfifo(run / "run.json")
     with pytest.raises(RecordError, match="not a regular file"):
         open_run(run)
 
 
-def test_an_array_that_promises_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
-    run = Synthetic().write(tmp_path / "run")
-    place = run / "step_0/rank_0/tokens.npy"
+def test_an_array_that_promises_more_than_its_file_holds_is_refused(old: Path) -> None:
+    place = old / "step_0/rank_0/tokens.npy"
     with place.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (10**7, 10**6)})
     with pytest.raises(RecordError, match=r"tokens.npy is not a whole \.npy array"):
-        open_run(run).batch(0)
+        open_run(old).batch(0)
 
 
 def test_names_of_directories_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
@@ -453,10 +458,13 @@ def test_a_hand_made_array_of_another_shape_or_kind_is_refused(tmp_path: Path, n
         open_run(run).batch(0)
 
 
-def test_a_directory_made_by_hand_is_not_written_into(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["refuse", "replace", "continue"])
+def test_a_directory_made_by_hand_is_not_written_into(tmp_path: Path, how: str) -> None:
     run = by_hand(tmp_path / "hand", steps=(0,))
-    with pytest.raises(RefusedRun, match="already holds a run"):
-        Writer(run, Launch(), "torch", Settings()).begin()
+    before = sorted(run.rglob("*"))
+    with pytest.raises(RefusedRun, match="holds steps of rank 0 that no manifest lists, made by hand perhaps"):
+        begun(run, run_exists=how)
+    assert sorted(run.rglob("*")) == before
 
 
 def test_a_missing_step_is_a_problem(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
+from holder import held
 from sharded import Grid, Model, write
 from synthetic import Synthetic, begun, job
 
@@ -89,12 +92,42 @@ def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_some
         begun(tmp_path / "run", job(0, 2))
 
 
-@pytest.mark.parametrize("text", ["{", '{"ended": null}', "[]"])
-def test_a_start_that_does_not_say_that_it_ended_keeps_the_directory(tmp_path: Path, text: str) -> None:
+UNENDED = ["{", '{"ended": null}', "[]"]
+"""Manifests that do not say that their start is over."""
+
+
+@pytest.mark.parametrize("text", UNENDED)
+def test_a_start_that_was_killed_before_it_recorded_anything_leaves_the_directory_free(tmp_path: Path, text: str) -> None:
+    begun(tmp_path / "run")
+    (tmp_path / "run/manifest/rank_0.json").write_text(text)
+    begun(tmp_path / "run").finish(hooks={}, ended="finished")
+    assert open_run(tmp_path / "run").manifests[0]["ended"] == "finished"
+
+
+@pytest.mark.parametrize("text", UNENDED)
+def test_a_start_that_does_not_say_that_it_ended_keeps_the_directory_where_nothing_can_be_locked(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
     begun(tmp_path / "run")
     (tmp_path / "run/manifest/rank_0.json").write_text(text)
     with pytest.raises(RefusedRun, match="already holds a run of rank 0"):
         begun(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [*((how, None) for how in ("refuse", "replace", "continue")), *((how, text) for how in ("refuse", "replace") for text in UNENDED)],
+)
+def test_a_start_that_lives_keeps_the_directory_whatever_its_manifest_says(tmp_path: Path, text: str | None, how: str) -> None:
+    with held(tmp_path / "run") as process:
+        if text is not None:
+            (tmp_path / "run/manifest/rank_0.json").write_text(text)
+        with pytest.raises(RefusedRun, match=f"is being recorded into by pid {process} of"):
+            begun(tmp_path / "run", run_exists=how)
 
 
 def test_only_a_rank_that_holds_all_of_a_model_makes_a_checkpoint(tmp_path: Path) -> None:

@@ -17,7 +17,24 @@ from align_hooks.record import files
 from align_hooks.record.files import TensorFile
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
 from align_hooks.record.shard import Shard
-from synthetic import CAUSAL, CONFIG, NAMES, ROWS, SEQUENCE, STEPS, Synthetic, batch, begun, by_hand, norm, row, scalars_only, tensors
+from rewritten import older
+from synthetic import (
+    CAUSAL,
+    CONFIG,
+    NAMES,
+    ROWS,
+    SEQUENCE,
+    STEPS,
+    Synthetic,
+    batch,
+    begun,
+    by_hand,
+    described,
+    norm,
+    row,
+    scalars_only,
+    tensors,
+)
 
 HONEST = Synthetic()
 
@@ -34,7 +51,7 @@ def test_a_finished_run_is_whole(run: Run) -> None:
 
 
 def test_the_manifest_says_what_ran(run: Run) -> None:
-    assert (run.manifest["format"], run.manifest["side"], run.manifest["world_size"]) == (1, "torch", 1)
+    assert (run.manifest["format"], run.manifest["side"], run.manifest["world_size"]) == (2, "torch", 1)
     assert run.manifest["planned_steps"] == STEPS
     assert run.manifest["optimizer"] == HONEST.optimizer
     assert run.manifest["settings"]["gradients"] == "all"
@@ -91,7 +108,12 @@ def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
 def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_path: Path) -> None:
     path = Synthetic().write(tmp_path / "run")
     kept = {"exp_avg": "bfloat16", "exp_avg_sq": "float32"}
-    begun(path, run_exists="continue").optimizer_state(2, HONEST.moments[2], 2, kept)
+    writer = described(path, range(2, 3), run_exists="continue", optimizer_state="all")
+    writer.optimizer_state(2, HONEST.moments[2], 2, kept)
+    writer.scalars(row(2))
+    writer.finish(hooks={}, ended="finished")
+    assert open_run(path).optimizer_state(2).dtypes == kept
+    older(path)
     assert open_run(path).optimizer_state(2).dtypes == kept
     state = path / "step_2/rank_0/optimizer_state/state.json"
     state.write_text(json.dumps({"updates": 2, "moments": list(kept)}))

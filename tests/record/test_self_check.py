@@ -14,6 +14,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.self_check import SelfCheck
+from rewritten import bend, bend_rows, edit_rows, older
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
 
@@ -34,6 +35,11 @@ def checked(path: Path, grid: Grid, **planted: Any) -> SelfCheck:
     found = open_run(write(path, grid, GRADIENTS, **planted)).self_check
     assert isinstance(found, SelfCheck)
     return found
+
+
+def of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a manifest says of a tensor."""
+    return next(one for one in manifest["parameters"] if one["name"] == name)
 
 
 def said(check: SelfCheck) -> str:
@@ -69,10 +75,7 @@ def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
 def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
     """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
-    manifest = path / "manifest" / "rank_1.json"
-    text = manifest.read_text()
-    at = text.index('"native": "decoder.final_layernorm.weight"')
-    manifest.write_text(text[:at] + text[at:].replace('"counted": false', '"counted": true', 1))
+    bend(path / "manifest" / "rank_1.json", lambda manifest: of(manifest, NORM).update(counted=True))
     assert "decoder.final_layernorm.weight of rank 1 is left out by the framework" in said(open_run(path).self_check)
 
 
@@ -88,9 +91,8 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
 
 def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
-    rows = path / "scalars" / "rank_1.jsonl"
     honest = open_run(path).rank_rows(0)[0]["grad_norm"]
-    rows.write_text(rows.read_text().replace(repr(honest), "3.25"))
+    edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     assert f"grad_norm: {honest} on rank 0 / 3.25 on rank 1" in said(open_run(path).self_check)
 
 
@@ -111,16 +113,20 @@ def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
     tmp_path: Path, per_token: bool, shares: list[list[Any]], found: str
 ) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
-    facts = path / "run.json"
-    facts.write_text(facts.read_text().replace('"compute_type"', f'"per_token_loss": {str(per_token).lower()}, "compute_type"'))
+    bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     assert said(open_run(path).self_check).endswith(found)
 
 
-def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
-    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
+def untaken(path: Path) -> Path:
+    """A run of two tensor-parallel ranks of which nobody knows a norm that the framework took."""
+    older(write(path, Grid(tp=2), GRADIENTS))
     for rows in (path / "local_norms").iterdir():
-        text = rows.read_text()
-        rows.write_text(text[: text.index(', "taken"')] + "}\n")
+        bend_rows(rows, lambda row: row.pop("taken"))
+    return path
+
+
+def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
+    path = untaken(tmp_path / "run")
     check = open_run(path).self_check
     assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
 
@@ -137,10 +143,7 @@ def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_kn
 
 
 def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
-    path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
-    for rows in (path / "local_norms").iterdir():
-        text = rows.read_text()
-        rows.write_text(text[: text.index(', "taken"')] + "}\n")
+    path = untaken(tmp_path / "run")
     stage = next(one for one in compare(open_run(path), open_run(path)).stages if one.name == "self-check")
     assert stage.status is Status.NOT_COMPARED
     assert stage.summary.endswith("18 copies alike")
@@ -162,17 +165,14 @@ def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
 )
 def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, key: str, value: str) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS)
-    manifest = path / "manifest" / "rank_0.json"
-    content = json.loads(manifest.read_text())
-    next(one for one in content["parameters"] if one["name"] == DOWN)[key] = json.loads(value)
-    manifest.write_text(json.dumps(content))
+    bend(path / "manifest" / "rank_0.json", lambda manifest: of(manifest, DOWN).update({key: json.loads(value)}))
     with pytest.raises(RecordError, match="its parameter table cannot be read"):
         open_run(path)
 
 
 @pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e400", "null", '"x"', "true"])
 def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
-    path = write(tmp_path / "run", Grid(), GRADIENTS)
+    path = older(write(tmp_path / "run", Grid(), GRADIENTS))
     rows = path / "local_norms" / "rank_0.jsonl"
     content = json.loads(rows.read_text())
     content["squared"][NORM] = 0.125

@@ -15,6 +15,7 @@ from align_hooks.compare.batches import weights_of_tokens
 from align_hooks.errors import RecordError
 from align_hooks.record.batch import Batch
 from align_hooks.record.sequence import Slices, in_order, slices_of, zigzag
+from rewritten import edit, older
 from synthetic import begun, job, row
 
 LENGTH, ROWS = 16, 3
@@ -114,12 +115,9 @@ def test_tokens_that_two_stages_saw_are_counted_once(tmp_path: Path) -> None:
 def test_slices_that_cannot_be_are_refused(tmp_path: Path, slices: str) -> None:
     places = [{"dp": 0, "cp": cp} for cp in range(2)]
     parts: list[Slices | None] = [zigzag(cp, 2, LENGTH) for cp in range(2)]
-    path = written(tmp_path / "run", places, [{"tokens": cut(TOKENS, one)} for one in parts if one], parts)
-    facts = path / "step_0" / "rank_1" / "batch.json"
-    content = json.loads(facts.read_text())
-    content["slices"] = json.loads(slices)
-    facts.write_text(json.dumps(content))
-    with pytest.raises(RecordError):
+    path = older(written(tmp_path / "run", places, [{"tokens": cut(TOKENS, one)} for one in parts if one], parts))
+    edit(path / "step_0" / "rank_1" / "batch.json", slices=json.loads(slices))
+    with pytest.raises(RecordError, match=r"batch\.json is no description of a batch"):
         open_run(path).batch(0)
 
 

@@ -14,7 +14,8 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import BLOCK, COLUMNS, PROJECTIONS, ROWS, blocks, signs, signs_of, sketch
-from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, begun
+from rewritten import older
+from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, described
 
 Array = NDArray[np.float32]
 FIRST_ROWS = [[-1, 1, 1, 1, 1, -1], [-1, 1, 1, -1, 1, 1], [-1, -1, 1, 1, 1, 1]]
@@ -156,7 +157,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("sums", "told"), WRONG.values(), ids=WRONG)
 def test_sums_that_are_none_are_refused(tmp_path: Path, sums: str, told: str) -> None:
-    run = HONEST_SKETCHED.write(tmp_path / "run")
+    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
     path = run / "sketches" / "gradients" / "rank_0.jsonl"
     rows = ", ".join(f'"{name}": {sums}' for name in SHAPES)
     path.write_text(f'{{"step": 0, "sums": {{{rows}}}}}\n')
@@ -165,7 +166,7 @@ def test_sums_that_are_none_are_refused(tmp_path: Path, sums: str, told: str) ->
 
 
 def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
-    run = HONEST_SKETCHED.write(tmp_path / "run")
+    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
     (run / "sketches" / "weights" / "rank_0.jsonl").write_text('{"step": 0, "sums": {}}\n')
     with pytest.raises(RecordError, match=r"lacks model\.embed_tokens\.weight at step 0"):
         open_run(run).sketches("weights", 0)
@@ -173,16 +174,14 @@ def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
 
 def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    begun(run, run_exists="replace").finish(hooks={}, ended="finished")
+    described(run, range(1), run_exists="replace").finish(hooks={}, ended="finished")
     assert not list((run / "sketches").rglob("*.jsonl"))
 
 
 def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
     """Rows of steps that are made again are dropped, whether they are asked for this time or not."""
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    writer = begun(run, run_exists="continue", batches="all", local_norms="all")
-    shards = [Shard(name, shape, name, "float32") for name, shape in SHAPES.items()]
-    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts={}, steps=range(1, 3))
+    writer = described(run, range(1, 3), run_exists="continue", batches="all", local_norms="all")
     writer.finish(hooks={}, ended="finished")
     found = open_run(run)
     assert (found.sketch_steps("gradients"), found.sketch_steps("weights")) == ([0], [0, 1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from align_hooks.norms import squared_sum
 from align_hooks.record.self_check import Taken, recomputed
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
 from evidence.test_logs import megatron, mindformers
+from rewritten import bend, edit_rows
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
 from work import at_most
@@ -219,9 +219,7 @@ def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> 
 )
 def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, shares: list[list[Any]]) -> None:
     path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
-    facts = json.loads((path / "run.json").read_text())
-    facts.setdefault("training", {})["per_token_loss"] = per_token
-    (path / "run.json").write_text(json.dumps(facts))
+    bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     for one in open_run(path).self_check.contradictions:
         assert [word for text in (one.what, one.one, one.other) for word in english(text)] == []
 
@@ -229,8 +227,7 @@ def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, sh
 def test_contradictions_of_norms(tmp_path: Path) -> None:
     found = list(recomputed(0, [Taken(1.0, 4.0, 1.0, 1, 1, (2.0,)), Taken(1.0, 1.0, 1.0, 1, 2, ())]))
     path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
-    rows = path / "scalars" / "rank_1.jsonl"
-    rows.write_text(rows.read_text().replace(repr(open_run(path).rank_rows(0)[0]["grad_norm"]), "3.25"))
+    edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     found += open_run(path).self_check.contradictions
     assert len(found) == 4
     assert [word for one in found for text in (one.what, one.one, one.other) for word in english(text)] == []

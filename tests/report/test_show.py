@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,6 +21,7 @@ from align_hooks.report.run_page import run_page
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import size
 from report.conftest import HOSTILE, healthy
+from rewritten import bend_rows, edit, edit_rows, older
 from synthetic import EVERYTHING, Synthetic, by_hand, row, scalars_only
 
 
@@ -72,26 +73,48 @@ def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> Non
     assert "batches of 3 steps were asked for and are not there, first 0" in run.problems
 
 
-LOST = {
-    "weights": (lambda path: shutil.rmtree(path / "step_1/rank_0/weights"), "weights of 1 steps were asked for and are not there, first 1"),
-    "state": (lambda path: shutil.rmtree(path / "step_2/rank_0/optimizer_state"), "optimizer_state of 1 steps were asked for"),
-    "sketches": (lambda path: shutil.rmtree(path / "sketches"), "sketches/weights of 4 steps were asked for and are not there, first 0"),
-    "gradients": (lambda path: truncate(path / "step_1/rank_0/gradients.safetensors"), "is not a whole safetensors file"),
-    "a batch": (lambda path: truncate(path / "step_1/rank_0/tokens.npy"), "tokens.npy"),
+NOT_AS_IT_WAS = "was recorded and is not as it was, or not there"
+LOST: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "weights": (
+        lambda path: shutil.rmtree(path / "step_1/rank_0/weights"),
+        f"rank 0: step_1/rank_0/weights/model.safetensors of step 1 {NOT_AS_IT_WAS}",
+        "weights of 1 steps were asked for and are not there, first 1",
+    ),
+    "state": (
+        lambda path: shutil.rmtree(path / "step_2/rank_0/optimizer_state"),
+        f"rank 0: step_2/rank_0/optimizer_state/state.json of step 2 {NOT_AS_IT_WAS}",
+        "optimizer_state of 1 steps were asked for and are not there, first 2",
+    ),
+    "sketches": (
+        lambda path: shutil.rmtree(path / "sketches"),
+        f"rank 0: sketches/weights/rank_0.jsonl of step 0, and of 3 steps more {NOT_AS_IT_WAS}",
+        "sketches/weights of 4 steps were asked for and are not there, first 0",
+    ),
+    "gradients": (
+        lambda path: truncate(path / "step_1/rank_0/gradients.safetensors"),
+        *["gradients.safetensors is not a whole safetensors file"] * 2,
+    ),
+    "a batch": (lambda path: truncate(path / "step_1/rank_0/tokens.npy"), *["tokens.npy is not a whole .npy array"] * 2),
 }
+"""How, and what is told of it: of a record that lists what it wrote, and of an older one, of which only what was asked for is known."""
 
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-@pytest.mark.parametrize(("lose", "told"), LOST.values(), ids=LOST)
-def test_what_was_lost_on_the_way_is_missed(tmp_path: Path, lose: Callable[[Path], None], told: str) -> None:
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "older"])
+@pytest.mark.parametrize(("lose", "told", "told_of_older"), LOST.values(), ids=LOST)
+def test_what_was_lost_on_the_way_is_missed(
+    tmp_path: Path, lose: Callable[[Path], None], told: str, told_of_older: str, listed: bool
+) -> None:
     path = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "run")
+    if not listed:
+        older(path)
     lose(path)
     done = show(path)
     assert done.returncode == 3, done.stderr
-    assert told in " ".join(done.stdout.split())
+    assert (told if listed else told_of_older) in " ".join(done.stdout.split())
 
 
 ODD = {
@@ -106,22 +129,23 @@ ODD = {
 @pytest.mark.parametrize(("file", "change"), ODD.values(), ids=ODD)
 def test_what_is_of_no_known_type_is_refused_in_a_line(tmp_path: Path, file: str, change: dict[str, object]) -> None:
     path = Synthetic().write(tmp_path / "run")
-    (path / file).write_text(json.dumps(json.loads((path / file).read_text()) | change))
+    edit(path / file, **change)
     done = show(path)
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1
+    assert Path(file).name in done.stderr
     assert "internal" not in done.stderr
+    assert "digest" not in done.stderr
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": []}, {"learning_rate": [1e-3, None]}, {"seconds": "x"}])
 def test_rows_of_no_known_type_are_refused_in_a_line(tmp_path: Path, change: dict[str, object]) -> None:
     path = Synthetic().write(tmp_path / "run")
-    file = path / "scalars/rank_0.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(one | change) + "\n" for one in rows))
+    edit_rows(path / "scalars/rank_0.jsonl", **change)
     done = show(path)
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1
+    assert f"{next(iter(change))} is " in done.stderr
 
 
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
@@ -146,11 +170,13 @@ def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:
-    path = Synthetic().write(tmp_path / "run")
-    file = path / "local_norms/rank_0.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows[1]["squared"]["lm_head.weight"] *= 4
-    file.write_text("".join(json.dumps(one) + "\n" for one in rows))
+
+    def quadruple(row: dict[str, Any]) -> None:
+        if row["step"] == 1:
+            row["squared"]["lm_head.weight"] *= 4
+
+    path = older(Synthetic().write(tmp_path / "run"))
+    bend_rows(path / "local_norms/rank_0.jsonl", quadruple)
     done = show(path, "--html", tmp_path / "run.html")
     assert done.returncode == 1
     assert done.stdout.startswith("unwell: ")
