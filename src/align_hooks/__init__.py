@@ -1,6 +1,6 @@
 """align_hooks records what a Megatron-LM and a MindFormers run do, feeds one to the other, and says where they part.
 
-Importing this package imports no framework, nor numpy, and attaches nothing. ``open_run`` reads a record with numpy alone.
+Importing this package imports no framework, nor numpy, and attaches nothing. ``open_run`` reads a record without a framework.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ import pytest
 
 from align_hooks.doctor.variables import Said, said
 from align_hooks.settings import Settings
-from synthetic import Synthetic, begun
+from holder import held
+from synthetic import Synthetic, by_hand
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +59,22 @@ def test_what_is_not_there_is_a_problem_that_names_the_variable(run: Path, name:
 
 
 def test_a_directory_that_holds_a_run(run: Path) -> None:
-    assert "already holds a run; choose another directory, or set ALIGN_HOOKS_RUN_EXISTS=replace" in looked(run=run)["run"].problem
+    assert (
+        "already holds a run of rank 0; choose another directory, or set ALIGN_HOOKS_RUN_EXISTS=replace" in looked(run=run)["run"].problem
+    )
     assert looked(run=run, run_exists="replace")["run"].found == "holds a run, which will be replaced"
     assert looked(run=run, run_exists="continue")["run"].found == "holds a run, which will be continued"
 
 
 def test_a_refused_start_does_not_block_the_next_and_one_under_way_does(tmp_path: Path) -> None:
-    writer = begun(tmp_path / "run")
-    assert "already holds a run" in looked(run=tmp_path / "run")["run"].problem
-    writer.finish(hooks={}, ended="refused: no such step")
+    with held(tmp_path / "run") as other:
+        for exists in ("refuse", "replace", "continue"):
+            assert f"is being recorded into by pid {other}" in looked(run=tmp_path / "run", run_exists=exists)["run"].problem
     assert looked(run=tmp_path / "run")["run"].found == "a new run"
+
+
+def test_a_directory_made_by_hand_is_not_to_be_replaced(tmp_path: Path) -> None:
+    assert "that no manifest lists" in looked(run=by_hand(tmp_path / "hand"), run_exists="replace")["run"].problem
 
 
 def test_a_directory_below_a_file_cannot_be_written(tmp_path: Path) -> None:

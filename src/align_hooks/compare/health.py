@@ -14,7 +14,6 @@ from typing import Any
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
 from align_hooks.compare.verdict import Curve, Finding, Side, when
-from align_hooks.record.lost import without_digests
 
 CLEAN, UNWELL, UNREADABLE = 0, 1, 3
 
@@ -109,8 +108,8 @@ def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"loss from {losses[0]:.6g} to {losses[-1]:.6g} over {len(rows)} steps"
     if run.unrecorded_inputs:
         yield f"the model is given {', '.join(run.unrecorded_inputs)} beside the batch, which is neither recorded nor replayed"
-    if run.undigested:
-        yield without_digests(run)
+    if run.without_digests:
+        yield run.without_digests
     for one in run.weaker:
         yield f"the file system that it was recorded on is weaker than a record counts on: {one}"
     skipped = [row["step"] for row in rows if row.get("skipped")]

@@ -15,7 +15,6 @@ from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding
 from align_hooks.progress import Progress
-from align_hooks.record.lost import without_digests
 
 
 @dataclass
@@ -76,8 +75,8 @@ class Ladder:
                 f"fault that is smaller cannot be seen; record both in one type"
             )
         for side, run in self.pair.sides:
-            if run.undigested:
-                notes.append(f"{side}: {without_digests(run)}")
+            if run.without_digests:
+                notes.append(f"{side}: {run.without_digests}")
             if run.unrecorded_inputs:
                 names = ", ".join(run.unrecorded_inputs)
                 notes.append(f"the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.record.start import holds_a_run
+from align_hooks.launch import Launch
+from align_hooks.record.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
@@ -48,13 +49,9 @@ def directory(run: Path, settings: Settings) -> str:
     base = existing(run)
     if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
         raise AlignHooksError(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
+    earlier(run, Launch(), settings.run_exists)  # raises what a start would
     if not holds_a_run(run):
         return "a new run"
-    if settings.run_exists == "refuse":
-        raise AlignHooksError(
-            f"{PREFIX}RUN={run} already holds a run; choose another directory, or set {PREFIX}RUN_EXISTS=replace "
-            f"(or continue, for a resumed run)"
-        )
     return "holds a run, which will be replaced" if settings.run_exists == "replace" else "holds a run, which will be continued"
 
 

@@ -122,6 +122,12 @@ def is_held(path: Path) -> bool:
     return bool(struct.unpack(FLOCK, found)[0] != fcntl.F_UNLCK)
 
 
+def refuse_held(path: Path) -> None:
+    """Raise RefusedRun where another living process has locked a claim."""
+    if is_held(path):
+        raise RefusedRun(_refusal(path))
+
+
 def job(launch: Launch) -> dict[str, Any]:
     """What identifies a start of a job to its ranks. Jobs that meet at a machine's own address are told apart by the machine."""
     local = not launch.job or any(f"={one}" in launch.job for one in LOOPBACK)

@@ -1,4 +1,4 @@
-"""A record, read back with numpy alone.
+"""A record, read back without a framework.
 
 Ranks are put together here: tensors from their shards, batches from their data-parallel ranks, norms from squared sums.
 Whatever is not whole, not ours or contradicts itself is a RecordError that names the file.
@@ -25,7 +25,7 @@ from align_hooks.record.committed import Committed, Segment, read_committed, seg
 from align_hooks.record.files import read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.lines import Lines
-from align_hooks.record.lost import lost
+from align_hooks.record.lost import lost, without_digests
 from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
 from align_hooks.record.pieces import id_range
@@ -124,6 +124,11 @@ class Run:
     def undigested(self) -> list[int]:
         """The steps of which no digest was kept, because they were recorded before format 2: what was changed in them is not noticed."""
         return sorted({step for one in self.committed.values() for step in one.unlisted})
+
+    @property
+    def without_digests(self) -> str:
+        """What :attr:`undigested` means, in words; empty where every step has digests."""
+        return without_digests(self) if self.undigested else ""
 
     def shards(self, rank: int) -> Sequence[Shard]:
         """A rank's parameter table."""

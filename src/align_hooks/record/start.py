@@ -32,6 +32,8 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     """
     path = layout.manifest(run, launch.rank)
     _refuse_links(run, launch.rank)
+    if claimed is None:
+        claim.refuse_held(layout.claim(run, launch.rank))
     if not path.exists():
         if next(layout.step_folders(run, launch.rank), None) is not None:
             raise RefusedRun(
@@ -147,11 +149,11 @@ def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
 
 
 def holds_a_run(run: Path) -> bool:
-    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is not over.
+    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is recording.
 
-    A start that was refused, and recorded nothing, must not block the next.
+    A start that recorded nothing and is over, however it ended, must not block the next.
     """
-    return holds_anything(run) or not all(_read(layout.manifest(run, rank)).get("ended") for rank in layout.ranks(run))
+    return holds_anything(run) or any(claim.is_held(layout.claim(run, rank)) for rank in layout.ranks(run))
 
 
 def holds_anything(run: Path) -> bool:
