@@ -19,7 +19,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.verify import verify
 from rewritten import older
-from synthetic import HONEST_SKETCHED, NAMES, Synthetic
+from synthetic import HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only
 
 NO_PART = (".claim",)
 """Files beside a record that are no part of it."""
@@ -196,3 +196,16 @@ def test_a_seal_is_of_every_byte() -> None:
         changed[at] ^= 1
         with pytest.raises(ValueError, match=r"differs|decode"):
             digests.opened(bytes(changed))
+
+
+def test_a_row_that_lacks_only_the_end_of_its_line_is_whole_and_stays(tmp_path: Path) -> None:
+    path = scalars_only().write(tmp_path / "run")
+    rows = path / "scalars/rank_0.jsonl"
+    rows.write_bytes(rows.read_bytes()[:-1])
+    assert open_run(path).steps == [0, 1, 2] and noticed(path) == []
+    more = scalars_only()
+    more.settings, more.rows = {"run_exists": "continue"}, [row(3)]
+    more.write(path)
+    assert open_run(path).steps == [0, 1, 2, 3] and noticed(path) == []
+    rows.write_bytes(rows.read_bytes()[:-1] + b"}")
+    assert noticed(path)

@@ -91,6 +91,22 @@ def test_a_step_is_not_written_through_a_link(tmp_path: Path, elsewhere: Path, n
     assert contents(elsewhere) == outside and open_run(run).steps == [0]
 
 
+@pytest.mark.parametrize("name", ["step_1", "step_1/rank_0", "step_1/rank_0/weights", "step_3"])
+@pytest.mark.parametrize("exists", ["replace", "continue"])
+def test_a_link_among_the_steps_to_come_is_refused_before_training_and_the_run_stays(
+    run: Path, elsewhere: Path, exists: str, name: str
+) -> None:
+    shutil.rmtree(run / name)
+    (run / name).symlink_to(elsewhere)
+    before, outside = contents(run), contents(elsewhere)
+    synthetic = Synthetic()
+    synthetic.settings["run_exists"] = exists
+    with pytest.raises(RefusedRun, match=f"{name} is a link, and nothing is written through one"):
+        synthetic.write(run)
+    assert {**contents(run), "manifest/rank_0.claim": b""} == {**before, "manifest/rank_0.claim": b""}
+    assert contents(elsewhere) == outside
+
+
 @pytest.mark.parametrize("exists", ["replace", "continue"])
 def test_a_snapshot_of_hard_links_stays_as_it_was(run: Path, tmp_path: Path, exists: str) -> None:
     snapshot = tmp_path / "snapshot"

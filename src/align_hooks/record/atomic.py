@@ -30,6 +30,7 @@ UNSUPPORTED = {
     errno.EBADF,
     errno.EISDIR,
     errno.EMLINK,
+    errno.EXDEV,
     errno.ENOTTY,
 }
 """What file systems answer that lack hard links, or that cannot sync a directory."""
@@ -124,12 +125,12 @@ def sync(descriptor: int) -> bool:
     return True
 
 
-def weaknesses(folder: Path) -> Iterator[str]:
-    """What the file system of ``folder`` cannot do of what a record rests on, and what is weaker for it, a sentence each."""
-    probe, link = (_temporary(folder / name) for name in ("probe", "link"))
+def weaknesses(path: Path) -> Iterator[str]:
+    """What the file system of ``path`` cannot do of what a record rests on, and what is weaker for it, a sentence each; tried beside it."""
+    probe, link = (_temporary(path.with_name(f"{path.name}.{what}")) for what in ("probe", "link"))
     try:
-        for path in (probe, link):
-            path.unlink(missing_ok=True)
+        for one in (probe, link):
+            one.unlink(missing_ok=True)
         _write(probe, b"")
         try:
             os.link(probe, link)
@@ -137,11 +138,11 @@ def weaknesses(folder: Path) -> Iterator[str]:
             if error.errno not in UNSUPPORTED:
                 raise
             yield "it has no hard links: a rank that is killed while it claims the directory may leave a manifest that is not whole"
-        if not (_sync(probe) and _sync(folder)):
+        if not (_sync(probe) and _sync(path.parent)):
             yield "it does not sync files or directories: a machine that loses power may lose steps that were whole"
     finally:
-        for path in (probe, link):
-            path.unlink(missing_ok=True)
+        for one in (probe, link):
+            one.unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> Path:

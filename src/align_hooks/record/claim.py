@@ -85,7 +85,8 @@ def take(path: Path, launch: Launch) -> Claim:
     if is_shared(path):  # with a snapshot: a lock and a line of ours are for this directory alone
         path.unlink(missing_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    claim = Claim(path, {**job(launch), "rank": launch.rank, "host": launch.host, "pid": os.getpid(), "born": _born(os.getpid())}, "", file)
+    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid())}
+    claim = Claim(path, {**job(launch), "rank": launch.rank, **process}, "", file)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise RefusedRun(f"{path} is no file; remove it")

@@ -142,8 +142,8 @@ class TensorFile:
         try:
             if not stat.S_ISREG(path.stat().st_mode):
                 raise ValueError("not a regular file")
-            _refuse_torn(path)
-            with path.open("rb") as file:
+            with path.open("rb") as file:  # before the library, which says of a file that may not be read that there is none
+                _refuse_torn(path)
                 self._known = _identity(file)
                 head = file.read(8)
                 header = file.read(int.from_bytes(head, "little"))

@@ -31,7 +31,7 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
     Raises RefusedRun where the directory holds what this start may not touch.
     """
     path = layout.manifest(run, launch.rank)
-    _refuse_links(run, launch.rank)
+    refuse_links(run, launch.rank)
     if claimed is None:
         claim.refuse_held(layout.claim(run, launch.rank))
     if not path.exists():
@@ -65,9 +65,13 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _refuse_links(run: Path, rank: int) -> None:
-    """Links among a run's files lead to what is somebody else's."""
-    for path in (layout.run_file(run), layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)):
+def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
+    """Raise RefusedRun for a link among a run's files, or among the directories of ``steps`` and the state after them: it leads to what is
+    somebody else's."""
+    files = [layout.run_file(run), layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)]
+    numbers = (layout.number(path.name, "step_") for path in run.glob("step_*"))
+    places = [layout.step(run, number, rank) for number in numbers if number is not None and steps.start <= number <= steps.stop and steps]
+    for path in (*files, *(place / below for place in places for below in ("weights", "optimizer_state"))):
         wrong = [one for one in (path, *path.parents) if run in one.parents and one.is_symlink()]
         if wrong:
             raise RefusedRun(f"{wrong[0]} is a link, and nothing is written through one; remove it, or choose another directory")

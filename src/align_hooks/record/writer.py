@@ -72,7 +72,7 @@ class Writer:
             folder.make(run, path.parent)
             self._claim = claim.take(layout.claim(run, rank), self.launch)
             self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
-            self.weaker = [*filter(None, [self._claim.weaker]), *atomic.weaknesses(path.parent)]
+            self.weaker = [*filter(None, [self._claim.weaker]), *atomic.weaknesses(path)]
             if self.weaker:
                 self._manifest["weaker"] = self.weaker
             ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
@@ -139,7 +139,7 @@ class Writer:
             if continuing and layout.run_file(self.run).exists():
                 kept = start.kept(self.run, self.launch.rank, self._earlier or {}, steps.start)
                 run_facts = continued(self._run_facts(), run_facts, steps.start, self.run, kept=kept)
-            self._put_manifest(steps.start, continuing)
+            self._put_manifest(steps, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
         except OSError as error:
@@ -166,10 +166,11 @@ class Writer:
         first = claim.read(layout.claim(self.run, 0)) if self.launch.rank else {}
         return not first or claim.is_of(first, self.launch)
 
-    def _put_manifest(self, first: int, continuing: bool) -> None:
+    def _put_manifest(self, steps: range, continuing: bool) -> None:
         """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
-        run, rank, earlier = self.run, self.launch.rank, self._earlier
+        run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         self._check()
+        start.refuse_links(run, rank, steps)
         known = [] if earlier is None else start.steps_of(run, rank, earlier)
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and continuing:
@@ -322,11 +323,12 @@ class Writer:
 
 
 def _make_ready(path: Path) -> None:
-    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own. A file that has another
-    name elsewhere, in a snapshot, is copied first: rows are added to this one alone."""
+    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own; end a row that lacks no
+    more than that. A file that has another name elsewhere, in a snapshot, is copied first: rows are added to this one alone."""
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
+    at = content.rfind(b"\n") + 1
+    whole = content + b"\n" if digests.WHOLE_ROW.search(content[at:]) else content[:at]
     if whole != content or folder.is_shared(path):
         atomic.write_bytes(path, whole)
