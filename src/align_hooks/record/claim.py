@@ -44,6 +44,7 @@ class Claim:
     facts: dict[str, Any]
     weaker: str = ""
     _file: int = field(default=-1, repr=False)
+    _before: bytes = b""
 
     @property
     def is_proof(self) -> bool:
@@ -67,11 +68,16 @@ class Claim:
         os.pwrite(self._file, content, 0)
         os.ftruncate(self._file, len(content))
 
-    def release(self) -> None:
-        """Let the directory go. The file stays: whoever would delete it could delete another job's lock."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+    def release(self, *, unused: bool = False) -> None:
+        """Let the directory go; ``unused`` leaves the claim as it was found. The file stays: whoever would delete it could delete another
+        job's lock."""
+        if self._file < 0:
+            return
+        if unused and self._before and os.pread(self._file, LONGEST, 0) == self._content():
+            os.pwrite(self._file, self._before, 0)
+            os.ftruncate(self._file, len(self._before))
+        os.close(self._file)
+        self._file = -1
 
     def _content(self) -> bytes:
         return json.dumps(self.facts).encode()
@@ -93,6 +99,7 @@ def take(path: Path, launch: Launch) -> Claim:
         claim.weaker = _lock(file, path)
         if os.fstat(file).st_ino != path.stat().st_ino:
             raise RefusedRun(_refusal(path))
+        claim._before = os.pread(file, LONGEST, 0)
         if claim.weaker and _lives(read(path)):
             raise RefusedRun(_refusal(path))
     except BaseException:

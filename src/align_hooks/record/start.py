@@ -8,6 +8,7 @@ this one goes on (:mod:`.committed`). Only what does not count any more is delet
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
         wrong = [one for one in (path, *path.parents) if run in one.parents and one.is_symlink()]
         if wrong:
             raise RefusedRun(f"{wrong[0]} is a link, and nothing is written through one; remove it, or choose another directory")
+
+
+def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
+    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves."""
+    for place in (layout.step(run, step, rank) for step in steps):
+        for path in (place, place / "weights", place / "optimizer_state"):
+            if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+                raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
 
 
 def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again: Iterable[str]) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ class Writer:
 
     def _refused(self, why: str) -> RefusedRun:
         if self._claim is not None:
-            self._claim.release()
+            self._claim.release(unused=True)
             self._claim = None
         return RefusedRun(why)
 
@@ -144,6 +144,10 @@ class Writer:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
         except OSError as error:
             raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
+        except RefusedRun:
+            if self._earlier is not None and not self._described:  # it stays, and is nobody's from now on
+                self._refused("")
+            raise
 
     def _ids(self) -> dict[str, Any]:
         """Which run this is, and which start of it: rank 0 draws both and writes them into its claim, where the others read them.
@@ -172,6 +176,7 @@ class Writer:
         self._check()
         start.refuse_links(run, rank, steps)
         known = [] if earlier is None else start.steps_of(run, rank, earlier)
+        start.refuse_unwritable(run, rank, {*known, *steps})
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and continuing:
             start.refuse_other(earlier, self._manifest, run)
@@ -319,7 +324,7 @@ class Writer:
                 atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
         finally:
             if self._claim is not None:
-                self._claim.release()
+                self._claim.release(unused=self._earlier is not None and not self._described)
 
 
 def _make_ready(path: Path) -> None:
