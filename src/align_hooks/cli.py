@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -44,6 +43,7 @@ from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, plain, render
 from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.streams import forgive
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130
@@ -82,7 +82,7 @@ def compare(
         repeats = [open_run(path) for path in noise or ()]
         runs = open_run(reference), open_run(candidate)
         comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
-    printed(lambda: render(comparison, console))
+    render(comparison, console)
     if json is not None:
         about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
         written("--json", json, lambda: atomic.json_text(as_json(comparison, **about)))
@@ -116,7 +116,7 @@ def check(
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress(Console(stderr=True)) as say:
         found = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
-    printed(lambda: render_check(found, console, everything=everything))
+    render_check(found, console, everything=everything)
     if json is not None:
         about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
         written("--json", json, lambda: atomic.json_text(check_as_json(found, **about)))
@@ -144,7 +144,7 @@ def show(
         say(f"reading {path}")
         run = open_run(path)
         found = health(run, holdings(run), not_whole(run))
-    printed(lambda: render_run(found, console))
+    render_run(found, console)
     if html is not None:
         from align_hooks.report.run_page import run_page
 
@@ -165,15 +165,6 @@ def _refuse_files(html: Path | None, json: Path | None = None) -> None:
         raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
 
 
-def printed(render: Callable[[], None]) -> None:
-    """Print a report; a verdict stands, whatever became of the terminal."""
-    try:
-        render()
-    except OSError as error:
-        report(AlignHooksError(f"the report could not be printed: {error}"))
-        discard_output()
-
-
 def written(option: str, path: Path, text: Callable[[], str]) -> None:
     """Write what an option asked for to the file that it names."""
     try:
@@ -181,7 +172,7 @@ def written(option: str, path: Path, text: Callable[[], str]) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None
-    printed(lambda: print(f"written: {plain(str(path))}"))
+    print(f"written: {plain(str(path))}")
 
 
 @app.command()
@@ -204,7 +195,7 @@ def convert(
     print(f"{len(found.rows)} steps of {FRAMEWORKS[found.side]}, {found.rows[0]['step']} to {found.rows[-1]['step']}")
     for note in (*found.notes, *([f"local norms of {len(normed)} of them"] if normed else [])):
         print(f"  {note}")
-    printed(lambda: print(f"written: {plain(str(path))}"))
+    print(f"written: {plain(str(path))}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -240,28 +231,18 @@ def doctor(
     with progress(Console(stderr=True)) as say:
         say("importing both frameworks")
         found = examine(given, os.environ, python=python)
-    printed(lambda: Output().print("\n".join(lines(found, everything=everything)), markup=False, highlight=False, soft_wrap=True))
+    Output().print("\n".join(lines(found, everything=everything)), markup=False, highlight=False, soft_wrap=True)
     if json is not None:
         written("--json", json, lambda: atomic.json_text({"align_hooks": __version__, "exit_code": found.exit_code, **asdict(found)}))
     raise typer.Exit(found.exit_code)
 
 
 class Output(Console):
-    """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code. What goes into a file or a
-    pipe, where no terminal says how wide it is, is as wide as our own lines."""
+    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
         super().__init__(width=None if terminal else PIPED)
-
-    def on_broken_pipe(self) -> None:
-        """Write the rest to nowhere, instead of ending with 1, which means diverged."""
-        discard_output()
-
-
-def discard_output() -> None:
-    """Let whatever is still printed go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -316,9 +297,7 @@ def progress(console: Console) -> Iterator[Progress]:
 
 def main() -> None:
     """Run a command and turn whatever happens into one line and an exit code of the contract."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a verdict stands on a terminal of any encoding
+    forgive()
     try:
         app()
     except AlignHooksError as error:

@@ -21,6 +21,7 @@ from align_hooks.hooking.script import die_of_interrupt, find_script, report, ru
 from align_hooks.launch import Launch
 from align_hooks.processes import REFUSED, VARIABLE, tell
 from align_hooks.settings import Settings
+from align_hooks.streams import flush, hold, say
 
 if TYPE_CHECKING:
     from align_hooks.session import Session
@@ -36,7 +37,7 @@ def launch(side: str, arguments: list[str]) -> int:
     """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
     if not arguments or arguments[0] in ("-h", "--help"):
         usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
-        print(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", file=sys.stdout if arguments else sys.stderr)
+        say(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     atexit.register(die_of_interrupt)  # before the script registers anything, so that it is the last to run
     try:
@@ -89,6 +90,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         environment.pop(VARIABLE, None)
     if not settings.any_set():
         return None
+    hold()
     here = room(side)
     wanted = here.variables(settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
@@ -97,7 +99,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     again = environment.pop(STARTED, None) == str(os.getpid())
     if too_late and restart and not again:
         environment[STARTED] = str(os.getpid())
-        sys.stdout.flush()
+        flush(sys.stdout)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if sys.flags.ignore_environment:
         too_late |= set(here.AT_START) & wanted.keys()

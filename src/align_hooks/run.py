@@ -26,6 +26,7 @@ from align_hooks.launcher import room
 from align_hooks.processes import VARIABLE, Process, told, unheard
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
+from align_hooks.streams import hold, say
 
 STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
@@ -42,9 +43,10 @@ Attaches to every Megatron-LM or MindFormers training process that COMMAND start
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code of ``align-hooks run``: the command's own, 3 when that is 0 and something asked for did not happen."""
+    hold()
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command or command[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if command else sys.stderr)
+        say(USAGE, sys.stdout if command else sys.stderr)
         return 0 if command else 2
     try:
         code = run(command)
@@ -74,7 +76,7 @@ def run(command: Sequence[str]) -> int:
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:
-        print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
+        say(f"align_hooks: {problem}", sys.stderr)
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
@@ -94,7 +96,7 @@ def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
             receivers.append(process)
             code = process.wait()
     except OSError as error:
-        print(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", file=sys.stderr)
+        say(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     return code if code >= 0 else 128 - code
 
@@ -130,7 +132,7 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     """Say where hooks were attached, one line a process; the problems, one sentence each."""
     who: dict[str, list[str]] = {}
     for process in processes:
-        print(f"align_hooks: {process}", file=sys.stderr, flush=True)
+        say(f"align_hooks: {process}", sys.stderr)
         problems = list(process.problems)
         if process.began and (process.ended or "").startswith("failed"):
             problems.append(f"its training {process.ended}")

@@ -24,6 +24,7 @@ from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.streams import say
 
 Found = TypeVar("Found")
 KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
@@ -108,7 +109,7 @@ class Session:
     def say(self, message: str) -> None:
         """Print one line, from rank 0 only."""
         if self.launch.rank == 0:
-            print(f"align_hooks: {message}", flush=True)
+            say(f"align_hooks: {message}", sys.stdout)
 
     def wants(self, kind: str, step: int | None = None) -> bool:
         """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded."""
@@ -135,7 +136,7 @@ class Session:
             if self.settings.on_error == "raise":
                 raise
             self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
-            print(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", file=sys.stderr, flush=True)
+            say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
 
     def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
         """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.
@@ -151,7 +152,7 @@ class Session:
                 raise
             self.given_up.add(what)
             said = f"goes on without {what}: {type(error).__name__}: {error}"
-            print(f"align_hooks: rank {self.launch.rank} {said}", file=sys.stderr, flush=True)
+            say(f"align_hooks: rank {self.launch.rank} {said}", sys.stderr)
             return otherwise
 
     def see_unrecorded(self, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ worker processes and pickles made by the script would see another ``__main__`` t
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.machinery
 import io
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.once import first_to_say
+from align_hooks.streams import flush, say
 
 _interrupted: list[bool] = []
 
@@ -70,25 +72,25 @@ def guarded(body: Callable[[], object]) -> int:
 def die_of_interrupt() -> None:
     """After an interrupt end as python does: by the signal, which is what stops a shell's loop."""
     if _interrupted:
-        sys.stdout.flush()
+        flush(sys.stdout)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def report(error: AlignHooksError) -> None:
     """Print an error of ours as one line a problem, with no traceback, and without control characters that a record may hold."""
-    sys.stdout.flush()
+    flush(sys.stdout)
     for line in str(error).splitlines():
         plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
         if first_to_say(plain):
-            sys.stderr.write(f"align_hooks: {plain.encode(errors='backslashreplace').decode()}\n")  # in one piece, among other ranks' lines
-            sys.stderr.flush()
+            say(f"align_hooks: {plain}", sys.stderr)
 
 
 def _code(code: object) -> int:
     if code is None or isinstance(code, int):
         return int(code or 0)
-    print(code, file=sys.stderr)
+    with contextlib.suppress(Exception):  # as python: whatever comes of printing it, the code is 1
+        print(code, file=sys.stderr)
     return 1
 
 
