@@ -19,6 +19,7 @@ from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.once import first_to_say
+from align_hooks.places import well_formed
 from align_hooks.streams import flush, say
 
 _interrupted: list[bool] = []
@@ -54,19 +55,36 @@ def guarded(body: Callable[[], object]) -> int:
         body()
     except SystemExit as error:
         return _code(error.code)
-    except AlignHooksError as error:
-        report(error)
-        return error.exit_code
     except BaseException as error:
-        error.__traceback__ = _without_our_frames(error.__traceback__)
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]
+        uncaught = error
+    else:
+        return 0
+    uncaught.__traceback__ = _without_our_frames(uncaught.__traceback__)
+    sys.last_type, sys.last_value, sys.last_traceback = type(uncaught), uncaught, uncaught.__traceback__
+    sys.last_exc = uncaught  # type: ignore[attr-defined,unused-ignore]
+    if isinstance(uncaught, AlignHooksError):
+        report(uncaught)
+        return uncaught.exit_code
+    code = _shown(uncaught)
+    if not isinstance(uncaught, KeyboardInterrupt):
+        return code
+    _interrupted.append(True)
+    return 130
+
+
+def _shown(error: BaseException) -> int:
+    """Hand an exception that nobody caught to the script's hook and, where that fails itself, print both; returns python's exit code."""
+    try:
         sys.excepthook(type(error), error, error.__traceback__)
-        if isinstance(error, KeyboardInterrupt):
-            _interrupted.append(True)
-            return 130
-        return 1
-    return 0
+    except SystemExit as ending:
+        return _code(ending.code)
+    except BaseException as failed:
+        failed.__traceback__ = _without_our_frames(failed.__traceback__)
+        say("Error in sys.excepthook:", sys.stderr)
+        sys.__excepthook__(type(failed), failed, failed.__traceback__)
+        say("\nOriginal exception was:", sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return 1
 
 
 def die_of_interrupt() -> None:
@@ -81,7 +99,7 @@ def report(error: AlignHooksError) -> None:
     """Print an error of ours as one line a problem, with no traceback, and without control characters that a record may hold."""
     flush(sys.stdout)
     for line in str(error).splitlines():
-        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in well_formed(line))
         if first_to_say(plain):
             say(f"align_hooks: {plain}", sys.stderr)
 
