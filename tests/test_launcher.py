@@ -273,6 +273,9 @@ ENDINGS = {
     "KeyboardInterrupt": "def function():\n    raise KeyboardInterrupt\nfunction()",
     "SIGINT": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)",
     "an exception hook of its own": "import sys\nsys.excepthook = lambda kind, error, trace: print(kind, error, trace.tb_lineno)\n1 / 0",
+    "an exception hook that fails": "import sys\ndef hook(*error): raise ValueError('hook')\nsys.excepthook = hook\n1 / 0",
+    "an exception hook that leaves": "import sys\nsys.excepthook = lambda *error: sys.exit(9)\n1 / 0",
+    "a fork that leaves": "import os, sys\nchild = os.fork()\nif not child: sys.exit(3)\nsys.exit(os.waitpid(child, 0)[1] >> 8)",
     "atexit handlers": "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nprint('end')",
     "atexit handlers after an exception": (
         "import atexit, sys\natexit.register(lambda: print(repr(getattr(sys, 'last_value', None)), __name__))\nraise ValueError('bad')"

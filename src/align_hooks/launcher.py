@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from align_hooks.errors import AlignHooksError, in_a_line
+from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.launch import Launch
 from align_hooks.processes import REFUSED, VARIABLE, tell
@@ -48,7 +48,7 @@ def launch(side: str, arguments: list[str]) -> int:
         report(error)
         return error.exit_code
     code = run_script(arguments)
-    return code if session is None else _account(session, code)
+    return code if session is None or os.getpid() != session.process else _account(session, code)  # a fork's end is not the run's
 
 
 def _account(session: Session, code: int) -> int:
@@ -58,13 +58,13 @@ def _account(session: Session, code: int) -> int:
     failed, error = code != 0, getattr(sys, "last_value", None)
     if isinstance(error, AlignHooksError):
         session.refused = f"refused: {'; '.join(str(error).splitlines())}"
+    elif failed:
+        session.fail(code, error)
     problems = session.finish(failed=failed) if session.begun else []
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
-        ended = session.ended(failed=failed) if session.record or failed else "ended"
-        if failed and error is not None:
-            ended = f"failed: the script ended with {in_a_line(error)}"
+        ended = session.failure or (session.ended(failed=False) if session.record else "ended")
         tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")

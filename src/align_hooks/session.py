@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
+from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun, in_a_line
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.norms import print_norms
 from align_hooks.processes import WORKER, tell
+from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -40,8 +41,8 @@ class Session:
 
     ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends, None
     until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``unrecorded`` the model's inputs that no
-    record has, ``given_up`` what is no longer tried beside it, ``refused`` what we ended the run for. Until it has ``begun`` a session
-    claims, changes and prints nothing.
+    record has, ``given_up`` what is no longer tried beside it, ``refused`` what we ended the run for, ``failure`` how the script
+    failed. Until it has ``begun`` a session claims, changes and prints nothing.
     """
 
     side: str
@@ -49,6 +50,7 @@ class Session:
     launch: Launch
     ledger: Ledger = field(default_factory=Ledger)
     record: Writer | None = None
+    words: LastWords | None = None
     replay: Replay | None = None
     injection: Injection | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Session:
     step: int | None = None
     stopped: str | None = None
     refused: str | None = None
+    failure: str | None = None
     planned: range | None = None
     made: int = 0
     done: set[str] = field(default_factory=set)
@@ -88,6 +91,8 @@ class Session:
         if self.settings.run is not None:
             self.record = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.record.begin()
+            self.words = LastWords(self.settings.run, self.launch.rank)
+            self.attempt("last words", self.words.prepare, None)
         self.begun = True
         for said in self.overrides:
             self.say_override(said)
@@ -183,6 +188,8 @@ class Session:
                 self.record.finish(hooks=self.ledger.facts(), ended=self.ended(failed))
                 if self.made:
                     self.say(f"recorded {self.record.written['scalars']} steps in {self.record.run}: {self.ended(failed)}")
+                if self.words is not None:
+                    self.words.withdraw()
             except (OSError, AlignHooksError) as error:
                 problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
         return problems
@@ -190,10 +197,18 @@ class Session:
     def ended(self, failed: bool) -> str:
         """How the run ended, for the manifest; only a run that made all the steps it intended is finished."""
         if self.stopped is not None or failed:
-            return self.refused or self.stopped or "failed: the script ended with an error"
+            return self.refused or self.stopped or self.failure or "failed: the script ended with an error"
         if self.planned is None or self.made < len(self.planned):
             return f"ended early: {self.made} of {len(self.planned) if self.planned else 'its'} planned steps were made"
         return "finished"
+
+    def fail(self, code: int, error: BaseException | None) -> None:
+        """Keep for the manifest how the script failed: by the exception that nobody caught, or by its exit code."""
+        if isinstance(error, KeyboardInterrupt):
+            first = self.planned.start if self.planned else 0
+            self.failure = f"interrupted at step {first + self.made if self.step is None else self.step} (SIGINT)"
+        else:
+            self.failure = f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}"
 
     def _unreached(self) -> list[str]:
         """Recording and replay that was asked for and that the run did not come to."""
