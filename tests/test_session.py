@@ -51,6 +51,23 @@ def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     assert open_run(tmp_path).manifests[0]["ended"] == "failed: the script ended with an error"
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "ended"),
+    [
+        (ValueError("bad value\nand more"), 1, "failed: the script ended with ValueError: bad value"),
+        (None, 7, "failed: the script ended with exit code 7"),
+        (KeyboardInterrupt(), 130, "interrupted at step 6 (SIGINT)"),
+    ],
+)
+def test_the_manifest_says_how_the_script_failed(tmp_path: Path, error: BaseException | None, code: int, ended: str) -> None:
+    """Of a run that was resumed at step 5 and has made one step."""
+    one = described(session(tmp_path), range(5, 8))
+    one.made = 1
+    one.fail(code, error)
+    one.finish(failed=True)
+    assert open_run(tmp_path).manifests[0]["ended"] == ended
+
+
 @pytest.mark.parametrize(("name", "last"), [("GRADIENTS", 2), ("BATCHES", 2), ("LOCAL_NORMS", 2), ("WEIGHTS", 3)])
 def test_a_step_that_is_never_made_is_refused_before_training(tmp_path: Path, name: str, last: int) -> None:
     described(session(tmp_path / "fits", **{name: f"0,{last}"}), range(3))

@@ -123,9 +123,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     left alone; ``run`` is told if it comes to train. The exit code stays the script's, as an exit handler cannot know it,
     unless an error of ours ends it. What never happened is said on stderr.
     """
-    import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
-
-    worker = multiprocessing.current_process().name != "MainProcess"
+    worker = is_worker()
     if side in _attached or (worker and not lazily):
         return
     _attached.add(side)
@@ -142,6 +140,15 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
         tell(side, session.launch.rank, began=session.begun)
         sys.excepthook = _one_line_for_ours(sys.excepthook)
         atexit.register(_account_at_exit, session)
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing started this process: forked, or as an interpreter of its own, which imports the script, or what a fork
+    server was told to preload, before it is told whose child it is. A name proves nothing: a script may give itself another."""
+    import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
+
+    started = any(one.startswith("from multiprocessing.") for one in sys.orig_argv)
+    return started or multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
 def _watch(side: str, settings: Settings) -> None:

@@ -24,6 +24,7 @@ from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.launcher import room
 from align_hooks.processes import VARIABLE, Process, told, unheard
+from align_hooks.record import last_words
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
 from align_hooks.streams import hold, say
@@ -71,7 +72,7 @@ def run(command: Sequence[str]) -> int:
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)))
-        processes = told(Path(folder))
+        processes = [with_last_words(one, settings.run) for one in told(Path(folder))]
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
@@ -128,13 +129,19 @@ def in_foreground() -> bool:
         return False
 
 
+def with_last_words(process: Process, run: Path | None) -> Process:
+    """A process that was lost, with how it ended where the signal that ended it left that beside its record."""
+    said = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
+    return process if said is None else replace(process, ended=str(said))
+
+
 def account(processes: Sequence[Process]) -> Iterator[str]:
     """Say where hooks were attached, one line a process; the problems, one sentence each."""
     who: dict[str, list[str]] = {}
     for process in processes:
         say(f"align_hooks: {process}", sys.stderr)
         problems = list(process.problems)
-        if process.began and (process.ended or "").startswith("failed"):
+        if process.began and (process.ended or "").startswith(("failed", "was ended by")):
             problems.append(f"its training {process.ended}")
         if process.began and process.running:
             problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")
