@@ -33,14 +33,20 @@ def trained(where: Path, form: str, start: str) -> Path:
     return where / "run"
 
 
-@pytest.mark.parametrize(("form", "start"), [("launcher", "spawn"), ("launcher", "forkserver"), ("run", "spawn"), ("import", "forkserver")])
+SLOW = [("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("import", "spawn")]
+
+
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [("launcher", "spawn"), ("import", "forkserver"), *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+)
 def test_megatron_trains_on_what_workers_of_any_kind_read(tmp_path: Path, by_fork: Path, form: str, start: str) -> None:
     run, reference = open_run(trained(tmp_path, form, start)), open_run(by_fork)
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in reference.scalars()]
     assert (run.batch(2).tokens == reference.batch(2).tokens).all()
 
 
-@pytest.mark.parametrize("form", ["launcher", "run"])
+@pytest.mark.parametrize("form", ["launcher", pytest.param("run", marks=pytest.mark.slow)])
 def test_mindformers_trains_on_what_spawned_workers_read(tmp_path: Path, form: str) -> None:
     frameworks.mindformers(
         tmp_path,
