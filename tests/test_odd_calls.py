@@ -144,7 +144,7 @@ def listing(here: Path) -> dict[str, tuple[int, int]]:
     return {name: (facts.st_mtime_ns, facts.st_size) for name, facts in found.items() if not name.startswith("OUT")}
 
 
-@pytest.mark.parametrize(("where", "odd"), calls())
+@pytest.mark.parametrize(("where", "odd"), list(calls()))
 def test_an_odd_call_ends_in_a_line_and_a_code_of_the_contract(
     here: Path, where: str, odd: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

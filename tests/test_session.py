@@ -76,6 +76,20 @@ def test_a_step_that_is_never_made_is_refused_before_training(tmp_path: Path, na
         described(session(tmp_path / "beyond", **{name: f"0,{last + 1}"}), range(3))
 
 
+def test_a_range_longer_than_any_run_is_answered_at_once(tmp_path: Path) -> None:
+    """Step by step it takes all memory."""
+    whole = "0-99999999999"
+    one = described(session(tmp_path, GRADIENTS=whole, WEIGHTS=whole, BATCHES=f"{whole}/7"), range(3))
+    assert one.wants("gradients", 2)
+
+
+def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_meant(tmp_path: Path) -> None:
+    kept = "训练".encode().decode("ascii", "surrogateescape")
+    one = session(tmp_path)
+    one.describe(place={}, shards=[], facts={"arguments": {"load": kept, "save": "a\udcff"}}, steps=range(1))
+    assert open_run(tmp_path).manifest["arguments"] == {"load": "训练", "save": "a\\xff"}
+
+
 def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
     one = described(session(tmp_path, GRADIENTS="2"), range(3))
     one.made = 2

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.places import well_formed
+
 
 def replace(path: Path, write: Callable[[Path], None]) -> None:
     """Make ``path`` hold what ``write`` puts into the temporary file it is handed."""
@@ -74,9 +76,11 @@ def json_text(content: Any, *, indent: int | None = 1) -> str:
 
 def _strict(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {well_formed(str(key)): _strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
+    if isinstance(value, str):
+        return well_formed(value)
     if isinstance(value, np.generic):
         value = value.item()
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value

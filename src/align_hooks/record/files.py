@@ -45,7 +45,7 @@ def read_rows(path: Path) -> dict[int, dict[str, Any]]:
                 raise ValueError("step")
             rows[row["step"]] = row
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise RecordError(f"{path}:{number} is no row of a record: {line[:60]!r}") from None
+            raise RecordError(f"{path}:{number} is no row of a record; copy the record again") from None  # it may be anybody's file
     return rows
 
 
