@@ -122,7 +122,10 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
-    below = {"align_hooks.configuration": ("errors", "configuration"), "align_hooks.checklist": ("errors", "configuration", "checklist")}
+    below = {
+        "align_hooks.configuration": ("errors", "configuration"),
+        "align_hooks.checklist": ("errors", "places", "configuration", "checklist"),
+    }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, room)]
         assert len(rooms) > 5
@@ -130,7 +133,7 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
 
 
 def test_record_and_names_need_no_room_above_them() -> None:
-    below = ("errors", "launch", "settings", "norms", "record", "names")
+    below = ("errors", "launch", "settings", "norms", "places", "record", "names")
     allowed = tuple(f"align_hooks.{room}" for room in below)
     rooms = [name for name in MODULES if inside(name, "align_hooks.record", "align_hooks.names")]
     assert len(rooms) > 8

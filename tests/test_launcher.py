@@ -273,6 +273,9 @@ ENDINGS = {
     "KeyboardInterrupt": "def function():\n    raise KeyboardInterrupt\nfunction()",
     "SIGINT": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)",
     "an exception hook of its own": "import sys\nsys.excepthook = lambda kind, error, trace: print(kind, error, trace.tb_lineno)\n1 / 0",
+    "an exception hook that fails": "import sys\ndef hook(*error): raise ValueError('hook')\nsys.excepthook = hook\n1 / 0",
+    "an exception hook that leaves": "import sys\nsys.excepthook = lambda *error: sys.exit(9)\n1 / 0",
+    "a fork that leaves": "import os, sys\nchild = os.fork()\nif not child: sys.exit(3)\nsys.exit(os.waitpid(child, 0)[1] >> 8)",
     "atexit handlers": "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nprint('end')",
     "atexit handlers after an exception": (
         "import atexit, sys\natexit.register(lambda: print(repr(getattr(sys, 'last_value', None)), __name__))\nraise ValueError('bad')"
@@ -593,3 +596,56 @@ def test_the_import_form_works_in_a_script_that_spawns_workers_and_records(tmp_p
     )
     ended = run(tmp_path, "script.py", ALIGN_HOOKS_RUN=str(tmp_path / "run"))
     assert (ended.code, ended.out) == (0, "worked\n0\n"), ended.err
+
+
+def test_a_name_does_not_make_the_script_a_worker(tmp_path: Path) -> None:
+    write(tmp_path, "import multiprocessing\nmultiprocessing.current_process().name = 'rank 0'\nimport align_hooks.ms_side\nprint('ran')")
+    assert run(tmp_path, "script.py", **SEED) == Ended(0, "ran\n", NEVER_MS)
+
+
+def test_a_fork_server_that_is_told_to_import_ours_is_not_another_start_of_the_run(tmp_path: Path) -> None:
+    """It imports what it preloads before it has a parent or a name."""
+    write(tmp_path, "import align_hooks.ms_side\ndef work(): print('worked', flush=True)", "worker.py")
+    write(
+        tmp_path,
+        """
+        import multiprocessing
+        import worker
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["worker"])
+            process = context.Process(target=worker.work)
+            process.start()
+            process.join()
+            print(process.exitcode)
+        """,
+    )
+    ended = run(tmp_path, "script.py", ALIGN_HOOKS_RUN=str(tmp_path / "run"))
+    assert (ended.code, ended.out) == (0, "worked\n0\n"), ended.err
+    assert "already holds" not in ended.err
+
+
+def test_what_a_script_forks_does_not_end_the_run(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        import json, os, sys
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        print(json.load(open("run/manifest/rank_0.json"))["ended"])
+        """,
+    )
+    ended = run(tmp_path, *RUNNER, "script.py", ALIGN_HOOKS_RUN=str(tmp_path / "run"))
+    assert ended.out.startswith("None\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("RANK", "9" * 5000), ("WORLD_SIZE", "9" * 5000), ("WORLD_SIZE", "99999999999"), ("RANK", "\u00b2")]
+)
+def test_a_rank_of_thousands_of_digits_is_answered_in_a_line(tmp_path: Path, name: str, value: str) -> None:
+    write(tmp_path, "print('ran')")
+    ended = run(tmp_path, *RUNNER, "script.py", **SEED, **{"RANK": "0", "WORLD_SIZE": "1"} | {name: value})
+    assert (ended.code, len(ended.err) < 300) == (3 if value == "\u00b2" else 2, True)
+    assert "Traceback" not in ended.err

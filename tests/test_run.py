@@ -367,6 +367,16 @@ def test_a_killed_process_is_missed(here: Path) -> None:
     assert (done.code, done.attached) == (3, ["torch side, rank 0, train.py: never ended by itself: it was killed"])
 
 
+def test_a_training_that_a_signal_ended_is_said_to_be_and_where(here: Path) -> None:
+    """Its command may end with 0 all the same."""
+    train = dedent(STAND_INS["train.py"]) + "import signal\ndef step(): os.kill(os.getpid(), signal.SIGTERM)\nstep()"
+    write(here, {"train.py": train})
+    done = under_run(here, *script(here, "python train.py", "true"), ALIGN_HOOKS_RUN=str(here / "run"))
+    assert done.code == 3
+    assert re.search(r"rank 0, pid \d+, train.py: was ended by SIGTERM in \S+train.py:\d+ step\n", done.err)
+    assert "its training was ended by SIGTERM in" in done.err
+
+
 def test_a_process_that_was_killed_before_it_trained_is_missed(here: Path) -> None:
     write(here, {"dies.py": "import os, megatron.core; os.kill(os.getpid(), 9)"})
     done = under_run(here, *script(here, "python dies.py", "python train.py"), **SEED)

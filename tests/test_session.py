@@ -52,12 +52,43 @@ def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     assert open_run(tmp_path).manifests[0]["ended"] == "failed: the script ended with an error"
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "ended"),
+    [
+        (ValueError("bad value\nand more"), 1, "failed: the script ended with ValueError: bad value"),
+        (None, 7, "failed: the script ended with exit code 7"),
+        (KeyboardInterrupt(), 130, "interrupted at step 6 (SIGINT)"),
+    ],
+)
+def test_the_manifest_says_how_the_script_failed(tmp_path: Path, error: BaseException | None, code: int, ended: str) -> None:
+    """Of a run that was resumed at step 5 and has made one step."""
+    one = described(session(tmp_path), range(5, 8))
+    one.made = 1
+    one.fail(code, error)
+    one.finish(failed=True)
+    assert open_run(tmp_path).manifests[0]["ended"] == ended
+
+
 @pytest.mark.parametrize(("name", "last"), [("GRADIENTS", 2), ("BATCHES", 2), ("LOCAL_NORMS", 2), ("WEIGHTS", 3)])
 def test_a_step_that_is_never_made_is_refused_before_training(tmp_path: Path, name: str, last: int) -> None:
     described(session(tmp_path / "fits", **{name: f"0,{last}"}), range(3))
     described(session(tmp_path / "a range may end later", **{name: "1-100"}), range(3))
     with pytest.raises(RefusedRun, match=f"ALIGN_HOOKS_{name}=0,{last + 1}: step {last + 1} is never made, the last is {last}"):
         described(session(tmp_path / "beyond", **{name: f"0,{last + 1}"}), range(3))
+
+
+def test_a_range_longer_than_any_run_is_answered_at_once(tmp_path: Path) -> None:
+    """Step by step it takes all memory."""
+    whole = "0-99999999999"
+    one = described(session(tmp_path, GRADIENTS=whole, WEIGHTS=whole, BATCHES=f"{whole}/7"), range(3))
+    assert one.wants("gradients", 2)
+
+
+def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_meant(tmp_path: Path) -> None:
+    kept = "训练".encode().decode("ascii", "surrogateescape")
+    one = session(tmp_path)
+    one.describe(place={}, shards=[], facts={"arguments": {"load": kept, "save": "a\udcff"}}, steps=range(1))
+    assert open_run(tmp_path).manifest["arguments"] == {"load": "训练", "save": "a\\xff"}
 
 
 def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:

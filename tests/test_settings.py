@@ -32,7 +32,7 @@ def read(**variables: str) -> Settings:
 def test_a_steps_value_chooses_its_steps_with_the_last_included(text: str, chosen: list[int]) -> None:
     steps = Steps.parse(text)
     assert [step for step in range(10) if step in steps] == chosen
-    assert steps.within(10) == len(chosen)
+    assert steps.count(range(10)) == len(chosen)
     assert bool(steps) == bool(chosen)
 
 
@@ -46,6 +46,48 @@ def test_anything_else_is_no_steps_value(text: str) -> None:
 def test_a_strided_range_is_pythons_with_its_end(first: int, length: int, stride: int) -> None:
     steps = Steps.parse(f"{first}-{first + length}/{stride}")
     assert {step for step in range(200) if step in steps} == set(range(first, first + length + 1, stride))
+
+
+HUGE = "99999999999"
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(1, 7)), max_size=6), st.integers(0, 30), st.integers(0, 30))
+def test_steps_are_counted_as_they_are_one_by_one(parts: list[tuple[int, int, int]], first: int, length: int) -> None:
+    steps = Steps.parse(",".join(f"{one}-{one + more}/{stride}" for one, more, stride in parts) or "none")
+    window = range(first, first + length)
+    chosen = [step for step in range(100) if step in steps]
+    assert steps.count(window) == len([step for step in window if step in steps])
+    assert steps.single() == (chosen[0] if len(chosen) == 1 else None)
+    assert steps.last == max(chosen, default=None)
+    assert steps.first_outside(window) == next((step for step in chosen if step not in window), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f"0-{HUGE}", 10**11),
+        (f"0-{HUGE}/2,0-{HUGE}/3", 66666666667),
+        (f"0-{HUGE}/2,1-{HUGE}/2", 10**11),
+        (f"0-{HUGE},5,7-{HUGE}/3", 10**11),
+        (",".join(f"0-{HUGE}/{stride}" for stride in range(2, 30)), None),
+        (",".join(map(str, range(0, 40_000, 2))), 20_000),
+    ],
+    ids=["a range", "strides that meet", "strides that do not", "one in another", "many strides", "many numbers"],
+)
+def test_ranges_longer_than_any_run_are_answered_by_arithmetic(text: str, count: int | None) -> None:
+    """One by one each of these takes hours, or all memory."""
+    steps = Steps.parse(text)
+    found = steps.count(range(10**12))
+    assert found == count or (count is None and 10**11 // 2 < found < 10**11)
+    assert steps.single() is None
+    assert steps.first_outside(range(10)) is not None
+
+
+@pytest.mark.parametrize("text", ["9" * 16, "0-" + "9" * 5000, f"0-1/{'9' * 5000}", "x" * 5000])
+def test_a_number_of_thousands_of_digits_is_refused_in_a_short_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no run makes so many steps|is none of all") as caught:
+        Steps.parse(text)
+    assert len(str(caught.value)) < 300
 
 
 def test_no_variable_asks_for_nothing() -> None:
@@ -101,6 +143,8 @@ def test_all_problems_are_told_at_once_one_a_line() -> None:
         ("seed", "0"),
         ("seed", "4294967296"),
         ("seed", "-3"),
+        ("seed", "9" * 5000),
+        ("learning_rate", "9" * 5000),
         ("seed", "1e3"),
         ("seed", ""),
         ("deterministic", "true"),

@@ -15,6 +15,7 @@ from align_hooks.checklist.row import MODEL
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.errors import shown
 from align_hooks.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
 
@@ -34,7 +35,7 @@ def check(
     :raises AlignHooksError: a side cannot be read.
     """
     if mindformers is not None and not re.fullmatch(r"1\.[3-9](\.\d+\w*)?", mindformers):
-        raise ConfigurationError(f"--mindformers {mindformers} is no version that the tables know; give one of 1.3 to {NEWEST}")
+        raise ConfigurationError(f"--mindformers {shown(mindformers)} is no version that the tables know; give one of 1.3 to {NEWEST}")
     opened = [open_side(given, environment, progress) for given in (reference, candidate)]
     one, other = (configuration for configuration, _ in opened)
     special = special_ids(named_ids(one) | named_ids(other))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -29,9 +28,10 @@ from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.demo import run_demo
 from align_hooks.doctor.examination import examine
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.hooking.script import report
+from align_hooks.places import place, well_formed
 from align_hooks.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
@@ -46,6 +46,7 @@ from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, plain, render
 from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.streams import forgive
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130
@@ -79,12 +80,12 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     console = Output()
-    _refuse_files(html, json)
+    html, json = _files(html, json)
     with progress(Console(stderr=True)) as say:
-        repeats = [open_run(path) for path in noise or ()]
-        runs = open_run(reference), open_run(candidate)
+        repeats = [open_run(_place(path, "--noise ")) for path in noise or ()]
+        runs = open_run(_place(reference)), open_run(_place(candidate))
         comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
-    printed(lambda: render(comparison, console))
+    render(comparison, console)
     if json is not None:
         about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
         written("--json", json, lambda: atomic.json_text(as_json(comparison, **about)))
@@ -114,11 +115,11 @@ def check(
     Example: align-hooks check pretrain_llama.sh llama.yaml
     """
     console = Output()
-    _refuse_files(html, json)
+    html, json = _files(html, json)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress(Console(stderr=True)) as say:
         found = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
-    printed(lambda: render_check(found, console, everything=everything))
+    render_check(found, console, everything=everything)
     if json is not None:
         about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
         written("--json", json, lambda: atomic.json_text(check_as_json(found, **about)))
@@ -142,14 +143,14 @@ def show(
     Example: align-hooks show runs/megatron --html megatron.html
     """
     console = Output()
-    _refuse_files(html)
+    html, _ = _files(html)
     with progress(Console(stderr=True)) as say:
         say(f"reading {path}")
-        run = open_run(path)
+        run = open_run(_place(path))
         checked = verify_all(run, say) if verify else None
         wrong = list(dict.fromkeys([*not_whole(run), *(checked.wrong if checked else ())]))
         found = health(run, holdings(run), wrong, [] if checked is None else [said(checked)])
-    printed(lambda: render_run(found, console))
+    render_run(found, console)
     if html is not None:
         from align_hooks.report.run_page import run_page
 
@@ -157,36 +158,48 @@ def show(
     raise typer.Exit(found.exit_code)
 
 
-def _refuse_files(html: Path | None, json: Path | None = None) -> None:
-    """Say what stands in the way of the files that are asked for before anything is read: the libraries of a page are needed for
-    nothing else, and two reports do not fit into one file."""
-    if html is None:
-        return
+def _place(path: Path, option: str = "") -> Path:
+    """The place that an argument names; raises RecordError where it names none."""
     try:
-        import align_hooks.report.run_page  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
-    if json is not None and html.resolve() == json.resolve():
+        return place(path)
+    except ValueError as error:
+        raise RecordError(f"{option}{shown(str(path))} {error}") from None
+
+
+def _files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:
+    """The files that are asked for, and what stands in their way before anything is read: the libraries of a page are needed for nothing
+    else, two reports do not fit into one file, and a folder or a device is none."""
+    if html is not None:
+        try:
+            import align_hooks.report.run_page  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise AlignHooksError(f"--html needs {error.name}, which is not installed; pip install 'align-hooks[html]'") from None
+    files = _file("--html", html), _file("--json", json)
+    if files[0] is not None and files[0] == files[1]:
         raise AlignHooksError(f"--html and --json name the same file, {html}; give each its own")
+    return files
 
 
-def printed(render: Callable[[], None]) -> None:
-    """Print a report; a verdict stands, whatever became of the terminal."""
+def _file(option: str, path: Path | None) -> Path | None:
+    if path is None:
+        return None
     try:
-        render()
-    except OSError as error:
-        report(AlignHooksError(f"the report could not be printed: {error}"))
-        discard_output()
+        found = place(path)
+        if found.exists() and not found.is_file():
+            raise ValueError("is no file; name a file that you may write")
+    except (OSError, ValueError) as error:
+        raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
+    return found
 
 
 def written(option: str, path: Path, text: Callable[[], str]) -> None:
     """Write what an option asked for to the file that it names."""
     try:
-        atomic.write_text(path, text().encode("utf-8", "backslashreplace").decode())
+        atomic.write_text(path, well_formed(text()))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {why}; name a file that you may write") from None
-    printed(lambda: print(f"written: {plain(str(path))}"))
+    print(f"written: {plain(str(path))}")
 
 
 @app.command()
@@ -205,11 +218,12 @@ def convert(
 
     Example: align-hooks convert megatron.log runs/megatron_log
     """
+    log, path, names = _place(log), _place(path), _place(names, "--names ") if names is not None else None
     found, normed = convert_log(log, path, names)
     print(f"{len(found.rows)} steps of {FRAMEWORKS[found.side]}, {found.rows[0]['step']} to {found.rows[-1]['step']}")
     for note in (*found.notes, *([f"local norms of {len(normed)} of them"] if normed else [])):
         print(f"  {note}")
-    printed(lambda: print(f"written: {plain(str(path))}"))
+    print(f"written: {plain(str(path))}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -242,31 +256,22 @@ def doctor(
 
     Example: ALIGN_HOOKS_RUN=runs/megatron ALIGN_HOOKS_BATCHES=all align-hooks doctor pretrain_llama.sh
     """
+    _, json = _files(None, json)
     with progress(Console(stderr=True)) as say:
         say("importing both frameworks")
         found = examine(given, os.environ, python=python)
-    printed(lambda: Output().print("\n".join(lines(found, everything=everything)), markup=False, highlight=False, soft_wrap=True))
+    Output().print("\n".join(lines(found, everything=everything)), markup=False, highlight=False, soft_wrap=True)
     if json is not None:
         written("--json", json, lambda: atomic.json_text({"align_hooks": __version__, "exit_code": found.exit_code, **asdict(found)}))
     raise typer.Exit(found.exit_code)
 
 
 class Output(Console):
-    """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code. What goes into a file or a
-    pipe, where no terminal says how wide it is, is as wide as our own lines."""
+    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
         super().__init__(width=None if terminal else PIPED)
-
-    def on_broken_pipe(self) -> None:
-        """Write the rest to nowhere, instead of ending with 1, which means diverged."""
-        discard_output()
-
-
-def discard_output() -> None:
-    """Let whatever is still printed go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -279,7 +284,7 @@ def demo(
 
     Example: align-hooks demo
     """
-    raise typer.Exit(run_demo(directory))
+    raise typer.Exit(run_demo(_place(directory)))
 
 
 @app.command()
@@ -321,10 +326,10 @@ def progress(console: Console) -> Iterator[Progress]:
 
 def main() -> None:
     """Run a command and turn whatever happens into one line and an exit code of the contract."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a verdict stands on a terminal of any encoding
+    forgive()
     try:
+        if "" in sys.argv[1:]:  # as a shell makes it of "$RUN" that is not set; a path would be the working directory
+            raise AlignHooksError("an argument is empty; give what it should hold, or leave it out")
         app()
     except AlignHooksError as error:
         report(error)

@@ -7,6 +7,9 @@ their file access in broad handlers, which would swallow the news.
 
 from __future__ import annotations
 
+LONG = 200
+"""Letters of what a person wrote that a message repeats."""
+
 
 class AlignHooksError(Exception):
     """Base of all errors raised on purpose; a launcher prints its message and exits with ``exit_code``."""
@@ -18,6 +21,12 @@ def in_a_line(error: BaseException) -> str:
     """Any error by its type and the first line of what it says."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def shown(text: str) -> str:
+    """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
+    cut = text if len(text) <= LONG else f"{text[:LONG]}…"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in cut)
 
 
 class SettingsError(AlignHooksError):

@@ -15,6 +15,8 @@ from align_hooks.errors import SettingsError
 
 RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
 WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
+DIGITS = 9
+"""Digits of the largest rank."""
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
 
 
@@ -49,4 +51,7 @@ def _order(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str,
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
+    name = next((name for name in names if environment.get(name, "").isdecimal()), None)
+    if name is not None and len(environment[name]) > DIGITS:
+        raise SettingsError(f"{name} has {len(environment[name])} digits: no job has so many ranks; unset it, or let the launcher set it")
+    return int(environment[name]) if name is not None else None

@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from align_hooks.errors import AlignHooksError, in_a_line
+from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.launch import Launch
 from align_hooks.processes import REFUSED, VARIABLE, tell
 from align_hooks.settings import Settings
+from align_hooks.streams import flush, hold, say
 
 if TYPE_CHECKING:
     from align_hooks.session import Session
@@ -36,7 +37,7 @@ def launch(side: str, arguments: list[str]) -> int:
     """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
     if not arguments or arguments[0] in ("-h", "--help"):
         usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
-        print(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", file=sys.stdout if arguments else sys.stderr)
+        say(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     atexit.register(die_of_interrupt)  # before the script registers anything, so that it is the last to run
     try:
@@ -47,7 +48,7 @@ def launch(side: str, arguments: list[str]) -> int:
         report(error)
         return error.exit_code
     code = run_script(arguments)
-    return code if session is None else _account(session, code)
+    return code if session is None or os.getpid() != session.process else _account(session, code)  # a fork's end is not the run's
 
 
 def _account(session: Session, code: int) -> int:
@@ -57,13 +58,13 @@ def _account(session: Session, code: int) -> int:
     failed, error = code != 0, getattr(sys, "last_value", None)
     if isinstance(error, AlignHooksError):
         session.refused = f"refused: {'; '.join(str(error).splitlines())}"
+    elif failed:
+        session.fail(code, error)
     problems = session.finish(failed=failed) if session.begun else []
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
-        ended = session.ended(failed=failed) if session.record or failed else "ended"
-        if failed and error is not None:
-            ended = f"failed: the script ended with {in_a_line(error)}"
+        ended = session.failure or (session.ended(failed=False) if session.record else "ended")
         tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
@@ -89,6 +90,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         environment.pop(VARIABLE, None)
     if not settings.any_set():
         return None
+    hold()
     here = room(side)
     wanted = here.variables(settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
@@ -97,7 +99,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     again = environment.pop(STARTED, None) == str(os.getpid())
     if too_late and restart and not again:
         environment[STARTED] = str(os.getpid())
-        sys.stdout.flush()
+        flush(sys.stdout)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if sys.flags.ignore_environment:
         too_late |= set(here.AT_START) & wanted.keys()
@@ -121,9 +123,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     left alone; ``run`` is told if it comes to train. The exit code stays the script's, as an exit handler cannot know it,
     unless an error of ours ends it. What never happened is said on stderr.
     """
-    import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
-
-    worker = multiprocessing.current_process().name != "MainProcess"
+    worker = is_worker()
     if side in _attached or (worker and not lazily):
         return
     _attached.add(side)
@@ -140,6 +140,15 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
         tell(side, session.launch.rank, began=session.begun)
         sys.excepthook = _one_line_for_ours(sys.excepthook)
         atexit.register(_account_at_exit, session)
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing started this process: forked, or as an interpreter of its own, which imports the script, or what a fork
+    server was told to preload, before it is told whose child it is. A name proves nothing: a script may give itself another."""
+    import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
+
+    started = any(one.startswith("from multiprocessing.") for one in sys.orig_argv)
+    return started or multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
 def _watch(side: str, settings: Settings) -> None:

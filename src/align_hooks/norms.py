@@ -8,11 +8,14 @@ and MindSpore's ``L2Loss`` 4.2e-2, while chunks of 8192 stay within 4e-6 on eith
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from align_hooks.streams import say
 
 CHUNK = 8192
 
@@ -28,4 +31,4 @@ def squared_sum(array: NDArray[Any]) -> float:
 def print_norms(rank: int, step: int, norms: Mapping[str, float]) -> None:
     """Print a step's local norms, one line a piece, named and not squared."""
     lines = [f"align_hooks: local norm rank {rank} step_{step} (iteration {step + 1}) {name} {norm:.9e}" for name, norm in norms.items()]
-    print("\n".join(lines), flush=True)
+    say("\n".join(lines), sys.stdout)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from align_hooks.errors import SettingsError
 from align_hooks.launch import Launch
+from align_hooks.places import place
 from align_hooks.settings import Steps
 
 RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
@@ -38,5 +39,8 @@ def asked(step: int) -> Asked | None:
         steps = Steps.parse(os.environ.get(STEPS, "0"))
     except ValueError as error:
         raise SettingsError(f"{STEPS}: {error}") from None
-    run = Path(os.environ[RUN]).expanduser().resolve()
+    try:
+        run = place(os.environ[RUN])
+    except ValueError as error:
+        raise SettingsError(f"{RUN}: {error}") from None
     return Asked(run, step, Launch.from_environment(os.environ).rank) if step in steps else None

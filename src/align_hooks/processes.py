@@ -23,6 +23,8 @@ REFUSED = "refused"
 WORKER = "a worker process came to train and was left alone; start it with torchrun or msrun, or as a process of its own"
 MEETS_AT = ("MASTER_ADDR", "MS_SCHED_HOST")
 LOOPBACK = ("127.", "localhost", "::1")
+MOST = 99_999
+"""Ranks of one machine, and far more than that: a larger number is none of them."""
 ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
 """Ranks of such jobs may be on other machines, or nowhere at all."""
 
@@ -108,13 +110,13 @@ def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
     except SettingsError:
         return "", []
     here, local = (environment.get(name, "") for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK"))
-    if here.isdigit() and local.isdigit():
+    if all(one.isdecimal() and len(one) <= len(str(MOST)) for one in (here, local)):
         first = launch.rank - int(local)
         return launch.job, list(range(first, first + int(here)))
     elsewhere = any(name in environment for name in ELSEWHERE) or not all(
         environment[name].startswith(LOOPBACK) for name in MEETS_AT if name in environment
     )
-    return launch.job, [] if elsewhere else list(range(launch.world_size))
+    return launch.job, [] if elsewhere or launch.world_size > MOST else list(range(launch.world_size))
 
 
 def unheard(processes: Sequence[Process]) -> Iterator[str]:

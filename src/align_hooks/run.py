@@ -24,8 +24,10 @@ from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.launcher import room
 from align_hooks.processes import VARIABLE, Process, told, unheard
+from align_hooks.record import last_words
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
+from align_hooks.streams import hold, say
 
 STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
@@ -42,9 +44,10 @@ Attaches to every Megatron-LM or MindFormers training process that COMMAND start
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code of ``align-hooks run``: the command's own, 3 when that is 0 and something asked for did not happen."""
+    hold()
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command or command[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if command else sys.stderr)
+        say(USAGE, sys.stdout if command else sys.stderr)
         return 0 if command else 2
     try:
         code = run(command)
@@ -69,12 +72,12 @@ def run(command: Sequence[str]) -> int:
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)))
-        processes = told(Path(folder))
+        processes = [with_last_words(one, settings.run) for one in told(Path(folder))]
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
     for problem in problems:
-        print(f"align_hooks: {problem}", file=sys.stderr, flush=True)
+        say(f"align_hooks: {problem}", sys.stderr)
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
@@ -94,7 +97,7 @@ def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
             receivers.append(process)
             code = process.wait()
     except OSError as error:
-        print(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", file=sys.stderr)
+        say(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     return code if code >= 0 else 128 - code
 
@@ -126,13 +129,19 @@ def in_foreground() -> bool:
         return False
 
 
+def with_last_words(process: Process, run: Path | None) -> Process:
+    """A process that was lost, with how it ended where the signal that ended it left that beside its record."""
+    said = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
+    return process if said is None else replace(process, ended=str(said))
+
+
 def account(processes: Sequence[Process]) -> Iterator[str]:
     """Say where hooks were attached, one line a process; the problems, one sentence each."""
     who: dict[str, list[str]] = {}
     for process in processes:
-        print(f"align_hooks: {process}", file=sys.stderr, flush=True)
+        say(f"align_hooks: {process}", sys.stderr)
         problems = list(process.problems)
-        if process.began and (process.ended or "").startswith("failed"):
+        if process.began and (process.ended or "").startswith(("failed", "was ended by")):
             problems.append(f"its training {process.ended}")
         if process.began and process.running:
             problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")

@@ -13,17 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun
+from align_hooks.errors import AlignHooksError, NothingRecorded, RefusedRun, in_a_line
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.hooking.script import report
 from align_hooks.launch import Launch
 from align_hooks.norms import print_norms
 from align_hooks.processes import WORKER, tell
+from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.streams import say
 
 Found = TypeVar("Found")
 KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
@@ -39,8 +41,8 @@ class Session:
 
     ``step`` is the training step under way, None between steps and during evaluation. ``planned`` are the steps that the run intends, None
     until it is built; ``made`` counts those that ended. ``stopped`` is why recording stopped, ``unrecorded`` the model's inputs that no
-    record has, ``given_up`` what is no longer tried beside it, ``refused`` what we ended the run for. Until it has ``begun`` a session
-    claims, changes and prints nothing.
+    record has, ``given_up`` what is no longer tried beside it, ``refused`` what we ended the run for, ``failure`` how the script
+    failed. Until it has ``begun`` a session claims, changes and prints nothing.
     """
 
     side: str
@@ -48,6 +50,7 @@ class Session:
     launch: Launch
     ledger: Ledger = field(default_factory=Ledger)
     record: Writer | None = None
+    words: LastWords | None = None
     replay: Replay | None = None
     injection: Injection | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
@@ -55,6 +58,7 @@ class Session:
     step: int | None = None
     stopped: str | None = None
     refused: str | None = None
+    failure: str | None = None
     planned: range | None = None
     made: int = 0
     done: set[str] = field(default_factory=set)
@@ -89,6 +93,8 @@ class Session:
             self.record.begin()
             for one in self.record.weaker:
                 self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {one}")
+            self.words = LastWords(self.settings.run, self.launch.rank)
+            self.attempt("last words", self.words.prepare, None)
         self.begun = True
         for said in self.overrides:
             self.say_override(said)
@@ -110,7 +116,7 @@ class Session:
     def say(self, message: str) -> None:
         """Print one line, from rank 0 only."""
         if self.launch.rank == 0:
-            print(f"align_hooks: {message}", flush=True)
+            say(f"align_hooks: {message}", sys.stdout)
 
     def wants(self, kind: str, step: int | None = None) -> bool:
         """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded."""
@@ -137,7 +143,7 @@ class Session:
             if self.settings.on_error == "raise":
                 raise
             self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
-            print(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", file=sys.stderr, flush=True)
+            say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
 
     def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
         """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.
@@ -153,7 +159,7 @@ class Session:
                 raise
             self.given_up.add(what)
             said = f"goes on without {what}: {type(error).__name__}: {error}"
-            print(f"align_hooks: rank {self.launch.rank} {said}", file=sys.stderr, flush=True)
+            say(f"align_hooks: rank {self.launch.rank} {said}", sys.stderr)
             return otherwise
 
     def see_unrecorded(self, names: Iterable[str]) -> None:
@@ -184,6 +190,8 @@ class Session:
                 self.record.finish(hooks=self.ledger.facts(), ended=self.ended(failed))
                 if self.made:
                     self.say(f"recorded {self.record.written['scalars']} steps in {self.record.run}: {self.ended(failed)}")
+                if self.words is not None:
+                    self.words.withdraw()
             except (OSError, AlignHooksError) as error:
                 problems.append(f"rank {self.launch.rank} could not close the record in {self.record.run}: {error}")
         return problems
@@ -191,10 +199,18 @@ class Session:
     def ended(self, failed: bool) -> str:
         """How the run ended, for the manifest; only a run that made all the steps it intended is finished."""
         if self.stopped is not None or failed:
-            return self.refused or self.stopped or "failed: the script ended with an error"
+            return self.refused or self.stopped or self.failure or "failed: the script ended with an error"
         if self.planned is None or self.made < len(self.planned):
             return f"ended early: {self.made} of {len(self.planned) if self.planned else 'its'} planned steps were made"
         return "finished"
+
+    def fail(self, code: int, error: BaseException | None) -> None:
+        """Keep for the manifest how the script failed: by the exception that nobody caught, or by its exit code."""
+        if isinstance(error, KeyboardInterrupt):
+            first = self.planned.start if self.planned else 0
+            self.failure = f"interrupted at step {first + self.made if self.step is None else self.step} (SIGINT)"
+        else:
+            self.failure = f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}"
 
     def _unreached(self) -> list[str]:
         """Recording and replay that was asked for and that the run did not come to."""

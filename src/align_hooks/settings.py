@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from align_hooks.errors import SettingsError
+from align_hooks.errors import SettingsError, shown
+from align_hooks.places import place, well_formed
 
 PREFIX = "ALIGN_HOOKS_"
+DIGITS = 15
+"""Digits of the largest number of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +49,72 @@ class Steps:
 
     def single(self) -> int | None:
         """The one step that is chosen, None where it is none or several."""
-        chosen = [step for part in self.ranges or () for step in part]
-        return chosen[0] if len(set(chosen)) == 1 else None
+        ends = {end for part in self.ranges or () if part for end in (part[0], part[-1])}
+        return ends.pop() if len(ends) == 1 else None
 
-    def within(self, count: int) -> int:
-        """How many of the steps 0 … count-1 are chosen."""
-        return sum(step in self for step in range(count))
+    def count(self, steps: range) -> int:
+        """How many of ``steps`` are chosen, by arithmetic: the parts may be longer than any run."""
+        return len(steps) if self.ranges is None else _distinct([_common(part, steps) for part in self.ranges])
+
+    @property
+    def last(self) -> int | None:
+        """The highest step that was named, by a number or a range; None where none was."""
+        return max((part[-1] for part in self.ranges or () if part), default=None)
+
+    def first_outside(self, known: Container[int]) -> int | None:
+        """The lowest step that was named, by a number or a range, and is not ``known``; None where all are."""
+        outside = (next((step for step in part if step not in known), None) for part in self.ranges or ())
+        return min((step for step in outside if step is not None), default=None)
+
+    def names(self, step: int) -> bool:
+        """Whether a step was named, by a number or a range, and not chosen by ``all``."""
+        return self.ranges is not None and step in self
 
 
 def _range(part: str) -> range:
     numbers, slash, stride = part.partition("/")
     first, dash, last = numbers.partition("-")
     if not all(piece.isascii() and piece.isdigit() for piece, given in ((first, True), (last, dash), (stride, slash)) if given):
-        raise ValueError(f"{part!r} is none of all, none, N, A-B, A-B/S")
+        raise ValueError(f"'{shown(part)}' is none of all, none, N, A-B, A-B/S")
+    if max(map(len, (first, last, stride))) > DIGITS:
+        raise ValueError(f"'{shown(part)}': no run makes so many steps; write a number of at most {DIGITS} digits")
     if dash and int(last) < int(first):
         raise ValueError(f"{part!r} ends before it begins")
     if slash and (not dash or int(stride) == 0):
         raise ValueError(f"{part!r}: a stride needs a range A-B and is at least 1")
     return range(int(first), int(last) + 1 if dash else int(first) + 1, int(stride) if slash else 1)
+
+
+def _common(one: range, other: range) -> range:
+    """The steps of both, which are a range too."""
+    shared, first = math.gcd(one.step, other.step), max(one.start, other.start)
+    if (other.start - one.start) % shared:
+        return range(0)
+    apart, cycle = one.step * other.step // shared, other.step // shared
+    met = one.start + (other.start - one.start) // shared * pow(one.step // shared, -1, cycle) % cycle * one.step
+    return range(met + -((met - first) // apart) * apart, min(one.stop, other.stop), apart)
+
+
+def _distinct(parts: Sequence[range]) -> int:
+    """How many numbers are in any of ``parts``: what has no stride is joined, of the rest what is shared is taken off again."""
+    solid = _joined([range(part[0], part[-1] + 1) for part in parts if part and (part.step == 1 or len(part) == 1)])
+    total = sum(map(len, solid))
+    for part in (part for part in parts if part.step > 1 and len(part) > 1):
+        shared = [both for one in solid if (both := _common(part, one))]
+        if part not in shared:
+            total += len(part) - _distinct(shared)
+            solid.append(part)
+    return total
+
+
+def _joined(parts: Sequence[range]) -> list[range]:
+    joined: list[range] = []
+    for part in sorted(parts, key=lambda one: one.start):
+        if joined and part.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, part.stop))
+        else:
+            joined.append(part)
+    return joined
 
 
 NO_STEPS = Steps.parse("none")
@@ -87,8 +138,9 @@ def _source(default_steps: str) -> Callable[[str], Source]:
             path, steps = text, default_steps
         if not path:
             raise ValueError("names no directory")
+        where = place(path)
         try:
-            return Source(Path(path).expanduser().resolve(), Steps.parse(steps))
+            return Source(where, Steps.parse(steps))
         except ValueError as error:
             raise ValueError(f"after the last @: {error}; write {text}@{default_steps} if the @ is part of the directory's name") from None
 
@@ -98,7 +150,7 @@ def _source(default_steps: str) -> Callable[[str], Source]:
 def _directory(text: str) -> Path:
     if not text:
         raise ValueError("names no directory")
-    return Path(text).expanduser().resolve()
+    return place(text)
 
 
 def _flag(text: str) -> bool:
@@ -108,7 +160,7 @@ def _flag(text: str) -> bool:
 
 
 def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**32):
+    if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) <= DIGITS and 0 < int(text) < 2**32):
         raise ValueError("is not an integer from 1 to 4294967295 (Megatron refuses 0)")
     return int(text)
 
@@ -189,7 +241,7 @@ class Settings:
             try:
                 values[known[name].name] = known[name].metadata["parse"](environment[name].strip())
             except ValueError as error:
-                problems.append(f"{name}={environment[name]!r}: {error}")
+                problems.append(f"{name}='{shown(environment[name])}': {error}")
         problems += _contradictions(values, environment)
         if problems:
             raise SettingsError("\n".join(problems))
@@ -209,7 +261,7 @@ def _text(value: object) -> str | None:
         return None
     if isinstance(value, Steps):
         return value.text
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    return str(int(value)) if isinstance(value, bool) else well_formed(str(value))
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -161,6 +161,13 @@ PROBLEMS: dict[str, tuple[Callable[[Synthetic], None], Callable[[Path], None]]] 
     "early": (lambda run: setattr(run, "ended", "ended early: 3 of 5 planned steps were made"), lambda path: None),
     "early, of unknown": (lambda run: setattr(run, "ended", "ended early: 3 of its planned steps were made"), lambda path: None),
     "failed": (lambda run: setattr(run, "ended", "failed: the script ended with an error"), lambda path: None),
+    "failed, with a code": (lambda run: setattr(run, "ended", "failed: the script ended with exit code 3"), lambda path: None),
+    "failed, with an error": (lambda run: setattr(run, "ended", "failed: the script ended with OSError: 满"), lambda path: None),
+    "failed, no step": (
+        lambda run: setattr(run, "ended", "failed: the script ended with exit code 3"),
+        lambda path: cut(path / "scalars" / "rank_0.jsonl", 0),
+    ),
+    "interrupted": (lambda run: setattr(run, "ended", "interrupted at step 3 (SIGINT)"), lambda path: None),
     "refused": (lambda run: setattr(run, "ended", "refused: 没有"), lambda path: None),
     "stopped": (lambda run: setattr(run, "ended", "stopped recording at step 2 while writing weights: OSError: 满"), lambda path: None),
     "gap": (gap, lambda path: None),
@@ -182,7 +189,7 @@ def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], sp
     problems = open_run(tmp_path / "run").problems
     assert problems
     for problem in problems:
-        assert set(english(problem)) <= {"OSError"}
+        assert set(english(problem)) <= {"OSError", "SIGINT"}
         assert chinese(f"reference: {problem}") == f"标杆：{chinese(problem)}"
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, shown
+from align_hooks.places import place
 
 Array = NDArray[Any]
 SHORTEST, FEW = 32, 0.02
@@ -182,15 +183,18 @@ def tokenizer(path: str) -> Callable[[Sequence[int]], str]:
 
     :raises AlignHooksError: there is none, or the library is not installed.
     """
-    from pathlib import Path
-
     try:
         import tokenizers
     except ModuleNotFoundError:
         raise AlignHooksError("--tokenizer needs tokenizers, which is not installed; pip install 'align-hooks[tokenizer]'") from None
-    file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise AlignHooksError(f"--tokenizer {path}: there is no {file}; name a tokenizer.json, or a directory that holds one")
+    try:
+        found = place(path)
+        file = found / "tokenizer.json" if found.is_dir() else found
+        there = file.is_file()
+    except (OSError, ValueError) as error:
+        raise AlignHooksError(f"--tokenizer {shown(path)} {getattr(error, 'strerror', None) or error}") from None
+    if not there:
+        raise AlignHooksError(f"--tokenizer {shown(path)}: there is no {file}; name a tokenizer.json, or a directory that holds one")
     try:
         held = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:

@@ -9,6 +9,7 @@ from align_hooks.configuration.files import read_text
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.errors import shown
 
 
 def read(given: str, environment: Mapping[str, str]) -> Configuration:
@@ -23,8 +24,8 @@ def read(given: str, environment: Mapping[str, str]) -> Configuration:
         if " " in given.strip() or given.startswith("--"):
             return read_command(given, environment)
         raise ConfigurationError(
-            f"{given} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote a "
-            f"command with its arguments"
+            f"{shown(given)} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote "
+            f"a command with its arguments"
         )
     text = read_text(path)
     if path.suffix.lower() in (".yaml", ".yml"):

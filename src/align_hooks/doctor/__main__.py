@@ -9,10 +9,12 @@ from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.script import report
 from align_hooks.report.doctor_text import lines
+from align_hooks.streams import forgive
 
 
 def main(arguments: list[str]) -> int:
     """Examine this machine and print what was found; returns the exit code."""
+    forgive()
     if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
         print("usage: python -m align_hooks.doctor [SCRIPT | YAML | RUN]", file=sys.stderr)
         return 2

@@ -18,7 +18,7 @@ from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Said, said
-from align_hooks.errors import AlignHooksError, SettingsError
+from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.launch import Launch
 from align_hooks.launcher import room
 from align_hooks.record.reader import open_run
@@ -109,8 +109,12 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if given is None:
         return Given()
     if given.endswith(".py"):
-        if not Path(given).is_file():
-            raise AlignHooksError(f"{given} is no file; name the training script as you would start it")
+        try:
+            there = Path(given).is_file()
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
         return Given(script=Path(given))
     if _is_folder(given):
         return Given(size=of_run(open_run(given)))  # either side may train a model of that size
@@ -127,7 +131,7 @@ def _is_folder(given: str) -> bool:
     """Whether what is given names a directory; a command of many words may be longer than any name."""
     try:
         return Path(given).is_dir()
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

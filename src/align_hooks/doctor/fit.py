@@ -90,7 +90,7 @@ def _check_gradients(configuration: Configuration, settings: Settings, model: Sh
     """Raise as a run would at gradients that do not fit, or of steps that it does not make."""
     assert settings.inject_gradients is not None
     injection = Injection(settings.inject_gradients)
-    planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], *injection.named, 0) + 1)
+    planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], injection.source.steps.last or 0) + 1)
     injection.check(model.whole, planned, elsewhere=model.is_unknown)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
 from align_hooks.launch import Launch
+from align_hooks.places import well_formed
 from align_hooks.record.reader import open_run
 from align_hooks.record.start import holds_a_run
 from align_hooks.record.writer import Writer
@@ -28,13 +30,16 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
     :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
     """
     try:
+        if not stat.S_ISREG(log.stat().st_mode):
+            raise RecordError(f"{log} is no file; name a log that Megatron-LM or MindFormers printed")
         if log.stat().st_size > LONGEST:
             raise RecordError(
                 f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}"
             )
         content = log.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RecordError(f"{log} cannot be read: {why}; name a log that Megatron-LM or MindFormers printed") from None
     text = content.decode("utf-8", "replace")
     text = re.sub(r"\r+\n?", "\n", text)
     found = read_log(text, log.name)
@@ -49,8 +54,8 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), found.side, Settings())
     writer.begin()
-    source = {"log": str(log.resolve()), "sha256": hashlib.sha256(content).hexdigest()}
-    source |= {"names": str(named.path)} if named is not None else {}
+    source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
+    source |= {"names": well_formed(str(named.path))} if named is not None else {}
     facts = {"framework": FRAMEWORKS[found.side], "converted": source, "resolution": resolution, "notes": found.notes}
     shards = named.shards(0) if named is not None else ()
     writer.describe(place={}, shards=shards, facts=facts, steps=range(found.rows[0]["step"], found.rows[-1]["step"] + 1))

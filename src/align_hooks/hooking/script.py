@@ -7,6 +7,7 @@ worker processes and pickles made by the script would see another ``__main__`` t
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.machinery
 import io
 import os
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.once import first_to_say
+from align_hooks.places import well_formed
+from align_hooks.streams import flush, say
 
 _interrupted: list[bool] = []
 
@@ -52,43 +55,60 @@ def guarded(body: Callable[[], object]) -> int:
         body()
     except SystemExit as error:
         return _code(error.code)
-    except AlignHooksError as error:
-        report(error)
-        return error.exit_code
     except BaseException as error:
-        error.__traceback__ = _without_our_frames(error.__traceback__)
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]
+        uncaught = error
+    else:
+        return 0
+    uncaught.__traceback__ = _without_our_frames(uncaught.__traceback__)
+    sys.last_type, sys.last_value, sys.last_traceback = type(uncaught), uncaught, uncaught.__traceback__
+    sys.last_exc = uncaught  # type: ignore[attr-defined,unused-ignore]
+    if isinstance(uncaught, AlignHooksError):
+        report(uncaught)
+        return uncaught.exit_code
+    code = _shown(uncaught)
+    if not isinstance(uncaught, KeyboardInterrupt):
+        return code
+    _interrupted.append(True)
+    return 130
+
+
+def _shown(error: BaseException) -> int:
+    """Hand an exception that nobody caught to the script's hook and, where that fails itself, print both; returns python's exit code."""
+    try:
         sys.excepthook(type(error), error, error.__traceback__)
-        if isinstance(error, KeyboardInterrupt):
-            _interrupted.append(True)
-            return 130
-        return 1
-    return 0
+    except SystemExit as ending:
+        return _code(ending.code)
+    except BaseException as failed:
+        failed.__traceback__ = _without_our_frames(failed.__traceback__)
+        say("Error in sys.excepthook:", sys.stderr)
+        sys.__excepthook__(type(failed), failed, failed.__traceback__)
+        say("\nOriginal exception was:", sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return 1
 
 
 def die_of_interrupt() -> None:
     """After an interrupt end as python does: by the signal, which is what stops a shell's loop."""
     if _interrupted:
-        sys.stdout.flush()
+        flush(sys.stdout)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def report(error: AlignHooksError) -> None:
     """Print an error of ours as one line a problem, with no traceback, and without control characters that a record may hold."""
-    sys.stdout.flush()
+    flush(sys.stdout)
     for line in str(error).splitlines():
-        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in well_formed(line))
         if first_to_say(plain):
-            sys.stderr.write(f"align_hooks: {plain.encode(errors='backslashreplace').decode()}\n")  # in one piece, among other ranks' lines
-            sys.stderr.flush()
+            say(f"align_hooks: {plain}", sys.stderr)
 
 
 def _code(code: object) -> int:
     if code is None or isinstance(code, int):
         return int(code or 0)
-    print(code, file=sys.stderr)
+    with contextlib.suppress(Exception):  # as python: whatever comes of printing it, the code is 1
+        print(code, file=sys.stderr)
     return 1
 
 

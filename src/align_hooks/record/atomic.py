@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.places import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
 
@@ -152,9 +153,11 @@ def _temporary(path: Path) -> Path:
 
 def _strict(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {well_formed(str(key)): _strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
+    if isinstance(value, str):
+        return well_formed(value)
     if isinstance(value, np.generic):
         value = value.item()
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -118,9 +118,9 @@ def _row(line: bytes, path: Path, number: int, *, older: bool) -> Row:
         if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row.get("segment"), str | None):
             raise ValueError("step")
     except digests.Unsealed as error:
-        raise no_row(path, number, line, f": {error}") from None
+        raise no_row(path, number, f": {error}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise no_row(path, number, line) from None
+        raise no_row(path, number) from None
     return dict(row)
 
 

@@ -66,9 +66,9 @@ def read_lines(path: Path) -> tuple[list[bytes], bytes]:
     return lines, rest
 
 
-def no_row(path: Path, number: int, line: bytes, why: str = "") -> RecordError:
-    """The error for a line that is no row."""
-    return RecordError(f"{path}:{number} is no row of a record{why}: {line[:60].decode(errors='replace')!r}")
+def no_row(path: Path, number: int, why: str = "") -> RecordError:
+    """The error for a line that is no row; it is not shown, as it may be anybody's file."""
+    return RecordError(f"{path}:{number} is no row of a record{why}; copy the record again, or record it again")
 
 
 def is_regular(path: Path) -> bool:

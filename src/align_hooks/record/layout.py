@@ -10,6 +10,7 @@
     RUN/sketches/gradients/rank_M.jsonl   this rank's signed sums of the gradients of step N, one row a step
     RUN/sketches/weights/rank_M.jsonl     and of the weights after N updates
     RUN/causal_attention_mask.npy         once for the run, where every batch used it
+    RUN/last_words/rank_M.SIGTERM         the stack of a rank that the signal ended; empty while it lives, gone when it ended by itself
     RUN/step_N/rank_M/tokens.npy …        the batch that step N consumed, as in the guide's appendix
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
     RUN/step_N/rank_M/gradients.safetensors

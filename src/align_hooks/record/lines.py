@@ -53,7 +53,7 @@ class Lines:
             return None
         found = STEP.match(line)
         if found is None:
-            raise RecordError(f"{self.path} holds {line[:40]!r}, which is no row of a record; record the run again")
+            raise RecordError(f"{self.path} holds what is no row of a record; copy it again, or record the run again")
         step = int(found.group(1))
         return step if step not in self.listed and self._unlisted(step) else None
 

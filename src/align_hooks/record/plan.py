@@ -14,11 +14,11 @@ TOKEN = 32
 def tensors(settings: Settings, steps: range) -> int:
     """How many times a run of ``steps`` writes as many elements as the model has."""
     states = range(steps.start, steps.stop + 1)
-    gradients = sum(step in settings.gradients for step in steps)
-    weights = sum(step in settings.weights for step in states)
-    return gradients + weights + len(layout.MOMENTS) * sum(step in settings.optimizer_state for step in states)
+    gradients = settings.gradients.count(steps)
+    weights = settings.weights.count(states)
+    return gradients + weights + len(layout.MOMENTS) * settings.optimizer_state.count(states)
 
 
 def batches(settings: Settings, steps: range) -> int:
     """How many batches a run of ``steps`` writes."""
-    return sum(step in settings.batches for step in steps)
+    return settings.batches.count(steps)

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.errors import RecordError
-from align_hooks.record import layout
+from align_hooks.errors import RecordError, shown
+from align_hooks.places import place
+from align_hooks.record import last_words, layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, Source, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_row
 from align_hooks.record.committed import Committed, Segment, read_committed, segments
@@ -112,7 +113,8 @@ class Run:
             ended = manifest.get("ended")
             if ended != "finished":
                 last = f"its last whole step is {self.steps[-1]}" if self.steps else "no step is whole"
-                found.append(f"rank {rank} {ended or 'never ended: it is running or was killed'}; {last}")
+                how = ended or last_words.read(self.path, rank) or "never ended: it is running or was killed"
+                found.append(f"rank {rank} {how}; {last}")
         return [*found, *lost(self)]
 
     @property
@@ -479,7 +481,10 @@ def open_run(path: str | Path) -> Run:
 
     Raises RecordError where there is nothing, a format of another version, or ranks of different jobs.
     """
-    run = Path(path).expanduser().resolve()
+    try:
+        run = place(path)
+    except ValueError as error:
+        raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():
         raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
     ranks = layout.ranks(run)

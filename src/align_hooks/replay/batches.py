@@ -45,7 +45,7 @@ class Replay:
         recorded = self.run.batch_steps()
         if not recorded:
             raise RecordError(f"{self.source} holds no batch; record it with ALIGN_HOOKS_BATCHES=all")
-        named = max((part[-1] for part in self.source.steps.ranges or () if part), default=0)
+        named = self.source.steps.last or 0
         if not self._chosen or named > recorded[-1]:
             there = f"{recorded[0]} to {recorded[-1]}" if len(recorded) > 1 else f"step {recorded[0]}"
             raise RecordError(f"{self.source}: batches are recorded of {there} only; name those, or record with ALIGN_HOOKS_BATCHES=all")
@@ -56,14 +56,16 @@ class Replay:
         """The steps to train on, from ``first``, at which training starts, to the last; raises RecordError for a gap."""
         if self.last < self.first:
             raise RecordError(f"{self.source} ends with step {self.last}, training starts with step {self.first}; record a longer run")
-        missing = sorted(set(range(self.first, self.last + 1)) - set(self._chosen))
-        if missing:
-            before = f", or replay {self.source.path}@{self.first}-{missing[0] - 1}" if missing[0] > self.first else ""
+        wanted, there = range(self.first, self.last + 1), set(self._chosen)
+        missing = next((step for step in wanted if step not in there), None)
+        if missing is not None:
+            before = f", or replay {self.source.path}@{self.first}-{missing - 1}" if missing > self.first else ""
+            lacking = len(wanted) - sum(step in wanted for step in there)
             raise RecordError(
-                f"{self.source} has no batch of step {missing[0]} ({len(missing)} missing up to {self.last}); "
+                f"{self.source} has no batch of step {missing} ({lacking} missing up to {self.last}); "
                 f"record with ALIGN_HOOKS_BATCHES={self.first}-{self.last}{before}"
             )
-        return range(self.first, self.last + 1)
+        return wanted
 
     def check(self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True) -> None:
         """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``.

@@ -41,7 +41,7 @@ class Injection:
         Raises RefusedRun where a skipped step was named, RecordError where no step is left.
         """
         skipped = {row["step"] for row in self.run.scalars() if row["skipped"]}
-        if refused := sorted(skipped & self.named):
+        if refused := sorted(filter(self.source.steps.names, skipped)):
             raise RefusedRun(
                 f"{self.source}: step {refused[0]} was skipped there, its gradients made no update; leave it out, or choose @all"
             )
@@ -51,11 +51,6 @@ class Injection:
             found = (", ".join(map(str, there)) or "none") + (f"; {len(skipped)} skipped" if skipped else "")
             raise RecordError(f"{self.source} holds no gradients (recorded: {found}); record them with ALIGN_HOOKS_GRADIENTS")
         return chosen
-
-    @property
-    def named(self) -> set[int]:
-        """The steps that were named one by one or by a range; none with ``@all``."""
-        return {step for part in self.source.steps.ranges or () for step in part}
 
     def check(
         self,
@@ -72,10 +67,11 @@ class Injection:
         ``@all`` every step of ``recorded`` in the plan is injected and the others keep their own gradients; a step that was named
         must be recorded and made.
         """
-        if missing := sorted(self.named - set(self.recorded)):
-            raise RefusedRun(f"{self.source} has no gradients of step {missing[0]}; record them with ALIGN_HOOKS_GRADIENTS={missing[0]}")
+        missing = self.source.steps.first_outside(set(self.recorded))
+        if missing is not None:
+            raise RefusedRun(f"{self.source} has no gradients of step {missing}; record them with ALIGN_HOOKS_GRADIENTS={missing}")
         self.steps = tuple(step for step in self.recorded if step in planned)
-        if beyond := sorted(step for step in self.named if step not in planned):
+        if beyond := [step for step in self.recorded if self.source.steps.names(step) and step not in planned]:
             raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; this run makes steps {planned.start} to {planned.stop - 1}")
         if not self.steps:
             raise RefusedRun(

@@ -125,7 +125,24 @@ CHINESE: dict[str, str] = {
     "rank {rank} never ended: it is running or was killed": "rank {rank}没有正常结束：仍在运行或被杀掉",
     "rank {rank} ended early: {made} of {planned} planned steps were made": "rank {rank}提前结束：计划{planned}步，完成{made}步",
     "rank {rank} ended early: {made} of its planned steps were made": "rank {rank}提前结束：在计划的步数中完成了{made}步",
-    "rank {rank} failed: the script ended with an error": "rank {rank}失败：脚本报错退出",
+    "rank {rank} failed: the script ended with an error; its last whole step is {step}": (
+        "rank {rank}失败：脚本报错退出；最后一个完整的步为第{step}步"
+    ),
+    "rank {rank} failed: the script ended with an error; no step is whole": "rank {rank}失败：脚本报错退出；没有完整的步",
+    "rank {rank} failed: the script ended with exit code {code}; its last whole step is {step}": (
+        "rank {rank}失败：脚本以退出码{code}结束；最后一个完整的步为第{step}步"
+    ),
+    "rank {rank} failed: the script ended with exit code {code}; no step is whole": "rank {rank}失败：脚本以退出码{code}结束；没有完整的步",
+    "rank {rank} failed: the script ended with {error}; its last whole step is {step}": (
+        "rank {rank}失败：脚本因{error}结束；最后一个完整的步为第{step}步"
+    ),
+    "rank {rank} failed: the script ended with {error}; no step is whole": "rank {rank}失败：脚本因{error}结束；没有完整的步",
+    "rank {rank} interrupted at step {step} (SIGINT)": "rank {rank}在第{step}步被中断（SIGINT）",
+    "rank {rank} was ended by {signal} in {place}; its last whole step is {step}": (
+        "rank {rank}被信号{signal}终止于{place}；最后一个完整的步为第{step}步"
+    ),
+    "rank {rank} was ended by {signal}": "rank {rank}被信号{signal}终止",
+    "rank {rank} was ended by {signal} in {place}; no step is whole": "rank {rank}被信号{signal}终止于{place}；没有完整的步",
     "rank {rank} refused: {error}; its last whole step is {step}": "rank {rank}拒绝运行：{error}；最后一个完整的步为第{step}步",
     "rank {rank} refused: {error}; no step is whole": "rank {rank}拒绝运行：{error}；没有完整的步",
     "rank {rank} stopped recording at step {step} while writing {what}: {error}; its last whole step is {last}": (

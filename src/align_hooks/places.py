@@ -1,0 +1,50 @@
+"""A path as a person wrote it, made the place that it names, or refused in one line; and a path as text that any file may hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def place(text: str | os.PathLike[str]) -> Path:
+    """The absolute path, home directories and links followed, whether it is there or not.
+
+    Raises ValueError for what no file system can answer: ``~nobody``, a link to itself, a name too long.
+    """
+    given = os.fspath(text)
+    if not given:
+        raise ValueError("names nothing")
+    if "\0" in given or len(given.splitlines()) > 1 or given.splitlines() != [given]:
+        raise ValueError("holds a NUL or a line break, which the name of no run or report may")
+    try:
+        path = Path(given).expanduser()
+    except RuntimeError:
+        raise ValueError("begins with the home directory of a user whom this machine does not know; write the path in full") from None
+    try:
+        path = path.resolve()
+        os.stat(path)  # noqa: PTH116 -- Path.exists() hides the errors that are looked for
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        if not path.is_absolute():
+            raise ValueError("is a place below a working directory that is gone; write the path in full") from None
+    except RuntimeError:  # of a link to itself, before Python 3.13
+        raise ValueError("is a link that leads to itself; name another place") from None
+    except OSError as error:
+        raise ValueError(f"cannot be a path here ({error.strerror}); name another place") from None
+    return path
+
+
+def well_formed(text: str) -> str:
+    """Text that every encoding of Unicode can write.
+
+    Where the locale is no UTF-8 (``LC_ALL=C``), Python keeps the bytes of arguments, variables and file names as lone surrogates: what
+    is UTF-8 becomes the letters that were meant, and any other byte its escape, ``\\xff``.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape" if _only_bytes(text) else "backslashreplace").decode("utf-8", "backslashreplace")
+    return text
+
+
+def _only_bytes(text: str) -> bool:
+    return all("\udc80" <= one <= "\udcff" for one in text if "\ud800" <= one <= "\udfff")

@@ -1,0 +1,120 @@
+"""What a process leaves behind that a signal ends: which signal, and where it was.
+
+A handler in Python waits for the interpreter, which a collective that hangs never gives back. faulthandler's is C: it writes the stack
+to a file that is open already and hands the signal on to the default action, so that the process dies at once, of the signal, as it
+does without us. A signal that somebody handles, in Python or in C, is left to them, and so is one that somebody handles later:
+registering replaces no Python handler, and a Python handler replaces the registration.
+
+One exception stays: a process that waits inside the kernel, for a network file system say, dies of a signal without a handler and runs a
+handler only once that wait is over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import re
+import signal
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""What schedulers, launchers and closing terminals end a process with. None of them can leave a word of SIGKILL."""
+LARGEST = 1 << 16
+"""Bytes that are read: faulthandler stops after a hundred frames."""
+FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,600})$', re.MULTILINE)
+
+
+def path(run: Path, rank: int, number: signal.Signals) -> Path:
+    """Where a rank's stack goes when the signal ends it; empty while it lives, absent once it ended by itself."""
+    return run / "last_words" / f"rank_{rank}.{number.name}"
+
+
+@dataclass
+class LastWords:
+    """The files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
+
+    run: Path
+    rank: int
+    _files: dict[signal.Signals, BinaryIO] = field(default_factory=dict)
+    _handlers: dict[signal.Signals, int | None] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Let each signal that nobody handles leave where it ended this process; raises OSError where there can be no file.
+
+        What an earlier process of the rank left is removed in any case: it did not end this one.
+        """
+        for number in SIGNALS:
+            place = path(self.run, self.rank, number)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            if _handler(number) is not None:
+                continue
+            file = place.open("xb", buffering=0)
+            self._files[number] = file
+            faulthandler.register(number, file=file, all_threads=False, chain=True)
+            self._handlers[number] = _handler(number)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def withdraw(self) -> None:
+        """Handle no signal any more and remove the files: this process ended by itself."""
+        numbers = list(self._files)
+        self._forget()
+        for number in numbers:
+            path(self.run, self.rank, number).unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        """Give signals back that are still ours, which ones that somebody handles by now are not; a forked child does no more."""
+        for number, file in self._files.items():
+            if _handler(number) == self._handlers[number]:
+                faulthandler.unregister(number)
+            file.close()
+        self._files.clear()
+
+
+def _handler(number: signal.Signals) -> int | None:
+    """The address of the C function that handles a signal, None where it is the default action; Python tells only of its own."""
+    ask = ctypes.pythonapi.PyOS_getsig
+    ask.argtypes, ask.restype = (ctypes.c_int,), ctypes.c_void_p
+    found: int | None = ask(number)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a signal ended a process: the signal's name and the Python stack, the innermost frame first; empty where Python ran none."""
+
+    by: str
+    stack: Sequence[tuple[str, int, str]] = ()
+
+    def __str__(self) -> str:
+        where = "".join(f" in {file}:{line} {function}" for file, line, function in self.stack[:1])
+        return f"was ended by {self.by}{where}"
+
+
+def read(run: Path, rank: int) -> Ended | None:
+    """Which signal ended a rank, and where; None where it left no word of one. What is no file of ours is as good as none."""
+    for number in SIGNALS:
+        text = _text(path(run, rank, number))
+        if text.startswith(("Stack", "Current thread", "Thread")):
+            return Ended(number.name, [(one["file"], int(one["line"]), one["function"]) for one in FRAME.finditer(text)])
+    return None
+
+
+def _text(place: Path) -> str:
+    """The beginning of a regular file, which is opened through no link; empty where there is none."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.read(descriptor, LARGEST).decode("utf-8", "replace") if regular else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,45 @@
+"""A real training that a signal ends in mid-step: it ends as it does without us, and its record says of what."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.record.last_words import read
+from align_hooks.report.chinese import chinese
+from real import frameworks
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        with subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as one:
+            assert one.stdout is not None
+            lines = []
+            for line in one.stdout:
+                lines.append(line)
+                if line == "hangs\n":
+                    one.send_signal(number)
+            return subprocess.CompletedProcess(command, one.wait(), "".join(lines), "")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", ended)
+        done = frameworks.megatron(tmp_path, script=frameworks.SCRIPTS / "hangs.py", RUN=tmp_path / "run", BATCHES="all")
+    assert done.code == -number, done.output
+    run = open_run(tmp_path / "run")
+    assert run.steps == [0, 1]
+    said, manifest = read(tmp_path / "run", 0), json.loads((tmp_path / "run/manifest/rank_0.json").read_text())
+    if number == signal.SIGINT:
+        assert (said, manifest["ended"]) == (None, "interrupted at step 2 (SIGINT)")
+    else:
+        assert said is not None and said.by == "SIGTERM"
+        assert "forward_step" in [function for file, _, function in said.stack if file.endswith("hangs.py")]
+        assert manifest["ended"] is None
+        assert run.problems == [f"rank 0 {said}; its last whole step is 1"]
+        assert "SIGTERM" in chinese(run.problems[0]) and "ended" not in chinese(run.problems[0])

@@ -1,0 +1,61 @@
+"""Worker processes that are interpreters of their own: a data loader's, a pool's. They import the script again, and are left alone.
+
+Megatron's own loader cannot be pickled, hooks or none (``worker_init_fn`` is a local function of it), so it starts workers by fork only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from real import frameworks
+
+BELOW = ("-m", "align_hooks", "run", "--", sys.executable)
+FORMS = {"launcher": ("-m", "align_hooks.torch_side"), "run": BELOW, "import": ("-W", "default")}
+
+
+@pytest.fixture(scope="module")
+def by_fork(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("fork"), "launcher", "fork")
+
+
+def trained(where: Path, form: str, start: str) -> Path:
+    environment = {"START": start} | ({"IMPORT_FORM": "1"} if form == "import" else {})
+    script, change = frameworks.SCRIPTS / "workers.py", {"--dataloader-type": "external"}
+    frameworks.megatron(
+        where, script=script, change=change, launcher=FORMS[form], environment=environment, RUN=where / "run", BATCHES="all"
+    ).succeeded()
+    run = open_run(where / "run")
+    assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))
+    return where / "run"
+
+
+SLOW = [("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("import", "spawn")]
+
+
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [("launcher", "spawn"), ("import", "forkserver"), *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+)
+def test_megatron_trains_on_what_workers_of_any_kind_read(tmp_path: Path, by_fork: Path, form: str, start: str) -> None:
+    run, reference = open_run(trained(tmp_path, form, start)), open_run(by_fork)
+    assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in reference.scalars()]
+    assert (run.batch(2).tokens == reference.batch(2).tokens).all()
+
+
+@pytest.mark.parametrize("form", ["launcher", pytest.param("run", marks=pytest.mark.slow)])
+def test_mindformers_trains_on_what_spawned_workers_read(tmp_path: Path, form: str) -> None:
+    frameworks.mindformers(
+        tmp_path,
+        script=frameworks.SCRIPTS / "workers_mindformers.py",
+        launcher=BELOW if form == "run" else ("-m", "align_hooks.ms_side"),
+        change={"train_dataset_task.type": "OwnData", "train_dataset.input_columns": ["input_ids"]},
+        environment={"START": "spawn"},
+        RUN=tmp_path / "run",
+        BATCHES="all",
+    ).succeeded()
+    run = open_run(tmp_path / "run")
+    assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))

@@ -1,0 +1,213 @@
+"""Odd calls of every command: what is no run, no log, no file, in every place where one is expected.
+
+Whatever it is, the command says so in a line, with an exit code of the contract, and shows nothing that lies outside of a record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from align_hooks import cli
+from evidence.test_logs import megatron as printed
+from synthetic import Synthetic
+
+SECRET = "root:x:secret"
+LONG_NAME, LONG_PATH = "n" * 300, "/".join(["n" * 200] * 30)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of everything that a path may lead to."""
+    here = tmp_path_factory.mktemp("odd")
+    Synthetic().write(here / "run")
+    (here / "args").write_text("--num-layers 2\n--hidden-size 64\n")
+    (here / "log").write_text(printed())
+    (here / "secret").write_text(f"{SECRET}\n{SECRET}\n")
+    (here / "binary").write_bytes(bytes(range(256)) * 64)
+    (here / "empty").touch()
+    (here / "folder").mkdir()
+    (here / "loop").symlink_to("loop")
+    (here / "dangling").symlink_to("nowhere")
+    (here / "linked").symlink_to("run")
+    (here / "zero").symlink_to("/dev/zero")
+    (here / "null").symlink_to("/dev/null")
+    os.mkfifo(here / "fifo")
+    with (here / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    (here / "script.py").write_text("raise SystemExit('it was executed')")
+    (here / "broken.yaml").write_text("a: [1\n")
+    for name, victim in (("scalars", "scalars/rank_0.jsonl"), ("manifest", "manifest/rank_0.json"), ("facts", "run.json")):
+        leaking = here / f"leaking_{name}"
+        shutil.copytree(here / "run", leaking)
+        (leaking / victim).unlink()
+        (leaking / victim).symlink_to(here / "secret")
+    return here
+
+
+ODD = {
+    "nothing": "",
+    "spaces": "   ",
+    "absent": "absent",
+    "a name too long": LONG_NAME,
+    "a path too long": LONG_PATH,
+    "a NUL": "a\0b",
+    "a line break": "a\nb",
+    "an escape": "a\x1b[2Jb",
+    "not UTF-8": "a\udcffb",
+    "nobody's home": "~nobody_at_all/run",
+    "a link to itself": "loop",
+    "below a link to itself": "loop/run",
+    "a link to nowhere": "dangling",
+    "a folder": "folder",
+    "a folder, with a slash": "folder/",
+    "below a file": "args/run",
+    "a file": "args",
+    "a log": "log",
+    "a binary file": "binary",
+    "an empty file": "empty",
+    "a sparse file": "sparse",
+    "a script": "script.py",
+    "broken YAML": "broken.yaml",
+    "a pipe": "fifo",
+    "a device": "zero",
+    "nowhere": "null",
+    "the root": "/",
+    "a process": "/proc/self",
+    "a file of the kernel": "/proc/self/mem",
+    "a record with secret rows": "leaking_scalars",
+    "a record with a secret manifest": "leaking_manifest",
+    "a record with secret facts": "leaking_facts",
+    "a run by a link": "linked",
+    "an option": "--everything",
+}
+PLACES = [
+    "compare X run",
+    "compare run X",
+    "compare X X",
+    "compare run run --noise X",
+    "compare run run --json X",
+    "compare run run --html X",
+    "compare run run --json X --html X",
+    "compare run run --allow-missing X",
+    "show X",
+    "show run --html X",
+    "check X args",
+    "check args X",
+    "check run X",
+    "check args args --json X",
+    "check args args --html X",
+    "check args args --tokenizer X",
+    "check args args --mindformers X",
+    "convert X OUT",
+    "convert log OUT --names X",
+    "convert log X",
+    "doctor X --python no_such_python",
+    "doctor no_such_file.yaml --json X",
+    "demo X --no-such-option",
+    "X run run",
+    "env X",
+]
+DOCTOR_LOOKS = {"a script", "a run by a link", "a file", "a log", "nothing"}
+"""What the doctor can begin with: it would import both frameworks."""
+OVERWRITTEN = {"a file", "a log", "a binary file", "an empty file", "a sparse file", "a script", "broken YAML"}
+"""What a report may be written to, as whoever names it as such wants it; tried with files of its own below."""
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    for where in PLACES:
+        for odd in ODD:
+            writes = "--html X" in where or "--json X" in where or where == "convert log X"
+            outside = where == "convert log X" and odd == "the root"  # where whoever may would really write
+            if outside or (where.startswith("doctor X") and odd in DOCTOR_LOOKS) or (writes and odd in OVERWRITTEN):
+                continue
+            yield where, odd
+
+
+def called(arguments: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("sys.argv", ["align-hooks", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def listing(here: Path) -> dict[str, tuple[int, int]]:
+    """Everything that lies there, and that would show a change."""
+    found = {str(one.relative_to(here)): one.lstat() for one in here.rglob("*")}
+    return {name: (facts.st_mtime_ns, facts.st_size) for name, facts in found.items() if not name.startswith("OUT")}
+
+
+@pytest.mark.parametrize(("where", "odd"), list(calls()))
+def test_an_odd_call_ends_in_a_line_and_a_code_of_the_contract(
+    here: Path, where: str, odd: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = listing(here)
+    words = [ODD[odd] if word == "X" else str(tmp_path / "out") if word == "OUT" else word for word in where.split()]
+    code, out, err = called(words, here, monkeypatch, capfd)
+    assert code in (0, 1, 2, 3, 4), err
+    for bad in ("Traceback", "internal error", "it was executed", SECRET, "\x1b[2J"):
+        assert bad not in out + err
+    if code in (2, 3) and err and "Usage:" not in err and not err.startswith("Error: "):
+        assert err.startswith("align_hooks: ") and err.count("\n") == 1, err
+        assert len(err) < 1000
+    written = set(listing(here)) - set(before)
+    for name in written:  # a new file where one was asked for
+        shutil.rmtree(here / name) if (here / name).is_dir() else (here / name).unlink(missing_ok=True)
+    assert all(name.startswith((ODD[odd].strip()[:1], "nowhere")) for name in written), written
+    assert {name: facts for name, facts in listing(here).items() if name in before and (here / name).is_file()} == {
+        name: facts for name, facts in before.items() if (here / name).is_file()
+    }
+
+
+ODD_LINES = {
+    "no command": ([], 2),
+    "no such command": (["compute"], 2),
+    "compare nothing": (["compare"], 2),
+    "compare one": (["compare", "run"], 2),
+    "compare three": (["compare", "run", "run", "run"], 2),
+    "an option without a value": (["compare", "run", "run", "--json"], 2),
+    "an unknown option": (["compare", "run", "run", "--yaml", "x"], 2),
+    "an option twice": (["show", "run", "--html", "OUT/a.html", "--html", "OUT/b.html"], 0),
+    "both reports in one file": (["compare", "run", "run", "--html", "OUT/a", "--json", "OUT/b/../a"], 2),
+    "noise of the run itself": (["compare", "run", "run", "--noise", "run"], 3),
+    "noise twice": (["compare", "run", "run", "--noise", "run", "--noise", "run"], 3),
+    "a report into the run": (["show", "run", "--html", "run/run.json/a.html"], 2),
+    "convert onto a file": (["convert", "log", "args"], None),
+    "convert onto a run": (["convert", "log", "run"], 2),
+    "convert one": (["convert", "log"], 2),
+    "version of nothing": (["check", "args", "args", "--mindformers", "9.9"], 2),
+    "a command of many words": (["check", "python " + "a " * 5000, "args"], None),
+    "a number": (["compare", "0", "1"], 3),
+    "negative": (["compare", "-1", "run"], 2),
+    "run without a command": (["run"], 2),
+    "environment in an unknown form": (["env", "--json"], 2),
+}
+
+
+@pytest.mark.parametrize("line", ODD_LINES)
+def test_an_odd_line(here: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments, wanted = ODD_LINES[line]
+    code, out, err = called([one.replace("OUT", str(tmp_path)) for one in arguments], here, monkeypatch, capfd)
+    assert code == wanted if wanted is not None else code in (0, 2, 3, 4), err
+    assert "Traceback" not in out + err
+    if err and not err.startswith(("Usage:", "Error: ")) and code in (2, 3):
+        assert err.startswith("align_hooks: ") and err.count("\n") == 1, err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+@pytest.mark.parametrize("where", [one for one in PLACES if "--" not in one and not one.startswith(("X", "doctor", "env"))])
+def test_what_may_not_be_read_is_said_to_be(
+    here: Path, where: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    words = [str(closed) if word == "X" else str(tmp_path / "out") if word == "OUT" else word for word in where.split()]
+    code, _, err = called(words, here, monkeypatch, capfd)
+    assert code in (2, 3) and err.count("\n") == 1, err
