@@ -164,7 +164,7 @@ def test_a_place_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Path
     with process(tmp_path / "run", before=before) as one:
         one.kill()
         assert "goes on without last words: FileExistsError" in one.communicate()[1]
-    assert (tmp_path / "run/scalars/rank_0.jsonl").read_text() == json.dumps({"step": 0}) + "\n"
+    assert json.loads((tmp_path / "run/scalars/rank_0.jsonl").read_text())["step"] == 0
 
 
 HOSTILE = {

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from align_hooks.record import folder, layout
+
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """What schedulers, launchers and closing terminals end a process with. None of them can leave a word of SIGKILL."""
 LARGEST = 1 << 16
@@ -31,7 +33,7 @@ FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) i
 
 def path(run: Path, rank: int, number: signal.Signals) -> Path:
     """Where a rank's stack goes when the signal ends it; empty while it lives, absent once it ended by itself."""
-    return run / "last_words" / f"rank_{rank}.{number.name}"
+    return layout.last_words(run, rank, number.name)
 
 
 @dataclass
@@ -50,7 +52,7 @@ class LastWords:
         """
         for number in SIGNALS:
             place = path(self.run, self.rank, number)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            folder.make(self.run, place.parent)
             place.unlink(missing_ok=True)
             if _handler(number) is not None:
                 continue

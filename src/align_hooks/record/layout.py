@@ -59,6 +59,11 @@ def claim(run: Path, rank: int) -> Path:
     return run / "manifest" / f"rank_{rank}.claim"
 
 
+def last_words(run: Path, rank: int, signal: str) -> Path:
+    """Where a rank was when a signal ended it (:mod:`.last_words`)."""
+    return run / "last_words" / f"rank_{rank}.{signal}"
+
+
 def scalars(run: Path, rank: int) -> Path:
     """One row of scalars a step."""
     return run / "scalars" / f"rank_{rank}.jsonl"

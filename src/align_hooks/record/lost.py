@@ -27,8 +27,8 @@ def lost(run: Any) -> Iterator[str]:
                 where = (
                     f"{name}/rank_{rank}.jsonl" if name in LINES else str(layout.step(run.path, gone[0], rank).relative_to(run.path) / name)
                 )
-                more = f", and of {len(gone) - 1} steps more" if len(gone) > 1 else ""
-                yield f"rank {rank}: {where} of step {gone[0]}{more} was recorded and is not as it was, or not there; copy it again"
+                of = f"of {len(gone)} steps, first {gone[0]}," if len(gone) > 1 else f"of step {gone[0]}"
+                yield f"rank {rank}: {where} {of} was recorded and is not as it was, or not there; copy it again"
 
 
 def without_digests(run: Any) -> str:

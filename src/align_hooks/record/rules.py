@@ -132,6 +132,13 @@ RULES = (
         "nothing: it is made from the sequence's length",
     ),
     Rule(
+        "last_words/rank_M.*",
+        "empty, when the directory has been claimed; by the signal that ends the process; removed when it ends by itself",
+        "where the process was when SIGTERM or SIGHUP, as the file is called, ended it",
+        NONE + ": it is written as the process dies",
+        "nothing: the manifest says how the process ended, or that it never did",
+    ),
+    Rule(
         "*.tmp",
         "while the file is written that is named in it",
         "a part of that file",

@@ -15,7 +15,7 @@ from typing import Any
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
-from align_hooks.record import atomic, claim, folder, layout
+from align_hooks.record import atomic, claim, folder, last_words, layout
 from align_hooks.record.checks import check_manifest
 from align_hooks.record.committed import read_committed, segments
 from align_hooks.record.files import read_sealed
@@ -125,7 +125,8 @@ def remove_replaced(run: Path, launch: Launch) -> None:
         steps = steps_of(run, rank, _read(layout.manifest(run, rank)))
         sweep(run, rank, steps)
         remove(run, rank, steps)
-        folder.remove(run, [*(path(run, rank) for path in reversed(ROWS)), layout.manifest(run, rank), layout.claim(run, rank)])
+        words = [last_words.path(run, rank, number) for number in last_words.SIGNALS]
+        folder.remove(run, [*words, *(path(run, rank) for path in reversed(ROWS)), layout.manifest(run, rank), layout.claim(run, rank)])
 
 
 def remove(run: Path, rank: int, steps: Iterable[int]) -> None:

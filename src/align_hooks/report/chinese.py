@@ -104,10 +104,12 @@ CHINESE: dict[str, str] = {
     "{side}: {count} steps were recorded without digests, by an earlier version: what was changed in them since is not noticed": (
         "{side}：{count}个step由早期版本采集，没有摘要：此后的改动无法察觉"
     ),
-    "rank {rank}: {path} of step {step}{more} was recorded and is not as it was, or not there; copy it again": (
-        "rank {rank}：{path}（step {step}{more}）已采集，但与采集时不同或已缺失；请重新拷贝"
+    "rank {rank}: {path} of step {step} was recorded and is not as it was, or not there; copy it again": (
+        "rank {rank}：{path}（step {step}）已采集，但与采集时不同或已缺失；请重新拷贝"
     ),
-    ", and of {count} steps more": "，以及另外{count}个step",
+    "rank {rank}: {path} of {count} steps, first {step}, was recorded and is not as it was, or not there; copy it again": (
+        "rank {rank}：{path}（{count}个step，从step {step}起）已采集，但与采集时不同或已缺失；请重新拷贝"
+    ),
     "the model is given {names} beside the batch, which is neither recorded nor replayed": "模型除batch外还有输入{names}，既未采集也不回放",
     # random_states.py
     "random states differ from {where} on: {names} of rank {rank}": "自{where}起随机状态不同：rank {rank}的{names}",
