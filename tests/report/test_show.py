@@ -87,7 +87,7 @@ LOST: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "sketches": (
         lambda path: shutil.rmtree(path / "sketches"),
-        f"rank 0: sketches/weights/rank_0.jsonl of step 0, and of 3 steps more {NOT_AS_IT_WAS}",
+        f"rank 0: sketches/weights/rank_0.jsonl of 4 steps, first 0, {NOT_AS_IT_WAS}",
         "sketches/weights of 4 steps were asked for and are not there, first 0",
     ),
     "gradients": (
