@@ -37,7 +37,7 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any],
     """
     found = [
         _setting("type", reference.get("type"), candidate.get("type"))
-        for families in [{"Adam" if "adam" in str(one.get("type")).lower() else one.get("type") for one in (reference, candidate)}]
+        for families in [{"Adam" if "adam" in (kind := str(one.get("type"))).lower() else kind for one in (reference, candidate)}]
         if len(families) > 1
     ]
     found += [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]

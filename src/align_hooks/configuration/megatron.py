@@ -150,7 +150,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         told = f"{where} {_joined(given)}".strip()
         unknown = next((one.unknown for one in given if one.unknown), "")
         if constant is not None and given and not unknown:
-            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)!r}; take it out")
+            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)[:60]!r}; take it out")
         value = constant if constant is not None else number(_joined(given)) if given else True
         if attribute in values and (values[attribute].value != value or unknown):
             raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {told}; leave one out")
