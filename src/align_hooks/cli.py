@@ -248,11 +248,12 @@ def doctor(
 
 class Output(Console):
     """A console whose reader may leave early: ``align-hooks compare … | head`` keeps the verdict's exit code. What goes into a file or a
-    pipe, where no terminal says how wide it is, is as wide as our own lines."""
+    pipe, where no terminal says how wide it is, is as wide as our own lines. What a record says is
+    not searched for words to colour, which takes minutes of a long one."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-        super().__init__(width=None if terminal else PIPED)
+        super().__init__(width=None if terminal else PIPED, highlight=False)
 
     def on_broken_pipe(self) -> None:
         """Write the rest to nowhere, instead of ending with 1, which means diverged."""

@@ -58,11 +58,11 @@ def _range(part: str) -> range:
     numbers, slash, stride = part.partition("/")
     first, dash, last = numbers.partition("-")
     if not all(piece.isascii() and piece.isdigit() for piece, given in ((first, True), (last, dash), (stride, slash)) if given):
-        raise ValueError(f"{part!r} is none of all, none, N, A-B, A-B/S")
+        raise ValueError(f"{part[:60]!r} is none of all, none, N, A-B, A-B/S")
     if dash and int(last) < int(first):
-        raise ValueError(f"{part!r} ends before it begins")
+        raise ValueError(f"{part[:60]!r} ends before it begins")
     if slash and (not dash or int(stride) == 0):
-        raise ValueError(f"{part!r}: a stride needs a range A-B and is at least 1")
+        raise ValueError(f"{part[:60]!r}: a stride needs a range A-B and is at least 1")
     return range(int(first), int(last) + 1 if dash else int(first) + 1, int(stride) if slash else 1)
 
 

@@ -125,12 +125,11 @@ def swept(path: Path) -> None:
     path.chmod(0o700)
     for folder, folders, _ in os.walk(path):
         for name in folders:
-            if not os.path.islink(inner := f"{folder}/{name}"):
-                os.chmod(inner, 0o700)
+            inner = Path(folder, name)
+            if not inner.is_symlink():
+                inner.chmod(0o700)
     for folder, folders, files in os.walk(path, topdown=False):
-        for name in files:
-            os.unlink(f"{folder}/{name}")
-        for name in folders:
-            inner = f"{folder}/{name}"
-            os.unlink(inner) if os.path.islink(inner) else os.rmdir(inner)
+        for name in (*files, *folders):
+            inner = Path(folder, name)
+            inner.rmdir() if inner.is_dir() and not inner.is_symlink() else inner.unlink()
     path.rmdir()

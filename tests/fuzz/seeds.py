@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from unittest.mock import patch
 
 import numpy as np
 import yaml
+from safetensors import safe_open
+from safetensors.numpy import save
 
 import synthetic
 from align_hooks.evidence.convert import convert
@@ -199,26 +202,55 @@ def written(flat: dict[str, Any]) -> str:
     return yaml.safe_dump(tree)
 
 
+def undigested(run: Path) -> None:
+    """Make a record one of format 1, which has no digests: what they shield is read as it is."""
+    for path in (run / "run.json", *run.glob("manifest/*.json")):
+        facts = json.loads(path.read_text()) | {"format": 1}
+        path.write_text(json.dumps({key: value for key, value in facts.items() if key not in SINCE_2}, indent=1))
+    for path in run.glob("scalars/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({key: value for key, value in one.items() if key not in SINCE_2}) + "\n" for one in rows))
+    for path in run.rglob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        path.write_bytes(save(tensors, {"format": "pt"}))
+
+
+SINCE_2 = ("digest", "segment", "segments", "files")
+
+
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """``build`` fills an empty directory."""
+    """``build`` fills an empty directory; ``older`` says that its records have no digests."""
 
     name: str
     build: Callable[[Path], None]
+    older: bool = False
 
     def write(self, path: Path) -> Path:
         """Build the seed in ``path``."""
         path.mkdir(parents=True)
         with chdir(path), the_same():
             self.build(Path())
+            for run in (Path(RUN), Path(PARTNER)) if self.older else ():
+                if run.exists():
+                    undigested(run)
         return path
 
 
-RECORDS = [Seed(one.__name__, one) for one in (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, made_by_hand, of_a_log)]
-CONFIGURATIONS = [Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml, record_and_yaml)]
-LOGS = [Seed(one.__name__, one) for one in (megatron_log, mindformers_log)]
-CHECKED = RECORDS[:1] + RECORDS[2:3]
+def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
+    """A seed as it is recorded today, and one of format 1."""
+    return [Seed(f"{one.__name__}{'_1' if older else ''}", one, older) for one in builders for older in (False, True)]
+
+
+RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
+CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
+CONFIGURATIONS = [
+    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml)),
+    Seed("record_and_yaml", record_and_yaml, older=True),
+]
+LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
 SEEDS = {seed.name: seed for seed in (*RECORDS, *CONFIGURATIONS, *LOGS)}
 
 

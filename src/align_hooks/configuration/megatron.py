@@ -217,7 +217,7 @@ def _joined(words: Sequence[Word]) -> str:
 
 def number(text: str) -> Any:
     """A value as Megatron's parser would hold it: whole numbers, numbers, ``True``, ``False``, None, lists, or text."""
-    if _NUMBER.match(text) and len(text) < LONGEST_NUMBER:
+    if len(text) < LONGEST_NUMBER and _NUMBER.match(text):  # of a long text the pattern tries every way to cut it
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)

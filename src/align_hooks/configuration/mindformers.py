@@ -114,7 +114,7 @@ def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, V
 
 
 def _constructed(loader: Any, node: Any) -> Any:
-    """What a node stands for. PyYAML has no error for a tag such as ``!!timestamp`` before what is none; it fails in some way of its own."""
+    """What a node stands for. PyYAML has no error for a tag such as ``!!timestamp`` before what is none; it just fails."""
     try:
         return loader.construct_object(node, deep=True)
     except (AttributeError, LookupError, TypeError, ValueError):

@@ -71,7 +71,5 @@ def read(log: Path) -> bytes:
     except OSError as error:
         raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
     if max(len(content), facts.st_size) > LONGEST:
-        raise RecordError(
-            f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}"
-        )
+        raise RecordError(f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}")
     return content

@@ -22,9 +22,7 @@ COUNT = r"[0-9]{1,18}"
 DIGITS = r"[0-9]{1,400}\.?[0-9]{0,400}(?:[eE][-+]?[0-9]{1,3})?"
 """A number as a framework prints one; the longest is the largest double without an exponent."""
 MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
-MINDFORMERS_LINE = re.compile(
-    rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
-)
+MINDFORMERS_LINE = re.compile(rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)")
 NUMBER = rf"\[?\s*([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Row = dict[str, Any]
