@@ -37,7 +37,7 @@ class Scene:
 
 def _below(top: Path) -> list[Path]:
     """All below a directory; :meth:`Path.rglob` calls itself, and what :func:`deep` makes is deeper than that goes."""
-    return sorted(Path(folder, name) for folder, folders, files in os.walk(top) for name in (*folders, *files))
+    return [Path(path) for path in sorted(f"{folder}/{name}" for folder, folders, files in os.walk(top) for name in (*folders, *files))]
 
 
 def rewritten(path: Path, data: bytes) -> None:
