@@ -244,6 +244,8 @@ def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
 
 
 RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
+DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
+"""Records of which every file has a digest."""
 CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = [

@@ -123,6 +123,6 @@ TARGETS = {
     ),
     "check_page": Target("`check RUN OTHER --html`", lambda at: cli.check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
     "convert": Target("`convert LOG RUN`", convert, seeds.LOGS, 9, guarded=False),
-    "digested": Target("one byte changed, `show --verify`", digested, seeds.RECORDS, 0, mutate=damage.one_byte),
+    "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 0, mutate=damage.one_byte),
 }  # fmt: skip
 """By name. ``digested`` has no share until :func:`verified` is wired; ``--only digested`` tries it."""
