@@ -7,8 +7,10 @@ PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
 WORKERS ?= 2
 POINTS ?= 10000
+INPUTS ?= 100000
+SEED ?= 1
 
-.PHONY: demo test browser pages slow layouts lint unit faults zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
 	$(BIN)/python launch/demo.py build/demo
@@ -58,6 +60,10 @@ zoo: $(READY)  ## every planted misalignment and every honest difference: the ta
 pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culprit stands, and the pictures of docs/report.md
 	-$(BIN)/python -W ignore tests/zoo/pages.py
 	$(BIN)/python tests/zoo/table.py pages
+
+fuzz: $(READY)  ## 100,000 mutated records, configurations and logs: the table of SECURITY.md (an hour; INPUTS=1000 SEED=2 for others)
+	$(BIN)/python tests/fuzz/run.py --workers $(WORKERS) --inputs $(INPUTS) --seed $(SEED) --results
+	$(BIN)/python tests/fuzz/table.py
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

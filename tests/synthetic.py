@@ -177,6 +177,7 @@ class Synthetic:
     side: str = "torch"
     micro_batches: list[int] | None = None
     padded: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.norms = self.norms or {
@@ -212,7 +213,7 @@ class Synthetic:
         """Write the run into ``path``."""
         writer = begun(path, side=self.side, **self.settings)
         facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
-        facts |= {} if self.padded is None else {"padded_vocabulary": self.padded}
+        facts |= self.facts if self.padded is None else {"padded_vocabulary": self.padded} | self.facts
         writer.describe(
             place={"dp": 0, "tp": 0, "pp": 0},
             shards=whole_shards(self.shapes, self.compute_type),

@@ -267,11 +267,12 @@ def doctor(
 
 
 class Output(Console):
-    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is."""
+    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is. What a record says is
+    not searched for words to colour, which takes minutes of a long one."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-        super().__init__(width=None if terminal else PIPED)
+        super().__init__(width=None if terminal else PIPED, highlight=False)
 
 
 @app.command()

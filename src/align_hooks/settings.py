@@ -79,9 +79,9 @@ def _range(part: str) -> range:
     if max(map(len, (first, last, stride))) > DIGITS:
         raise ValueError(f"'{shown(part)}': no run makes so many steps; write a number of at most {DIGITS} digits")
     if dash and int(last) < int(first):
-        raise ValueError(f"{part!r} ends before it begins")
+        raise ValueError(f"{part[:60]!r} ends before it begins")
     if slash and (not dash or int(stride) == 0):
-        raise ValueError(f"{part!r}: a stride needs a range A-B and is at least 1")
+        raise ValueError(f"{part[:60]!r}: a stride needs a range A-B and is at least 1")
     return range(int(first), int(last) + 1 if dash else int(first) + 1, int(stride) if slash else 1)
 
 

@@ -109,7 +109,7 @@ def chain(run: Any, other: Any, rows: Mapping[int, Mapping[str, Any]]) -> list[i
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
     made = [step for step in sorted(rows) if not rows[step]["skipped"]]
     whole = {step for step in made if {step, step + 1} <= weights} & known_gradients(run, other)
-    loaded = any(one["what"] == "optimizer state" and one["after"] != "reset" for one in run.manifest.get("overrides", ()))
+    loaded = any(one.get("what") == "optimizer state" and one.get("after") != "reset" for one in run.manifest.get("overrides", ()))
     fresh = min(rows, default=None) == 0 and not loaded
     first: list[int] = []
     for step in made:

@@ -35,11 +35,9 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any],
     A group's learning rate is the one that it stood at when the run began: with ``rates`` it is compared, which says something where both
     runs begin with one and the same step.
     """
-    found = [
-        _setting("type", reference.get("type"), candidate.get("type"))
-        for families in [{"Adam" if "adam" in str(one.get("type")).lower() else one.get("type") for one in (reference, candidate)}]
-        if len(families) > 1
-    ]
+    kinds = [str(one.get("type")) for one in (reference, candidate)]
+    families = {"Adam" if "adam" in kind.lower() else kind for kind in kinds}
+    found = [_setting("type", *kinds)] if len(families) > 1 else []
     found += [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
     ours, theirs = by_parameter(reference), by_parameter(candidate)
     alone = [sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())]

@@ -150,7 +150,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         told = f"{where} {_joined(given)}".strip()
         unknown = next((one.unknown for one in given if one.unknown), "")
         if constant is not None and given and not unknown:
-            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)!r}; take it out")
+            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)[:60]!r}; take it out")
         value = constant if constant is not None else number(_joined(given)) if given else True
         if attribute in values and (values[attribute].value != value or unknown):
             raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {told}; leave one out")
@@ -217,7 +217,7 @@ def _joined(words: Sequence[Word]) -> str:
 
 def number(text: str) -> Any:
     """A value as Megatron's parser would hold it: whole numbers, numbers, ``True``, ``False``, None, lists, or text."""
-    if _NUMBER.match(text) and len(text) < LONGEST_NUMBER:
+    if len(text) < LONGEST_NUMBER and _NUMBER.match(text):  # of a long text the pattern tries every way to cut it
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)

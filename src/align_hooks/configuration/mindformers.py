@@ -110,7 +110,16 @@ def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, V
         if isinstance(value_node, yaml.MappingNode):
             _flatten(loader, value_node, f"{key}.", name, values, (*above, id(node)))
         else:
-            values[key] = Value(loader.construct_object(value_node, deep=True), f"{name}:{key_node.start_mark.line + 1}")
+            values[key] = Value(_constructed(loader, value_node), f"{name}:{key_node.start_mark.line + 1}")
+
+
+def _constructed(loader: Any, node: Any) -> Any:
+    """What a node stands for. PyYAML has no error for a tag such as ``!!timestamp`` before what is none; it just fails."""
+    try:
+        return loader.construct_object(node, deep=True)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        kind = node.tag.rpartition(":")[2]
+        raise ValueError(f"line {node.start_mark.line + 1} has no {kind} where its tag, or its form, says so") from None
 
 
 def _size(node: Any, known: dict[int, int]) -> int:

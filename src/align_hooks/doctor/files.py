@@ -39,4 +39,6 @@ def resumes(configuration: Configuration) -> str:
     latest = Path(str(found.value)) / LATEST if found is not None and isinstance(found.value, str | int) else None
     if found is None or latest is None or not latest.is_file():
         return ""
-    return f"{found.where} finds a checkpoint of iteration {latest.read_text(errors='replace').strip()[:20]}: the run goes on from there"
+    with latest.open(encoding="utf-8", errors="replace") as file:
+        iteration = file.read(20).strip()
+    return f"{found.where} finds a checkpoint of iteration {iteration}: the run goes on from there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import stat
 from collections.abc import Mapping
@@ -29,17 +30,7 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
 
     :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
     """
-    try:
-        if not stat.S_ISREG(log.stat().st_mode):
-            raise RecordError(f"{log} is no file; name a log that Megatron-LM or MindFormers printed")
-        if log.stat().st_size > LONGEST:
-            raise RecordError(
-                f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}"
-            )
-        content = log.read_bytes()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RecordError(f"{log} cannot be read: {why}; name a log that Megatron-LM or MindFormers printed") from None
+    content = read(log)
     text = content.decode("utf-8", "replace")
     text = re.sub(r"\r+\n?", "\n", text)
     found = read_log(text, log.name)
@@ -65,3 +56,21 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
             writer.local_norms(row["step"], "reduced", squared[row["step"]])  # on one rank there is nothing to reduce
     writer.finish(hooks={}, ended="finished")
     return found, sorted(squared)
+
+
+def read(log: Path) -> bytes:
+    """A log: a file, or a pipe as a shell's ``<(zcat …)`` is one.
+
+    :raises RecordError: it is neither, cannot be read, or is larger than what is read.
+    """
+    try:
+        with log.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode) and not stat.S_ISFIFO(facts.st_mode):
+                raise RecordError(f"{log} is a device and no log; name a log that Megatron-LM or MindFormers printed")
+            content = file.read(LONGEST + 1) if facts.st_size <= LONGEST else b""
+    except OSError as error:
+        raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
+    if max(len(content), facts.st_size) > LONGEST:
+        raise RecordError(f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}")
+    return content

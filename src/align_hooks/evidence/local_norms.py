@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from align_hooks.errors import RecordError
+from align_hooks.evidence.logs import COUNT, DIGITS, half_of_last_digit
 from align_hooks.record.reader import Run
 
 BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^()\[\]\n]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\[\]{|]*)\]")
-NUMBER = re.compile(r"\d+\.?\d*(?:[eE][-+]?\d+)?$|nan$|inf$")
+NUMBER = re.compile(rf"(?:{DIGITS}|nan|inf)\Z")
 SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
 """In the configuration that MindFormers prints at its start, of which its own log file has none."""
 
@@ -65,7 +66,7 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
 
 def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Run) -> dict[str, float]:
     """One step's squared sums by name."""
-    _refuse_other_model(order, [int(one) for one in re.findall(r"\d+", block["sizes"])], where, names)
+    _refuse_other_model(order, [int(one) for one in re.findall(COUNT, block["sizes"])], where, names)
     words = block["sums"].split()
     if wrong := next((word for word in words if not NUMBER.match(word)), None):
         why = "numpy prints no more than a thousand numbers" if wrong == "..." else "which is no sum of squares"
@@ -106,8 +107,5 @@ def _refuse_other_model(order: Mapping[str, int], sizes: Sequence[int], where: s
 
 def coarse(word: str) -> float:
     """What the last digit of a squared sum leaves open of its norm, relative; 0 where it is none."""
-    digits, _, power = word.lower().partition("e")
-    value = abs(float(word))
-    if not value or not math.isfinite(value):
-        return 0.0
-    return 0.25 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / value
+    half, value = half_of_last_digit(word), abs(float(word))
+    return half / 2 / value if half and value else 0.0

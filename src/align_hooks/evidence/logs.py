@@ -9,6 +9,7 @@ holds what belongs to its step; what a log does not say is None.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,9 +17,13 @@ from typing import Any
 
 from align_hooks.errors import RecordError
 
-MEGATRON_LINE = re.compile(r"\[(?P<when>[\d:. -]+)\]\s+iteration\s+(?P<step>\d+)/\s*\d+ \|(?P<rest>.*)")
-MINDFORMERS_LINE = re.compile(r"\{ Epoch:\[\s*(?P<epoch>\d+)/.*?step:\[\s*(?P<step>\d+)/\s*(?P<steps>\d+)\], (?P<rest>.*)")
-NUMBER = r"\[?\s*([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))"
+COUNT = r"[0-9]{1,18}"
+"""A number of steps. Digits of other scripts and numbers that no run comes to are none."""
+DIGITS = r"[0-9]{1,400}\.?[0-9]{0,400}(?:[eE][-+]?[0-9]{1,3})?"
+"""A number as a framework prints one; the longest is the largest double without an exponent."""
+MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
+MINDFORMERS_LINE = re.compile(rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)")
+NUMBER = rf"\[?\s*([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 Row = dict[str, Any]
 
@@ -181,11 +186,16 @@ def _value(text: str, before: str) -> tuple[float, float] | None:
     found = re.search(before + r"\s*" + NUMBER, text)
     if found is None:
         return None
-    digits, _, power = found[1].lower().partition("e")
-    decimals = len(digits.partition(".")[2])
-    return float(found[1]), 0.5 * 10.0 ** (int(power or 0) - decimals) if digits[-1:].isdigit() or digits.endswith(".") else 0.0
+    return float(found[1]), half_of_last_digit(found[1])
+
+
+def half_of_last_digit(word: str) -> float:
+    """Half of what the last digit of a printed number stands for; 0 of a number that is not finite, or is none."""
+    digits, _, power = word.lower().partition("e")
+    half = float(f"5e{int(power or 0) - len(digits.partition('.')[2]) - 1}")
+    return half if math.isfinite(float(word)) and math.isfinite(half) else 0.0
 
 
 def _whole(text: str, before: str) -> int | None:
     found = _value(text, before)
-    return None if found is None else int(found[0])
+    return int(found[0]) if found is not None and math.isfinite(found[0]) else None

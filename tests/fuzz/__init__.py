@@ -1,0 +1,1 @@
+"""Mutated records, configurations and logs, fed to everything that reads them."""

@@ -1,0 +1,261 @@
+"""What is mutated: small records by the real Writer, configurations and logs, each a directory that is the same whenever it is built.
+
+A seed's directory holds ``run`` where a record is mutated, ``reference`` and ``candidate`` files where a configuration is, and ``run.log``
+where a log is. What it is compared with stands in ``partner``, which no mutation touches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import yaml
+from safetensors import safe_open
+from safetensors.numpy import save
+
+import synthetic
+from align_hooks.evidence.convert import convert
+from align_hooks.record import writer
+from align_hooks.record.shard import Shard
+from checklist.exercises import BASES, MEGATRON, NEW, OLD
+from evidence.test_logs import megatron, mindformers
+from sharded import Grid, Model
+from sharded import write as write_sharded
+from synthetic import EVERYTHING, Synthetic, begun, by_hand, job, row, scalars_only
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
+SIDES = ("reference", "candidate")
+
+
+class Always(datetime):
+    """A clock that stands still: a seed is the same whenever it is built."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime(2026, 11, 22, tzinfo=timezone.utc)
+
+
+@contextmanager
+def the_same() -> Iterator[None]:
+    """Run ids count, no time passes, and a path stays as it was given, so that no record holds where it was made."""
+    numbers = itertools.count()
+    with (
+        patch.object(writer, "datetime", Always),
+        patch.object(writer.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
+        patch.object(Path, "resolve", lambda path, strict=False: path),
+    ):
+        yield
+
+
+def everything() -> Synthetic:
+    """A run of one rank that recorded all there is, with arguments for ``check``."""
+    return Synthetic(settings=EVERYTHING | {"sketches": "all"}, facts=configured(OLD))
+
+
+def configured(style: str) -> dict[str, Any]:
+    """What run.json holds of a configuration."""
+    arguments = {name.replace("-", "_"): "True" if value is None else str(value) for name, value in MEGATRON.items()}
+    layers = {"model.embed_tokens.weight": {"class": "Embedding", "weight": "float32", "compute": "float32"}}
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": {"value": "1", "effective": True}}
+    return {"arguments": arguments, "layers": layers, "classes": ["FlashAttention"], "environment": environment, "notes": [style]}
+
+
+def one_rank(path: Path) -> None:
+    everything().write(path / RUN)
+    everything().drifted().write(path / PARTNER)
+
+
+def sketched(path: Path) -> None:
+    run = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})
+    run.write(path / RUN)
+    run.drifted().write(path / PARTNER)
+
+
+def other_side(path: Path) -> None:
+    """A record of MindFormers beside one of Megatron-LM."""
+    facts = {"arguments": {name.replace("m.", "model.model_config."): str(value) for name, value in BASES[NEW].items()}}
+    dataclasses.replace(everything().drifted(), side="ms", facts=facts).write(path / RUN)
+    everything().write(path / PARTNER)
+
+
+def two_ranks(path: Path) -> None:
+    """Two data-parallel ranks: batches and random states of both, tensors that the first alone counts."""
+    one = everything()
+    for name, rank in itertools.product((RUN, PARTNER), range(2)):
+        made = begun(path / name, job(rank, 2), batches="all", sketches="all", local_norms="all")
+        place = {"dp": rank, "dp_size": 2, "tp": 0, "tp_size": 1, "pp": 0, "pp_size": 1}
+        shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in one.shapes.items()]
+        made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": one.model}, steps=range(2))
+        kept: Callable[[Any], Any] = synthetic.sketched if rank == 0 else lambda tensors: {}
+        made.sketches("weights", 0, kept(one.weights[0]))
+        for step in range(2):
+            made.batch(step, one.batches[step], [2, 2])
+            made.local_norms(step, "reduced", one.norms[step], [])
+            made.sketches("gradients", step, kept(one.gradients[step]))
+            made.sketches("weights", step + 1, kept(one.weights[step + 1]))
+            made.scalars(row(step, random=[{"torch": "0" * 16}]))
+        made.finish(hooks={"seams": {"fired": 3}}, ended="finished")
+
+
+def sharded(path: Path) -> None:
+    """Two tensor-parallel ranks with a parameter table each."""
+    for name in (RUN, PARTNER):
+        write_sharded(path / name, Grid(tp=2), Model(layers=1).tensors(1), model=Model(layers=1))
+
+
+def rows_alone(path: Path) -> None:
+    scalars_only().write(path / RUN)
+    scalars_only((9.0, 8.9, None)).write(path / PARTNER)
+
+
+def made_by_hand(path: Path) -> None:
+    by_hand(path / RUN, ranks=2)
+    by_hand(path / PARTNER, ranks=2)
+
+
+def of_a_log(path: Path) -> None:
+    """What ``convert`` makes of a log."""
+    log = path / LOG
+    log.write_text(megatron())
+    convert(log, path / RUN)
+    convert(log, path / PARTNER)
+    log.unlink()
+
+
+def megatron_log(path: Path) -> None:
+    (path / LOG).write_text(megatron())
+
+
+def mindformers_log(path: Path) -> None:
+    """A log with local norms, and the record that names them, which is mutated too."""
+    names = dataclasses.replace(Synthetic(), side="ms")
+    names.write(path / RUN)
+    text = []
+    order = [name for group in names.optimizer["groups"] for name in group["parameters"]]
+    for step, line in enumerate(one for one in mindformers((9.0, 8.9, 8.8)).splitlines() if "step:[" in one):
+        sizes = tuple(int(np.prod(names.shapes[name])) for name in order)
+        sums = np.array2string(np.array([names.norms[step][name] for name in order], np.float32))
+        text += [f"12:00:0{step} - INFO -  norm_size: {sizes}", "local_norm:", sums, line]
+    (path / LOG).write_text("\n".join(text))
+
+
+SETTINGS = 'LR=1e-4\nLAYERS=(--num-layers 2)\nadd() { MORE+=(--seed "$1"); }\n'
+SCRIPT = """#!/bin/bash
+set -euo pipefail
+source "$(dirname "$0")/settings.sh"
+MODE=${MODE:-full}
+if [ "$MODE" = full ] && [[ -n $LR ]]; then LR=1e-3; else LR=9; fi
+case $MODE in f*) WIDTH=64;; *) WIDTH=$((32 * 2));; esac
+for SEED in 1234; do add $SEED; done
+cat > hosts <<EOF
+one $WIDTH
+EOF
+torchrun --nproc_per_node 1 pretrain_gpt.py "${MORE[@]}" --hidden-size $WIDTH \\
+"""
+
+
+def script_and_yaml(path: Path) -> None:
+    words = [f"  --{name}" if value is None else f"  --{name} {value}" for name, value in MEGATRON.items() if name != "hidden-size"]
+    (path / "reference.sh").write_text(SCRIPT + " \\\n".join(words) + "\n")
+    (path / "settings.sh").write_text(SETTINGS)
+    (path / "candidate.yaml").write_text(written(BASES[OLD]))
+
+
+def arguments_and_yaml(path: Path) -> None:
+    shutil.copyfile(LAUNCH / "llama.args", path / "reference.args")
+    shutil.copyfile(LAUNCH / "llama.yaml", path / "candidate.yaml")
+
+
+def experts_and_yaml(path: Path) -> None:
+    more = "--num-experts 4 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*1) --multi-latent-attention --rope-scaling-factor 40"
+    (path / "reference.args").write_text("\n".join(f"--{name} {value or ''}" for name, value in MEGATRON.items()) + f"\n{more}\n")
+    (path / "candidate.yml").write_text(written(BASES["latent"]))
+
+
+def record_and_yaml(path: Path) -> None:
+    """A record beside what is to be run: ``check`` reads both."""
+    everything().write(path / RUN)
+    (path / "candidate.yaml").write_text(written(BASES[OLD]))
+
+
+def written(flat: dict[str, Any]) -> str:
+    """A YAML file of settings by dotted name."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *folders, last = name.replace("m.", "model.model_config.", 1 if name.startswith("m.") else 0).split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
+    return yaml.safe_dump(tree)
+
+
+def undigested(run: Path) -> None:
+    """Make a record one of format 1, which has no digests: what they shield is read as it is."""
+    for path in (run / "run.json", *run.glob("manifest/*.json")):
+        facts = json.loads(path.read_text()) | {"format": 1}
+        path.write_text(json.dumps({key: value for key, value in facts.items() if key not in SINCE_2}, indent=1))
+    for path in run.glob("scalars/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({key: value for key, value in one.items() if key not in SINCE_2}) + "\n" for one in rows))
+    for path in run.rglob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        path.write_bytes(save(tensors, {"format": "pt"}))
+
+
+SINCE_2 = ("digest", "segment", "segments", "files")
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """``build`` fills an empty directory; ``older`` says that its records have no digests."""
+
+    name: str
+    build: Callable[[Path], None]
+    older: bool = False
+
+    def write(self, path: Path) -> Path:
+        """Build the seed in ``path``."""
+        path.mkdir(parents=True)
+        with chdir(path), the_same():
+            self.build(Path())
+            for run in (Path(RUN), Path(PARTNER)) if self.older else ():
+                if run.exists():
+                    undigested(run)
+        return path
+
+
+def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
+    """A seed as it is recorded today, and one of format 1."""
+    return [Seed(f"{one.__name__}{'_1' if older else ''}", one, older) for one in builders for older in (False, True)]
+
+
+RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
+DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
+"""Records of which every file has a digest."""
+CHECKED = both_formats(one_rank, other_side)
+"""Records that hold a configuration."""
+CONFIGURATIONS = [
+    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml)),
+    Seed("record_and_yaml", record_and_yaml, older=True),
+]
+LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]
+SEEDS = {seed.name: seed for seed in (*RECORDS, *CONFIGURATIONS, *LOGS)}
+
+
+def linked(seed: Path, path: Path) -> Path:
+    """A copy of a built seed, but its partner, whose files are hard links: who changes one writes it anew."""
+    return Path(shutil.copytree(seed, path, copy_function=os.link, ignore=lambda folder, names: {PARTNER} & {*names}))

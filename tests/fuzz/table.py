@@ -1,0 +1,39 @@
+"""The table of SECURITY.md, from the results of ``run.py --results``: ``python tests/fuzz/table.py`` writes it there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.targets import TARGETS
+
+PAGE, RESULTS = Path(__file__).parents[2] / "SECURITY.md", Path(__file__).parent / "results.json"
+START, END = "<!-- python tests/fuzz/table.py -->\n", "<!-- end -->\n"
+CODES = {"0": "0", "1": "1", "2": "2", "3": "3", "4": "4"}
+"""Exit codes that a command may end with."""
+
+
+def table() -> str:
+    """A line a target, and all of them."""
+    found = json.loads(RESULTS.read_text())
+    lines = [
+        f"| fed to | inputs | {' | '.join(f'ended with {code}' for code in CODES)} | faults | slowest, seconds | memory, MiB |",
+        f"| --- |{' ---: |' * (len(CODES) + 4)}",
+    ]
+    total = [0] * (len(CODES) + 2)
+    for name, row in found["targets"].items():
+        numbers = [row["inputs"], *(row["codes"].get(code, 0) for code in CODES), sum(row["faults"].values()) + row["awaited"]]
+        total = [one + other for one, other in zip(total, numbers, strict=True)]
+        lines.append(f"| {TARGETS[name].what} | {' | '.join(f'{one:,}' for one in numbers)} | {row['slowest']:.1f} | {row['largest']} |")
+    slowest, largest = (max(row[key] for row in found["targets"].values()) for key in ("slowest", "largest"))
+    lines.append(f"| all | {' | '.join(f'{one:,}' for one in total)} | {slowest:.1f} | {largest} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    head, rest = page.split(START)
+    PAGE.write_text(head + START + table() + END + rest.partition(END)[2], encoding="utf-8")

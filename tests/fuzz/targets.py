@@ -1,0 +1,128 @@
+"""What an input is fed to: the commands' own functions, and what each of them may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from align_hooks import cli, open_run
+from align_hooks.errors import RecordError
+from align_hooks.record import layout
+from align_hooks.record.reader import Run
+from fuzz import damage, mutations, seeds
+from fuzz.mutations import Scene
+from fuzz.seeds import LOG, PARTNER, RUN, Seed
+
+Mutate = Callable[[Random, Scene], list[str]]
+
+
+class Unnoticed(Exception):
+    """A changed byte of a digested file was taken for what was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an input lies: ``scene`` is the mutated copy of a seed, ``seed`` the seed as it was, ``out`` takes what is written."""
+
+    scene: Path
+    seed: Path
+    out: Path
+
+    @property
+    def run(self) -> Path:
+        return self.scene / RUN
+
+    @property
+    def partner(self) -> Path:
+        return self.seed / PARTNER
+
+    @property
+    def json(self) -> Path:
+        return self.out / "out.json"
+
+    @property
+    def html(self) -> Path:
+        return self.out / "out.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``what`` is its line of the table, ``weight`` its share of the inputs; ``guarded`` says that no link may lead it out of a record."""
+
+    what: str
+    call: Callable[[Place], None]
+    seeds: Sequence[Seed]
+    weight: int
+    guarded: bool = True
+    mutate: Mutate = mutations.mutate
+
+
+def read_everything(path: Path) -> Run:
+    """Open a record and read all that its interface gives."""
+    run = open_run(path)
+    _ = repr(run), run.problems, run.missing, run.scalars(), run.self_check, run.unrecorded_inputs
+    for step in run.steps:
+        _ = run.row(step), run.rank_rows(step), run.random_states(step)
+    for step in run.batch_steps():
+        _ = run.batch_facts(step), run.batch(step).arrays(), run.batch_descriptions(step)
+    for step in run.local_norm_steps():
+        _ = run.local_norms(step), run.counted_totals([step])
+    for kind, steps in ((run.gradients, run.gradient_steps()), (run.weights, run.weight_steps())):
+        for step in steps:
+            _ = [tensor.sum() for tensor in kind(step).values()]
+    for step in run.optimizer_state_steps():
+        state = run.optimizer_state(step)
+        _ = state.updates, state.dtypes, [tensor.sum() for moment in state.moments.values() for tensor in moment.values()]
+    for kind in layout.SKETCHED:
+        for step in run.sketch_steps(kind):
+            _ = list(run.sketches(kind, step).items())
+    return run
+
+
+def verified(path: Path) -> list[str]:
+    """What ``show --verify`` finds wrong. To be wired to it: until then, what reading everything refuses or doubts."""
+    run = read_everything(path)
+    return [*run.problems, *map(str, run.self_check.contradictions)]
+
+
+def digested(place: Place) -> None:
+    """Raise Unnoticed where a changed record passes for whole."""
+    try:
+        found = verified(place.run)
+    except RecordError as error:
+        found = [str(error)]
+    if not found:
+        raise Unnoticed("nothing was found in a record of which a byte was changed")
+
+
+def check_files(place: Place) -> None:
+    one, other = (next(iter(sorted(place.scene.glob(f"{side}.*"))), place.run) for side in seeds.SIDES)
+    cli.check(str(one), str(other), json=place.json)
+
+
+def convert(place: Place) -> None:
+    names = place.run if (place.seed / RUN).exists() else None
+    cli.convert(place.scene / LOG, place.out / RUN, names)
+
+
+TARGETS = {
+    "open": Target("`open_run`, and everything read", lambda at: bool(read_everything(at.run)) and None, seeds.RECORDS, 22),
+    "show": Target("`show RUN`", lambda at: cli.show(at.run), seeds.RECORDS, 18),
+    "compare": Target(
+        "`compare RUN OTHER --json`", lambda at: cli.compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14
+    ),
+    "turned": Target("`compare OTHER RUN`", lambda at: cli.compare(at.partner, at.run), seeds.RECORDS, 9),
+    "noise": Target("`compare OTHER OTHER --noise RUN`", lambda at: cli.compare(at.partner, at.partner, noise=[at.run]), seeds.RECORDS, 3),
+    "page": Target("`compare RUN OTHER --html`", lambda at: cli.compare(at.run, at.partner, html=at.html), seeds.RECORDS, 2),
+    "run_page": Target("`show RUN --html`", lambda at: cli.show(at.run, html=at.html), seeds.RECORDS, 2),
+    "check": Target("`check FILE FILE --json`", check_files, seeds.CONFIGURATIONS, 14, guarded=False),
+    "check_runs": Target(
+        "`check RUN OTHER --all`", lambda at: cli.check(str(at.run), str(at.partner), everything=True), seeds.CHECKED, 6
+    ),
+    "check_page": Target("`check RUN OTHER --html`", lambda at: cli.check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
+    "convert": Target("`convert LOG RUN`", convert, seeds.LOGS, 9, guarded=False),
+    "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 0, mutate=damage.one_byte),
+}  # fmt: skip
+"""By name. ``digested`` has no share until :func:`verified` is wired; ``--only digested`` tries it."""
