@@ -10,7 +10,7 @@ from align_hooks.errors import RecordError
 from align_hooks.settings import Steps
 
 NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
-"""What every row of scalars holds: a number, None, or where groups differ a list of numbers."""
+"""What every row of scalars holds: a number or None; of a learning rate, where groups differ, a list of numbers."""
 
 
 def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
@@ -40,9 +40,13 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
 
 def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     """Raise RecordError where a section of run.json is not what the comparison reads."""
-    for section in ("settings", "model", "training", "optimizer", "versions"):
-        if not isinstance(facts.get(section, {}), dict):
+    sections = [(section, facts.get(section, {})) for section in ("settings", "model", "training", "optimizer", "versions")]
+    for section, held in (*sections, *((section, facts.get(section) or {}) for section in ("injected", "resolution"))):
+        if not isinstance(held, dict):
             raise RecordError(f"{path}: {section} is no section of a run")
+    steps = (facts.get("injected") or {}).get("steps", [])
+    if not isinstance(steps, list) or not all(type(step) is int for step in steps):
+        raise RecordError(f"{path}: injected.steps are no steps")
     overrides = facts.get("overrides") or []
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
         raise RecordError(f"{path}: the overrides cannot be read")
@@ -56,7 +60,9 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
         raise RecordError(f"{path}: the optimizer's groups cannot be read")
     for kind in ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state"):
         try:
-            Steps.parse(str(facts.get("settings", {}).get(kind) or "none"))
+            Steps.parse(facts.get("settings", {}).get(kind) or "none")
+        except AttributeError:
+            raise RecordError(f"{path}: settings.{kind} is no text") from None
         except ValueError as error:
             raise RecordError(f"{path}: settings.{kind}: {error}") from None
 
@@ -70,7 +76,7 @@ def check_row(row: Mapping[str, Any], where: str) -> None:
     """Raise RecordError where a row of scalars lacks a number or holds something else."""
     for key in NUMBERS:
         value = row.get(key, "")
-        for one in value if isinstance(value, list) else [value]:
+        for one in value if isinstance(value, list) and key == "learning_rate" else [value]:
             if not _is_number(one):
                 raise RecordError(f"{where}: {key} is {str(one)[:40]!r}, not a number; record the run again")
     rates = row.get("learning_rate")
