@@ -37,17 +37,7 @@ FAULTS = Path(__file__).parents[2] / "build" / "fuzz"
 RESULTS = Path(__file__).parent / "results.json"
 SILENCE = 90
 """Seconds after which a worker that says nothing is ended: it waits for something that never comes, which takes no processor's time."""
-AWAITED: dict[str, str] = {
-    r"took \d+ MiB|MemoryError in record/.*": "the size of a record's file is held against what it may be before it is read",
-    r"read outside of the record: .*": "a link in the place of manifest/ is not followed",
-    r"RecursionError in record/holdings.py:_add": "directories are walked without calling oneself",
-    r"RuntimeError in record/reader.py:open_run": "a run that is a link to itself",
-    r"TypeError in (compare/(pair|measures|health|symptom|curves).*|record/.*)": "check_row: a loss is one number",
-    r"AttributeError in compare/pair.py:resolution_of": "check_facts: resolution and injected are sections",
-    r"OverflowError in compare/adam.py:corrections": "optimizer_state: a count of updates is below 2**63",
-    r"AttributeError in settings.py:parse": "asked: a setting of run.json is text",
-    r"an error of .* characters": "what a record says is quoted shortly in errors of record/",
-}
+AWAITED: dict[str, str] = {}
 """Faults that are known and not mended yet, and what they wait for."""
 
 

@@ -10,7 +10,9 @@ from random import Random
 from align_hooks import cli, open_run
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
+from align_hooks.record.holdings import not_whole
 from align_hooks.record.reader import Run
+from align_hooks.record.verify import verify
 from fuzz import damage, mutations, seeds
 from fuzz.mutations import Scene
 from fuzz.seeds import LOG, PARTNER, RUN, Seed
@@ -82,9 +84,9 @@ def read_everything(path: Path) -> Run:
 
 
 def verified(path: Path) -> list[str]:
-    """What ``show --verify`` finds wrong. To be wired to it: until then, what reading everything refuses or doubts."""
-    run = read_everything(path)
-    return [*run.problems, *map(str, run.self_check.contradictions)]
+    """What ``show --verify`` finds wrong."""
+    run = open_run(path)
+    return [*run.problems, *not_whole(run), *verify(run).wrong]
 
 
 def digested(place: Place) -> None:
@@ -109,7 +111,7 @@ def convert(place: Place) -> None:
 
 TARGETS = {
     "open": Target("`open_run`, and everything read", lambda at: bool(read_everything(at.run)) and None, seeds.RECORDS, 22),
-    "show": Target("`show RUN`", lambda at: cli.show(at.run), seeds.RECORDS, 18),
+    "show": Target("`show --verify RUN`", lambda at: cli.show(at.run, verify=True), seeds.RECORDS, 18),
     "compare": Target(
         "`compare RUN OTHER --json`", lambda at: cli.compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14
     ),
@@ -123,6 +125,6 @@ TARGETS = {
     ),
     "check_page": Target("`check RUN OTHER --html`", lambda at: cli.check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
     "convert": Target("`convert LOG RUN`", convert, seeds.LOGS, 9, guarded=False),
-    "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 0, mutate=damage.one_byte),
+    "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 20, mutate=damage.one_byte),
 }  # fmt: skip
-"""By name. ``digested`` has no share until :func:`verified` is wired; ``--only digested`` tries it."""
+"""By name."""

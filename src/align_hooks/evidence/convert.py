@@ -59,11 +59,13 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
 
 
 def read(log: Path) -> bytes:
-    """A log: a file, or a pipe as a shell's ``<(zcat …)`` is one.
+    """A log: a file, or a pipe as a shell's ``<(zcat …)`` is one. A pipe that has a name may have nobody who ever writes to it.
 
     :raises RecordError: it is neither, cannot be read, or is larger than what is read.
     """
     try:
+        if stat.S_ISFIFO(log.stat().st_mode) and os.path.lexists(os.path.realpath(log)):
+            raise RecordError(f"{log} is a pipe with a name; name a log that Megatron-LM or MindFormers printed")
         with log.open("rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode) and not stat.S_ISFIFO(facts.st_mode):

@@ -85,15 +85,14 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
 
     Of a step that was repeated the last row counts; a last line that a killed process left torn does not.
     """
-    lines, rest = read_lines(path)
-    if digests.WHOLE_ROW.search(rest):  # only the end of its line was not written: a torn row ends before its digest
-        lines.append(rest)
     by_id = {one.id: one for one in known}
     found = Committed(older=by_id.get(None))
     for name, step, digest in _listed(manifest.get("files", {}), path):
         found.listed.setdefault(name, {})[step] = digest
-    for number, line in enumerate(lines, 1):
-        row = _row(line, path, number, older=None in by_id)
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.endswith(b"\n") and not digests.WHOLE_ROW.search(line):
+            break  # torn: a row of which only the end of its line was not written has its digest
+        row = _row(line.rstrip(b"\n"), path, number, older=None in by_id)
         segment = row.pop("segment", None)
         found.counts[segment] += 1
         if segment not in by_id:

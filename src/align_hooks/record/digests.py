@@ -33,20 +33,32 @@ def of(content: bytes | memoryview | NDArray[Any]) -> str:
     return xxhash.xxh3_128(b"" if isinstance(data, np.ndarray) else data).hexdigest()
 
 
-class Digesting:
+class Digest:
+    """The digest of what comes in pieces."""
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_128()
+
+    def update(self, piece: Any) -> None:
+        """Take one more piece."""
+        self._state.update(piece)
+
+    def digest(self) -> str:
+        """That of all pieces so far."""
+        return str(self._state.hexdigest())
+
+
+class Digesting(Digest):
     """A binary file to write to, which knows the digest of what was written."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._state = file, xxhash.xxh3_128()
+        super().__init__()
+        self._file = file
 
     def write(self, data: Any) -> int:
         """Write ``data``; how many bytes were written."""
-        self._state.update(data)
+        self.update(data)
         return int(self._file.write(data))
-
-    def digest(self) -> str:
-        """The digest of everything that was written."""
-        return str(self._state.hexdigest())
 
 
 def seal(text: bytes) -> bytes:

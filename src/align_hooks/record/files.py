@@ -8,7 +8,7 @@ import stat
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,16 @@ from align_hooks.record import digests, layout
 Array = NDArray[Any]
 
 
-LARGEST_TEXT = 1 << 32
-"""Bytes of the largest text file that is read: 5,000 steps of 2,000 norms are a tenth of it."""
+LARGEST_JSON = 1 << 29
+"""Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
+LONGEST_LINE = 1 << 28
+"""Bytes of the longest row that is read: sketches of half a million pieces."""
+LONGEST_HEADER = 100_000_000
+"""Bytes of the longest header of a safetensors file, by its format."""
+PIECE = 1 << 24
+"""Bytes of a file that are read at once."""
+QUOTED = 200
+"""Characters of an error of a library that are repeated."""
 CHANGED = "was changed since it was recorded (its digest differs); copy it again, or record the step again"
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError)
 """What numpy raises of a header that is none: it parses it as Python."""
@@ -58,12 +66,21 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def read_lines(path: Path) -> tuple[list[bytes], bytes]:
-    """The whole lines of a file of rows, none where there is no file, and what stands after the last of them: empty, or torn."""
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file of rows with their ends, none where there is no file; what a killed process left torn has no end. Raises
+    RecordError where one is longer than any row."""
     if not path.exists():
-        return [], b""
-    *lines, rest = _bytes(path).split(b"\n")
-    return lines, rest
+        return
+    if not is_regular(path):
+        raise RecordError(f"{path} is no file of a record: it is not a regular file")
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                if len(line) == LONGEST_LINE:
+                    raise RecordError(f"{path} holds a line of more than {LONGEST_LINE} bytes, which is no row of a record; copy it again")
+                yield line
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
 
 
 def no_row(path: Path, number: int, why: str = "") -> RecordError:
@@ -80,24 +97,45 @@ def is_regular(path: Path) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """An error's own words, in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """An error's own words, in one line, and no more of them than one reads."""
+    return " ".join(str(error)[:QUOTED].split()) or type(error).__name__
 
 
 def _bytes(path: Path) -> bytes:
+    """A JSON text. Its first and last byte are looked at before memory is taken for the others."""
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_TEXT:
-            raise RecordError(f"{path} is no file of a record: it is not a regular file, or larger than {LARGEST_TEXT} bytes")
-        return path.read_bytes()
+        with _regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            ends = file.read(1) + (os.pread(file.fileno(), 2, size - 2).strip()[-1:] if size > 1 else b"")
+            if size > LARGEST_JSON or (size > PIECE and ends != b"{}"):
+                raise RecordError(f"{path} is no JSON object of a record, or larger than {LARGEST_JSON} bytes; copy it again")
+            file.seek(0)
+            return file.read()
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from None
+        raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
+
+
+def _regular(path: Path) -> BinaryIO:
+    """An open file; raises ValueError where there is something else: a device has no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is not a regular file")
+    return path.open("rb")
 
 
 def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
     if digest is not None and digests.of(content) != digest:
+        raise RecordError(f"{path} {CHANGED}")
+
+
+def _check_file(path: Path, digest: str) -> None:
+    """Raise RecordError where a file's digest is another; read in pieces, as its size may be anything."""
+    found = digests.Digest()
+    with _regular(path) as file:
+        while piece := file.read(PIECE):
+            found.update(piece)
+    if found.digest() != digest:
         raise RecordError(f"{path} {CHANGED}")
 
 
@@ -107,10 +145,9 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
     It is mapped first in any case: a header that promises more than the file holds is refused before memory is taken.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("not a regular file")
+        _regular(path).close()
         if digest is not None and not headers_only:
-            _check(path.read_bytes(), digest, path)
+            _check_file(path, digest)
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(mapped, np.ndarray) or mapped.dtype.kind not in "biuf":
             raise ValueError("not a single array of numbers")
@@ -140,18 +177,15 @@ class TensorFile:
         a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise ValueError("not a regular file")
-            with path.open("rb") as file:  # before the library, which says of a file that may not be read that there is none
-                _refuse_torn(path)
+            with _regular(path) as file:
                 self._known = _identity(file)
-                head = file.read(8)
-                header = file.read(int.from_bytes(head, "little"))
-            _check(head + header, digest, path)
+                header = _header(file)
+            _check(len(header).to_bytes(8, "little") + header, digest, path)
+            _refuse_torn(path)
             self._tensors = json.loads(header)
             metadata = self._tensors.pop("__metadata__", None) or {}
             self._digests = json.loads(metadata.get(DIGESTS, "{}"))
-        except (OSError, ValueError, SafetensorError, RecursionError) as error:
+        except (OSError, ValueError, SafetensorError, RecursionError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RecordError(f"{path} is not a whole safetensors file ({in_words(error)}); {remedy}") from None
         self._start = 8 + len(header)
         if not isinstance(self._digests, dict) or (digest is not None and self._digests.keys() != self._tensors.keys()):
@@ -189,6 +223,20 @@ class TensorFile:
 
 EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 """A file without a tensor, which a rank has that holds copies alone. The library writes it wrong before 0.4.4, and does not read it."""
+
+
+def _header(file: BinaryIO) -> bytes:
+    """The header of a safetensors file, a JSON text; raises ValueError where it cannot be that of a file of this size."""
+    room = os.fstat(file.fileno()).st_size - 8
+    size = int.from_bytes(file.read(8), "little")
+    if size > min(room, LONGEST_HEADER):
+        raise ValueError("it is shorter than its header")
+    header = file.read(size)
+    tensors = json.loads(header)
+    stops = [one["data_offsets"][1] for name, one in tensors.items() if name != "__metadata__"]
+    if max(stops, default=0) != room - size:
+        raise ValueError("its size is not what its header says")
+    return header
 
 
 def _refuse_torn(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
-from align_hooks.record.files import in_words, is_regular
+from align_hooks.record.files import in_words, read_lines
 
 STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 """How a row of the writer begins."""
@@ -30,23 +30,15 @@ class Lines:
     def __init__(self, path: Path, listed: Mapping[int, str], unlisted: Callable[[int], bool] | None = None) -> None:
         self.path, self.listed, self._unlisted = path, dict(listed), unlisted
         self._at: dict[int, int] = {}
-        if not path.exists():
-            return
-        if not is_regular(path):
-            raise RecordError(f"{path} is no file of a record: it is not a regular file")
         steps = {digest: step for step, digest in listed.items()}
         at = 0
-        try:
-            with path.open("rb") as file:
-                for line in file:
-                    if line.endswith(b"\n"):  # what a killed process left torn has no end
-                        step = steps.get(digests.of(line[:-1]))
-                        step = self._begun_with(line) if step is None else step
-                        if step is not None:
-                            self._at[step] = at
-                    at += len(line)
-        except OSError as error:
-            raise RecordError(f"{path} cannot be read: {error}") from None
+        for line in read_lines(path):
+            if line.endswith(b"\n"):  # what a killed process left torn has no end
+                step = steps.get(digests.of(line[:-1]))
+                step = self._begun_with(line) if step is None else step
+                if step is not None:
+                    self._at[step] = at
+            at += len(line)
 
     def _begun_with(self, line: bytes) -> int | None:
         if self._unlisted is None:

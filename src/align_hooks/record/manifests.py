@@ -13,7 +13,7 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.checks import check_facts, check_manifest
-from align_hooks.record.files import read_sealed
+from align_hooks.record.files import QUOTED, in_words, read_sealed
 from align_hooks.record.folder import inside
 from align_hooks.record.shard import Shard
 
@@ -70,7 +70,7 @@ def read_facts(run: Path, manifests: Manifests, groups: Sequence[Mapping[str, An
 def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
     if content.get("format") not in layout.READ:
         raise RecordError(
-            f"{path} has format {str(content.get('format'))[:20]}, this version reads {', '.join(map(str, layout.READ))}; "
+            f"{path} has format {str(content.get('format'))[:20]!r}, this version reads {', '.join(map(str, layout.READ))}; "
             "use the version that wrote it"
         )
 
@@ -83,7 +83,8 @@ def _refuse_strangers(run: Path, rank: int, manifest: Mapping[str, Any], first: 
         raise RecordError(f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: {MIXED}")
     if (None in known and mine != its) or mine["world_size"] != its["world_size"]:
         raise RecordError(
-            f"{run}: rank {rank} belongs to another job than rank {first} ({mine} against {its}); record into an empty directory"
+            f"{run}: rank {rank} belongs to another job than rank {first} ({str(mine)[:QUOTED]} against {str(its)[:QUOTED]}); "
+            "record into an empty directory"
         )
 
 
@@ -91,7 +92,9 @@ def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...
     try:
         return tuple(known.setdefault(shard, shard) for shard in map(Shard.from_facts, rows))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise RecordError(f"{path}: its parameter table cannot be read ({error})") from None
+        raise RecordError(
+            f"{path}: its parameter table cannot be read ({in_words(error)}); copy it again, or record the run again"
+        ) from None
 
 
 def _add(found: dict[str, dict[str, Any]], groups: Iterable[Mapping[str, Any]]) -> None:

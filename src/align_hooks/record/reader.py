@@ -367,8 +367,8 @@ class Run:
         path, digest = self.file(min(self.manifests), step, layout.STATE)
         state = read_json(path, digest)
         updates, dtypes = state.get("updates"), state.get("dtypes", {})
-        if type(updates) is not int or updates < 0:
-            raise RecordError(f"{path}: updates is {updates!r}, not a number of updates; record the run again")
+        if type(updates) is not int or not 0 <= updates < 1 << 53:
+            raise RecordError(f"{path}: updates is {str(updates)[:40]!r}, not a number of updates; record the run again")
         if not isinstance(dtypes, dict) or not all(isinstance(one, str) for one in dtypes.values()):
             raise RecordError(f"{path}: dtypes is {str(dtypes)[:40]!r}, not a type a moment; record the run again")
         return OptimizerState(updates, moments, dtypes)
@@ -439,7 +439,7 @@ class Run:
 
     def _batch_parts(self, step: int, names: Sequence[str]) -> list[Part]:
         if self.made_by_hand:
-            ranks = range(len(list((self.path / f"step_{step}").glob("rank_*"))))
+            ranks = range(len(list(inside(self.path, self.path / f"step_{step}").glob("rank_*"))))
             return [read_part_by_hand(Source(self.path, layout.step(self.path, step, rank))) for rank in ranks]
         return [
             in_sequence(
@@ -487,6 +487,7 @@ def open_run(path: str | Path) -> Run:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():
         raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
+    inside(run, run / "manifest")
     ranks = layout.ranks(run)
     if not ranks:
         _refuse_lost_manifests(run)

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LONGEST_NAME = 1000
+"""Characters of a parameter's name, and no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -58,6 +61,8 @@ class Shard:
         known["shape"] = tuple(known["shape"])
         known["box"] = tuple((start, stop) for start, stop in known["box"])
         known["name"], known["native"] = map(sys.intern, (known["name"], known["native"]))
+        if max(len(known["name"]), len(known["native"])) > LONGEST_NAME:
+            raise ValueError(f"a name of {len(known['name'])} characters is none of a parameter")
         known["flat"] = None if known["flat"] is None else tuple(known["flat"])
         shape, box = known["shape"], known["box"] or tuple((0, size) for size in known["shape"])
         whole = all(type(size) is int and size >= 0 for size in shape) and math.prod(shape) < 1 << 50 and len(box) == len(shape)
