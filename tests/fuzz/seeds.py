@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,15 +20,15 @@ from unittest.mock import patch
 
 import numpy as np
 import yaml
-from safetensors import safe_open
-from safetensors.numpy import save
 
 import synthetic
+from align_hooks import settings
 from align_hooks.evidence.convert import convert
 from align_hooks.record import writer
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from evidence.test_logs import megatron, mindformers
+from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
 from synthetic import EVERYTHING, Synthetic, begun, by_hand, job, row, scalars_only
@@ -54,6 +53,7 @@ def the_same() -> Iterator[None]:
     with (
         patch.object(writer, "datetime", Always),
         patch.object(writer.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
+        patch.object(settings, "place", Path),
         patch.object(Path, "resolve", lambda path, strict=False: path),
     ):
         yield
@@ -202,23 +202,6 @@ def written(flat: dict[str, Any]) -> str:
     return yaml.safe_dump(tree)
 
 
-def undigested(run: Path) -> None:
-    """Make a record one of format 1, which has no digests: what they shield is read as it is."""
-    for path in (run / "run.json", *run.glob("manifest/*.json")):
-        facts = json.loads(path.read_text()) | {"format": 1}
-        path.write_text(json.dumps({key: value for key, value in facts.items() if key not in SINCE_2}, indent=1))
-    for path in run.glob("scalars/*.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps({key: value for key, value in one.items() if key not in SINCE_2}) + "\n" for one in rows))
-    for path in run.rglob("*.safetensors"):
-        with safe_open(path, framework="np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        path.write_bytes(save(tensors, {"format": "pt"}))
-
-
-SINCE_2 = ("digest", "segment", "segments", "files")
-
-
 @dataclass(frozen=True, slots=True)
 class Seed:
     """``build`` fills an empty directory; ``older`` says that its records have no digests."""
@@ -234,7 +217,7 @@ class Seed:
             self.build(Path())
             for run in (Path(RUN), Path(PARTNER)) if self.older else ():
                 if run.exists():
-                    undigested(run)
+                    older(run)
         return path
 
 

@@ -19,7 +19,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.verify import verify
 from rewritten import older
-from synthetic import HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only
+from synthetic import HONEST_SKETCHED, NAMES, Synthetic, begun, job, row, scalars_only
 
 NO_PART = (".claim",)
 """Files beside a record that are no part of it."""
@@ -209,3 +209,18 @@ def test_a_row_that_lacks_only_the_end_of_its_line_is_whole_and_stays(tmp_path: 
     assert open_run(path).steps == [0, 1, 2, 3] and noticed(path) == []
     rows.write_bytes(rows.read_bytes()[:-1] + b"}")
     assert noticed(path)
+
+
+@pytest.mark.parametrize("name", ["manifest/rank_{}.json", "scalars/rank_{}.jsonl"])
+def test_files_of_two_ranks_that_changed_places_are_refused(tmp_path: Path, name: str) -> None:
+    for rank in (0, 1):
+        writer = begun(tmp_path, job(rank, 2))
+        writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(1))
+        writer.scalars(row(0))
+        writer.finish(hooks={}, ended="finished")
+    assert noticed(tmp_path) == []
+    first, second = (tmp_path / name.format(rank) for rank in (0, 1))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert noticed(tmp_path)

@@ -47,6 +47,8 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     steps = (facts.get("injected") or {}).get("steps", [])
     if not isinstance(steps, list) or not all(type(step) is int for step in steps):
         raise RecordError(f"{path}: injected.steps are no steps")
+    if not isinstance(facts.get("run_id"), str | None):
+        raise RecordError(f"{path}: run_id is no text")
     overrides = facts.get("overrides") or []
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
         raise RecordError(f"{path}: the overrides cannot be read")

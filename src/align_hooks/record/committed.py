@@ -94,6 +94,8 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
             break  # torn: a row of which only the end of its line was not written has its digest
         row = _row(line.rstrip(b"\n"), path, number, older=None in by_id)
         segment = row.pop("segment", None)
+        if segment is not None and row.pop("rank", None) != manifest.get("rank"):
+            raise no_row(path, number, " of this rank")
         found.counts[segment] += 1
         if segment not in by_id:
             continue

@@ -146,11 +146,13 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
     """
     try:
         _regular(path).close()
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in "biuf":
+            raise ValueError("not a single array of numbers")
+        if mapped.offset + mapped.nbytes != path.stat().st_size:
+            raise ValueError("its size is not what its header says")
         if digest is not None and not headers_only:
             _check_file(path, digest)
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(mapped, np.ndarray) or mapped.dtype.kind not in "biuf":
-            raise ValueError("not a single array of numbers")
         return mapped if headers_only else np.array(mapped)
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None

@@ -39,6 +39,8 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, 
         manifest = read_sealed(inside(run, path), older=True)
         check_manifest(manifest, path)
         _refuse_format(manifest, path)
+        if manifest.get("rank", rank) != rank:
+            raise RecordError(f"{path} is of rank {str(manifest['rank'])[:20]}; copy it again, or record the run again")
         _refuse_strangers(run, rank, manifest, ranks[0], manifests.get(ranks[0], manifest))
         tables[rank] = _table(manifest.pop("parameters", ()), path, known)
         _add(groups, manifest.pop("groups", ()))

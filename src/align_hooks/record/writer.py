@@ -223,7 +223,7 @@ class Writer:
         self.written["sketches"] += 1
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
-        return atomic.encoded(atomic.json_text({**row, "segment": self.segment}, indent=None))
+        return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
 
     def _append_listed(self, path: Path, name: str, row: Mapping[str, Any]) -> None:
         line = self._line(row)
