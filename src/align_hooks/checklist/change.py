@@ -81,7 +81,13 @@ def _tried(key: str, says: Says, candidate: Configuration, one: Held, other: Hel
     elif isinstance(standing, list):
         yield from ([*standing[:at], one.meaning, *standing[at + 1 :]] for at in range(len(standing)))
     else:
-        digits = map(int, re.findall(r"(?<!\d)\d{1,18}(?!\d)", one.meaning)) if isinstance(one.meaning, str) else (1, 0) if one.meaning is None else ()
+        digits = (
+            map(int, re.findall(r"(?<!\d)\d{1,18}(?!\d)", one.meaning))
+            if isinstance(one.meaning, str)
+            else (1, 0)
+            if one.meaning is None
+            else ()
+        )
         meaning = int(one.meaning) if key.endswith("_steps") and _is_whole(one.meaning) else one.meaning
         yield from (value for value in (meaning, True, False, *digits) if takes(key, value, candidate))
 
