@@ -25,6 +25,7 @@ each promises and what its absence says is in ``docs/record.md``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,10 +135,14 @@ def number(name: str, prefix: str) -> int | None:
 
 
 def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
-    """Every ``step_N/rank_M``, or those of one rank."""
-    for path in run.glob(f"step_*/rank_{'*' if rank is None else rank}"):
-        if number(path.parent.name, "step_") is not None and number(path.name, "rank_") is not None:
-            yield path
+    """Every ``step_N/rank_M``, or those of one rank; what a link leads to is not listed."""
+    for path in run.glob("step_*"):
+        if number(path.name, "step_") is None:
+            continue
+        if rank is not None and os.path.lexists(path / f"rank_{rank}"):
+            yield path / f"rank_{rank}"
+        elif rank is None and not path.is_symlink():
+            yield from (one for one in path.glob("rank_*") if number(one.name, "rank_") is not None)
 
 
 def steps_with(run: Path, rank: int, name: str) -> list[int]:
