@@ -22,6 +22,9 @@ GROUPS = "grouped_lr_schedule.grouped"
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
 
+LONGEST = 128
+"""Members of a list that are tried one by one: no model's setting has more."""
+
 
 def change(row: Row, reference: Configuration, candidate: Configuration, held: Mapping[str, tuple[Held, Held]]) -> str:
     """What to set in the candidate to make it agree with the reference: tried on the candidate itself before it is said."""
@@ -79,7 +82,7 @@ def _tried(key: str, says: Says, candidate: Configuration, one: Held, other: Hel
     if says.choices:
         yield from says.choices
     elif isinstance(standing, list):
-        yield from ([*standing[:at], one.meaning, *standing[at + 1 :]] for at in range(len(standing)))
+        yield from ([*standing[:at], one.meaning, *standing[at + 1 :]] for at in range(min(len(standing), LONGEST)))
     else:
         digits = (
             map(int, re.findall(r"(?<!\d)\d{1,18}(?!\d)", one.meaning))
