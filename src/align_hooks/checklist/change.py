@@ -21,7 +21,6 @@ GROUPS = "grouped_lr_schedule.grouped"
 """A list of groups, each with its own parameters: no value for a single number."""
 SWITCH = ("use_", "enable_", "is_", "no_", "has_")
 """How names of MindFormers' begin that take True and False."""
-
 LONGEST = 128
 """Members of a list that are tried one by one: no model's setting has more."""
 
