@@ -92,10 +92,12 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
     found = Committed(older=by_id.get(None))
     for name, step, digest in _listed(manifest.get("files", {}), path):
         found.listed.setdefault(name, {})[step] = digest
+    seen: set[bytes] = set()
     for number, line in enumerate(lines, 1):
         row = _row(line, path, number, older=None in by_id)
         segment = row.pop("segment", None)
-        found.counts[segment] += 1
+        found.counts[segment] += line not in seen  # one that is there twice does not make up for one that is gone
+        seen.add(line)
         if segment not in by_id:
             continue
         _add(found, row, by_id[segment], path)
@@ -115,6 +117,8 @@ def _add(found: Committed, row: Row, segment: Segment, path: Path) -> None:
 def _row(line: bytes, path: Path, number: int, *, older: bool) -> Row:
     try:
         row = json.loads(line) if older and not digests.is_sealed(line) else digests.opened(line)
+        if "segment" in row and not digests.is_sealed(line):
+            raise digests.Unsealed("it has lost its digest")
         if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row.get("segment"), str | None):
             raise ValueError("step")
     except digests.Unsealed as error:

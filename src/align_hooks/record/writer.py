@@ -159,6 +159,8 @@ class Writer:
             return {"run_id": self._run_id(), "segment": self.segment}
         first = claim.read(path)
         if claim.is_of(first, self.launch) and "segment" in first:
+            if self._claim is not None and self._claim.is_proof and claim.has_ended(path, first):
+                raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of this job does not record here any more; start the job again")
             self.segment = first["segment"]
             return {"run_id": first.get("run_id"), "segment": self.segment}
         if claim.is_held(path):
@@ -176,7 +178,7 @@ class Writer:
         self._check()
         start.refuse_links(run, rank, steps)
         known = [] if earlier is None else start.steps_of(run, rank, earlier)
-        start.refuse_unwritable(run, rank, {*known, *steps})
+        start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and continuing:
             start.refuse_other(earlier, self._manifest, run)
@@ -187,6 +189,8 @@ class Writer:
         start.remove(run, rank, deleting)
         if earlier is not None and not continuing:
             start.remove_replaced(run, self.launch)
+        if rank == 0:
+            start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
 
     def _check(self) -> None:
         """Raise RecordError where the directory is not this job's any more."""

@@ -1,0 +1,82 @@
+"""A start on a directory that holds something: what becomes of the earlier record, and of the new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record import layout
+from synthetic import begun, described, job, row, tensors, whole_shards
+from work import at_most
+
+
+def recorded(path: Path, world: int, steps: range, exists: str = "refuse") -> None:
+    """Every rank of a job, from its beginning to its end."""
+    writers = [begun(path, job(rank, world), run_exists=exists) for rank in range(world)]
+    for writer in writers:
+        writer.describe(place={"dp": writer.launch.rank}, shards=[], facts={}, steps=steps)
+        for step in steps:
+            writer.scalars(row(step))
+        writer.finish(hooks={}, ended="finished")
+
+
+@pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
+def test_a_larger_job_that_recorded_nothing_is_in_nobodys_way(tmp_path: Path, exists: str) -> None:
+    for writer in [begun(tmp_path, job(rank, 2)) for rank in range(2)]:
+        writer.finish(hooks={}, ended="failed")
+    assert layout.ranks(tmp_path) == [0, 1]
+    recorded(tmp_path, 1, range(3), exists)
+    run = open_run(tmp_path)
+    assert run.world_size == 1 and run.steps == [0, 1, 2] and run.problems == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_is_not_continued_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
+    recorded(tmp_path, before, range(3))
+    there = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(RefusedRun, match=f"holds a run of {before} ranks? and this job has {after}"):
+        begun(tmp_path, job(0, after), run_exists="continue")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == there
+    assert open_run(tmp_path).steps == [0, 1, 2]
+
+
+def test_states_that_a_killed_start_wrote_over_are_not_those_of_the_run_before(tmp_path: Path) -> None:
+    """Weights of step 1 are recorded, written over by a start that is killed before its first row, and not recorded by the next."""
+    path = tmp_path / "run"
+    for steps, switches, whole in ((range(1), {"weights": "all"}, True), (range(1, 2), {"weights": "all"}, False), (range(1, 2), {}, True)):
+        writer = described(path, steps, run_exists="continue" if steps.start else "refuse", **switches)
+        if switches:
+            writer.weights(1, tensors(steps.start), {})
+        if whole:
+            writer.scalars(row(steps.start))
+            writer.finish(hooks={}, ended="finished")
+        elif writer._claim is not None:
+            writer._claim.release()
+    run = open_run(path)
+    assert run.steps == [0, 1] and run.weight_steps() == [] and run.problems == []
+    with pytest.raises(RecordError, match="record the run with"):
+        run.weights(1)
+
+
+def test_states_that_stay_are_those_of_the_run_before(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    writer = described(path, range(1), weights="all")
+    writer.weights(1, tensors(7), {})
+    writer.scalars(row(0))
+    writer.finish(hooks={}, ended="finished")
+    for _ in range(2):
+        writer = described(path, range(1, 2), run_exists="continue")
+        writer.scalars(row(1))
+        writer.finish(hooks={}, ended="finished")
+    name = whole_shards()[0].name
+    np.testing.assert_array_equal(open_run(path).weights(1)[name], tensors(7)[name])
+
+
+def test_a_start_looks_at_what_is_there_and_not_at_every_step_that_is_planned(tmp_path: Path) -> None:
+    described(tmp_path / "warm", range(1))
+    with at_most(calls=100_000):
+        described(tmp_path / "run", range(1_000_000))
