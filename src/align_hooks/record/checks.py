@@ -12,6 +12,9 @@ from align_hooks.settings import Steps
 NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
 """What every row of scalars holds: a number, None, or where groups differ a list of numbers."""
 
+LARGEST_STEP = 10**15
+"""No run has so many; a directory's name can hold the number."""
+
 
 def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     """Raise RecordError where a rank's manifest lacks its launch facts or its place is no numbers."""
@@ -32,6 +35,9 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     weaker = manifest.get("weaker") or []
     if not isinstance(weaker, list) or not all(isinstance(one, str) for one in weaker):
         raise RecordError(f"{path} is no manifest: what its file system lacks cannot be read")
+    steps = (manifest.get("first_step", 0), *(deleting if isinstance(deleting := manifest.get("deleting") or [], list) else (None,)))
+    if not all(type(step) is int and 0 <= step < LARGEST_STEP for step in steps):
+        raise RecordError(f"{path} is no manifest: its steps are no numbers of steps")
     if not isinstance(manifest.get("run_id"), str | None):
         raise RecordError(f"{path} is no manifest: its run id is no text")
     if not isinstance(manifest.get("parameters", []), list):

@@ -209,7 +209,7 @@ def _lives(claim: Mapping[str, Any], path: Path) -> bool:
 
 
 def _born(process: Any) -> str:
-    """When a process was started, in the kernel's ticks; empty where none of that number lives, though one may be dead and not yet reaped."""
+    """When a process was started, in the kernel's ticks; empty where none of that number lives: one that was not reaped yet does not."""
     try:
         content = Path(f"/proc/{int(process)}/stat").read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError, TypeError):

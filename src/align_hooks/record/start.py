@@ -174,7 +174,8 @@ def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
         rows = read_committed(layout.scalars(run, rank), segments(manifest, path), manifest)
     except RecordError:  # what cannot be read lists nothing
         return sorted(found)
-    begun = max(rows.rows) + 1 if rows.rows else manifest.get("first_step", 0)
+    first = manifest.get("first_step", 0)  # which may lie beyond the rows of the run that it went on with
+    begun = max(first, max(rows.rows, default=-1) + 1)
     found |= {begun, begun + 1} | set(rows.rows)
     return sorted(found.union(*rows.listed.values()))
 
