@@ -127,3 +127,16 @@ def test_what_a_killed_start_left_beyond_a_gap_is_deleted_with_its_run(tmp_path:
     bent(run, files={})
     recorded(run, 1, range(2), "replace")
     assert not (run / "step_8").exists()
+
+
+def test_a_run_is_continued_whose_start_was_killed_before_it_wrote_what_ran(tmp_path: Path) -> None:
+    """A run is replaced by its manifest; run.json, of the run before, is replaced a moment later, or never."""
+    recorded(tmp_path, 1, range(2))
+    before = layout.run_file(tmp_path).read_bytes()
+    recorded(tmp_path, 1, range(1), "replace")
+    layout.run_file(tmp_path).write_bytes(before)
+    with pytest.raises(RecordError, match="is of run"):
+        open_run(tmp_path)
+    recorded(tmp_path, 1, range(1, 3), "continue")
+    run = open_run(tmp_path)
+    assert run.steps == [0, 1, 2] and run.problems == [] and run.facts["run_id"] == run.manifests[0]["run_id"]

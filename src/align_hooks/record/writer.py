@@ -136,9 +136,10 @@ class Writer:
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
-            if continuing and layout.run_file(self.run).exists():
+            before = self._run_facts() if continuing else {}
+            if before and self._manifest["run_id"] in (None, before.get("run_id")):  # and not of a run that a killed start has replaced
                 kept = start.kept(self.run, self.launch.rank, self._earlier or {}, steps.start)
-                run_facts = continued(self._run_facts(), run_facts, steps.start, self.run, kept=kept)
+                run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
             self._put_manifest(steps, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
