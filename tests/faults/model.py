@@ -54,8 +54,10 @@ class Progress:
 
     @property
     def may_be_refused(self) -> bool:
-        """Whether the directory may be no record at all: nothing was there yet, or it is replaced on some ranks and not on others."""
-        return self.described != self.all and not (self.untouched and self.before.steps) and self.job.exists != "continue"
+        """Whether the directory may be no record at all: nothing was there yet, or it is replaced on some ranks and not on others, now or
+        by the job before."""
+        stays = self.before.steps and (self.untouched or self.job.exists == "continue")
+        return self.described != self.all and not stays
 
     def wrong(self, found: Table) -> str:
         """What of a record that was read may not be; empty where all of it may."""

@@ -20,7 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from align_hooks import open_run
 from align_hooks.errors import RecordError
+from align_hooks.record import layout
 from faults.jobs import Job
 from faults.looking import Torn, look
 from faults.model import Progress, Table
@@ -58,7 +60,8 @@ def history(seed: int) -> list[Job]:
     for number in (2, 3):
         exists = chance.choice(("replace", "continue", "continue"))
         first = chance.choice((jobs[0].steps.start, jobs[0].steps.start + 1, 3, 4)) if exists == "continue" else chance.choice((0, 2))
-        jobs.append(Job(number, ranks, exists, range(first, first + chance.choice((1, 2))), asked, fails=chance.random() < 0.15))
+        states = tuple(kind for kind in asked if kind not in ("weights", "optimizer_state") or chance.random() < 0.7)
+        jobs.append(Job(number, ranks, exists, range(first, first + chance.choice((1, 2))), states, fails=chance.random() < 0.15))
     return jobs
 
 
@@ -142,7 +145,23 @@ def _finished(path: Path, progress: Progress) -> str:
     found, problems = look(path)
     gap = len(found.steps) < max(found.steps) - min(found.steps) + 1
     right = found == progress.after and (not problems or (gap and len(problems) == 1))
-    return "" if right else f"it holds {found} and not {progress.after}; {problems}"
+    return _left_over(path, progress) if right else f"it holds {found} and not {progress.after}; {problems}"
+
+
+def _left_over(path: Path, progress: Progress) -> str:
+    """The first file of a step that a job replaced, or went on before, and that is no part of its record."""
+    run, job, before = open_run(path), progress.job, {*progress.before.steps, *(number for _, number in progress.before.states)}
+    for rank, committed in run.committed.items():
+        for place in layout.step_folders(path, rank):
+            step = layout.number(place.parent.name, "step_")
+            if step is None or (step <= job.steps.start if job.exists == "continue" else step not in before):
+                continue
+            held = {name for name, steps in committed.listed.items() if step in steps}
+            for name in layout.FILES:
+                listed = layout.BATCH if name.endswith(".npy") else name
+                if listed not in held and not place.parent.is_symlink() and (place / name).exists():
+                    return f"{place / name} was left, and is no part of it"
+    return ""
 
 
 def _restarted(path: Path, jobs: Sequence[Job], chance: random.Random) -> str:

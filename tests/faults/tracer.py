@@ -56,7 +56,7 @@ def mark(number: int) -> None:
 
 @dataclass
 class Traced:
-    """One process: its number among them, its id, and half of the write that it is stopped at: where to, from where on, which bytes."""
+    """One process: its number among them, its id, and a part of the write that it is stopped at: where to, from where on, which bytes."""
 
     index: int
     pid: int
@@ -90,7 +90,7 @@ def traced(
                 waiting.clear()
                 continue
             one = order.choice(ready)
-            if _to_next(one, at_mark, waiting) and not at_stop(processes):
+            if _to_next(one, at_mark, waiting, order) and not at_stop(processes):
                 return
     finally:
         for one in processes:
@@ -115,7 +115,7 @@ def _started(body: Callable[[], None]) -> int:
     os._exit(0)
 
 
-def _to_next(one: Traced, at_mark: Callable[[int, int], bool], waiting: set[int]) -> bool:
+def _to_next(one: Traced, at_mark: Callable[[int, int], bool], waiting: set[int], order: random.Random) -> bool:
     """Let a process go on to its next write; False where it ended, or waits at a mark."""
     while True:
         libc.ptrace(SYSCALL, one.pid, None, None)
@@ -134,19 +134,20 @@ def _to_next(one: Traced, at_mark: Callable[[int, int], bool], waiting: set[int]
                 waiting.add(one.index)
                 return False
         elif call in CHANGING or (call in OPENING and one.registers[OPENING[call]] & (os.O_CREAT | os.O_TRUNC)):
-            one.torn = _half(one) if call in (WRITE, PWRITE) else None
+            one.torn = _part(one, order) if call in (WRITE, PWRITE) else None
             return True
 
 
-def _half(one: Traced) -> tuple[Path, int, bytes] | None:
-    """The first half of what a process is about to write into a file, and where: a kill may come after any part of a long write."""
+def _part(one: Traced, order: random.Random) -> tuple[Path, int, bytes] | None:
+    """The first half of what a process is about to write into a file, or all but its last byte, which ends a line, and where: a kill may
+    come after any part of a long write."""
     descriptor, address, size = (one.registers[index] for index in (RDI, RSI, RDX))
     path = Path(f"/proc/{one.pid}/fd/{descriptor}").readlink()
     if size < 2 or not path.is_file():
         return None
     with Path(f"/proc/{one.pid}/mem").open("rb", buffering=0) as memory:
         memory.seek(address)
-        content = memory.read(size // 2)
+        content = memory.read(order.choice((size // 2, size - 1)))
     facts = dict(line.split(":\t") for line in Path(f"/proc/{one.pid}/fdinfo/{descriptor}").read_text().splitlines()[:2])
     appends = int(facts["flags"], 8) & os.O_APPEND
     at = path.stat().st_size if appends else int(facts["pos"])

@@ -154,6 +154,85 @@ def test_the_ranks_of_a_start_have_one_segment(tmp_path: Path) -> None:
     assert first["segment"] == second["segment"] and first["run_id"] == second["run_id"] == open_run(tmp_path).manifest["run_id"]
 
 
+def test_a_rank_does_not_join_an_earlier_start_of_its_job(tmp_path: Path) -> None:
+    """Two starts of one name, as a fixed port gives them. Rank 0 of the second is gone again before rank 1 has built its model."""
+    with holding(tmp_path, "refuse", "one", 0, 2) as first, holding(tmp_path, "refuse", "one", 1, 2) as other:
+        assert first.said() == other.said() == "begun"
+        assert first.do("describe", "step") == other.do("describe", "step") == "done"
+    with holding(tmp_path, "replace", "one", 1, 2) as second:
+        assert second.said() == "begun"
+        assert "rank 0 of this job does not record here any more" in second.do("describe")
+    assert open_run(tmp_path).steps == [0]
+
+
+COPIER = """
+import shutil, sys
+from pathlib import Path
+from synthetic import begun
+run = Path(sys.argv[1])
+begun(run)
+shutil.copytree(run, sys.argv[2])
+print("copied", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_script_that_copies_its_own_run_still_holds_it_and_not_the_copy(tmp_path: Path) -> None:
+    """The kernel drops a process's lock when it closes any descriptor of the file."""
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    line = [sys.executable, "-c", COPIER, str(run), str(copy)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "copied\n"
+            with pytest.raises(RefusedRun, match=f"recorded into by pid {process.pid}"):
+                begun(run, run_exists="replace")
+            begun(copy, run_exists="replace")
+        finally:
+            process.kill()
+
+
+def test_a_killed_job_that_nobody_has_reaped_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_locks(monkeypatch)
+    with holding(tmp_path / "run") as first:
+        first.said()
+        first.process.send_signal(9)
+        os.waitid(os.P_PID, first.process.pid, os.WEXITED | os.WNOWAIT)
+        begun(tmp_path / "run", run_exists="replace")
+
+
+def test_a_job_that_has_let_go_holds_nothing_although_its_process_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_locks(monkeypatch)
+    with holding(tmp_path / "run") as first:
+        first.said()
+        assert first.do("describe", "step", "finish") == "done"
+        begun(tmp_path / "run", run_exists="replace")
+
+
+def test_a_forked_process_writes_nothing_into_its_parents_record(tmp_path: Path) -> None:
+    writer = begun(tmp_path)
+    writer.describe(place={}, shards=[], facts={}, steps=range(2))
+    writer.scalars(row(0))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        try:
+            writer.scalars(row(1))
+        except RecordError as error:
+            refused += "was forked from" in str(error)
+        try:
+            writer.finish(hooks={}, ended="finished")
+        except RecordError as error:
+            refused += "was forked from" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    writer.scalars(row(1))
+    writer.finish(hooks={}, ended="finished")
+    assert open_run(tmp_path).steps == [0, 1] and open_run(tmp_path).problems == []
+
+
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*arguments: object) -> None:
         raise OSError(95, "Operation not supported")

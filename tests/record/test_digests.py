@@ -152,6 +152,41 @@ def test_rows_cut_after_a_continued_run_are_missed(tmp_path: Path) -> None:
         rows.write_bytes(content)
 
 
+def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> None:
+    rows = run / "scalars/rank_0.jsonl"
+    *kept, _ = rows.read_bytes().splitlines(keepends=True)
+    rows.write_bytes(b"".join([*kept, kept[-1]]))
+    assert any("its rows were cut" in one for one in noticed(run))
+
+
+@pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json"])
+def test_a_record_is_not_older_because_it_says_so(run: Path, name: str) -> None:
+    content = json.loads((run / name).read_bytes())
+    del content["digest"]
+    (run / name).write_text(json.dumps(content | {"format": 1}))
+    assert any(f"{name} cannot be read: it was changed" in one for one in noticed(run))
+
+
+def test_a_facts_file_without_a_digest_is_not_counted_as_one_that_fits(run: Path) -> None:
+    before = verify(open_run(run))
+    content = json.loads((run / "run.json").read_bytes())
+    del content["digest"], content["segment"]
+    (run / "run.json").write_text(json.dumps(content | {"format": 1}))
+    found = verify(open_run(run))
+    assert found.no_digest == 1 and found.files == before.files - 1
+
+
+def test_a_row_that_lost_its_digest_is_refused_beside_rows_that_never_had_one(tmp_path: Path) -> None:
+    synthetic = scalars_only()
+    path = older(synthetic.write(tmp_path / "run"))
+    synthetic.settings, synthetic.rows = {"run_exists": "continue"}, [row(3)]
+    synthetic.write(path)
+    assert noticed(path) == []
+    rows = path / "scalars/rank_0.jsonl"
+    rows.write_bytes(rows.read_bytes().replace(b'"digest"', b'"digesu"'))
+    assert any("it has lost its digest" in one for one in noticed(path))
+
+
 def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
     whole = HONEST_SKETCHED.write(tmp_path / "whole")
     for name in ("sketches/gradients/rank_0.jsonl", "step_1/rank_0/tokens.npy", "step_1/rank_0/token_losses.npy"):

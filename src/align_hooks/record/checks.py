@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError
+from align_hooks.record.files import QUOTED
 from align_hooks.settings import Steps
 
 NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
 """What every row of scalars holds: a number or None; of a learning rate, where groups differ, a list of numbers."""
+
+LARGEST_STEP = 10**15
+"""No run has so many; a directory's name can hold the number."""
 
 
 def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
@@ -20,7 +24,7 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
         raise RecordError(f"{path} is no manifest: it has no launch facts")
     place = manifest.get("place", {})
     if not isinstance(place, dict) or not all(type(index) is int for index in place.values()):
-        raise RecordError(f"{path} is no manifest: its place is {place!r}")
+        raise RecordError(f"{path} is no manifest: its place is {str(place)[:QUOTED]!r}")
     groups = manifest.get("groups", [])
     if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
         raise RecordError(f"{path} is no manifest: its parameter groups cannot be read")
@@ -32,6 +36,9 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     weaker = manifest.get("weaker") or []
     if not isinstance(weaker, list) or not all(isinstance(one, str) for one in weaker):
         raise RecordError(f"{path} is no manifest: what its file system lacks cannot be read")
+    steps = (manifest.get("first_step", 0), *(deleting if isinstance(deleting := manifest.get("deleting") or [], list) else (None,)))
+    if not all(type(step) is int and 0 <= step < LARGEST_STEP for step in steps):
+        raise RecordError(f"{path} is no manifest: its steps are no numbers of steps")
     if not isinstance(manifest.get("run_id"), str | None):
         raise RecordError(f"{path} is no manifest: its run id is no text")
     if not isinstance(manifest.get("parameters", []), list):

@@ -2,7 +2,9 @@
 
 A file beside the manifest, ``manifest/rank_M.claim``, is locked (POSIX ``fcntl``) from the start of recording to its end. The kernel
 drops the lock when the process ends, however it ends, so a killed job blocks nobody. Processes that it forks do not inherit it, unlike
-a lock by ``flock``: a data loader that outlives a job would hold the directory.
+a lock by ``flock``: a data loader that outlives a job would hold the directory. It also drops it when the process closes the claim by any
+other descriptor, as a script does that copies its own run's directory. So a claim says too when it was let go, and one that was not, of a
+process of this machine that still lives, is held whatever the lock says.
 
 The lock holds among the containers of one machine, and among machines where the file system passes locks on: NFS 4, NFS 3 with its lock
 manager, Lustre mounted with ``flock``, GPFS, CephFS, BeeGFS where it is switched on. Elsewhere it is one machine's own, or there is none;
@@ -13,6 +15,7 @@ attributes (NFS: 3 to 60 seconds); what both wrote in that time is told apart by
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -32,6 +35,10 @@ LONGEST = 4096
 """Bytes of a claim, and no more."""
 FLOCK = "hhqqi4x"
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
+RELEASED = "released"
+"""The fact that a job adds to its claim when it lets go."""
+DEAD = "ZX"
+"""What the kernel says of a process that has ended and whose parent has not asked how."""
 HELD = {errno.EACCES, errno.EAGAIN}
 LOOPBACK = ("127.", "localhost", "::1")
 
@@ -53,6 +60,10 @@ class Claim:
 
     def check(self) -> None:
         """Raise RecordError where the directory was taken over, or away, since it was claimed."""
+        if self.facts.get("pid") != os.getpid():
+            raise RecordError(
+                f"{self.path} is of process {self.facts.get('pid')}, which this one was forked from; one process records a rank"
+            )
         try:
             there, mine = self.path.lstat(), os.fstat(self._file)
             content = os.pread(self._file, LONGEST, 0)
@@ -69,13 +80,16 @@ class Claim:
         os.ftruncate(self._file, len(content))
 
     def release(self, *, unused: bool = False) -> None:
-        """Let the directory go; ``unused`` leaves the claim as it was found. The file stays: whoever would delete it could delete another
-        job's lock."""
+        """Let the directory go, and say so in the claim; ``unused`` leaves the claim as it was found.
+
+        The file stays: whoever would delete it could delete another job's lock."""
         if self._file < 0:
             return
-        if unused and self._before and os.pread(self._file, LONGEST, 0) == self._content():
-            os.pwrite(self._file, self._before, 0)
-            os.ftruncate(self._file, len(self._before))
+        with contextlib.suppress(OSError):  # a full disk, or a place that is gone: whoever comes sees that this process has ended
+            if os.pread(self._file, LONGEST, 0) == self._content() and self.facts["pid"] == os.getpid():
+                after = self._before if unused and self._before else json.dumps(self.facts | {RELEASED: True}).encode()
+                os.pwrite(self._file, after, 0)
+                os.ftruncate(self._file, len(after))
         os.close(self._file)
         self._file = -1
 
@@ -91,7 +105,7 @@ def take(path: Path, launch: Launch) -> Claim:
     if is_shared(path):  # with a snapshot: a lock and a line of ours are for this directory alone
         path.unlink(missing_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid())}
+    process = {"host": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid()), "inode": os.fstat(file).st_ino}
     claim = Claim(path, {**job(launch), "rank": launch.rank, **process}, "", file)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -100,7 +114,7 @@ def take(path: Path, launch: Launch) -> Claim:
         if os.fstat(file).st_ino != path.stat().st_ino:
             raise RefusedRun(_refusal(path))
         claim._before = os.pread(file, LONGEST, 0)
-        if claim.weaker and _lives(read(path)):
+        if _lives(parsed(claim._before), path):  # and not read(), which would drop the lock
             raise RefusedRun(_refusal(path))
     except BaseException:
         os.close(file)
@@ -114,8 +128,16 @@ def read(path: Path) -> dict[str, Any]:
         if path.is_symlink() or not stat.S_ISREG(path.stat().st_mode):
             return {}
         with path.open("rb") as file:
-            found = json.loads(file.read(LONGEST))
-    except (OSError, ValueError, RecursionError):
+            return parsed(file.read(LONGEST))
+    except (OSError, ValueError):
+        return {}
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """What a claim's content says; empty where it is no claim."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -134,6 +156,13 @@ def refuse_held(path: Path) -> None:
     """Raise RefusedRun where another living process has locked a claim."""
     if is_held(path):
         raise RefusedRun(_refusal(path))
+
+
+def has_ended(path: Path, claim: Mapping[str, Any]) -> bool:
+    """Whether a claim of another process is surely nobody's any more: it was let go, or its process was one of this machine and is gone."""
+    if claim.get("pid") == os.getpid():
+        return False
+    return bool(claim.get(RELEASED)) or (claim.get("host") == os.uname().nodename and not is_held(path) and not _lives(claim, path))
 
 
 def job(launch: Launch) -> dict[str, Any]:
@@ -171,16 +200,19 @@ def holder(path: Path) -> str:
     return f"{who}, since {found['started']}" if "started" in found else who
 
 
-def _lives(claim: Mapping[str, Any]) -> bool:
-    """Whether the process that wrote a claim is one of this machine's, and still there."""
+def _lives(claim: Mapping[str, Any], path: Path) -> bool:
+    """Whether the process that wrote a claim is one of this machine's, still there, and did not let go; a copy of a claim holds nothing."""
     born = claim.get("born")
+    if claim.get(RELEASED) or claim.get("inode") != path.stat().st_ino:
+        return False
     return bool(born) and claim.get("host") == os.uname().nodename and claim.get("pid") != os.getpid() and _born(claim.get("pid")) == born
 
 
 def _born(process: Any) -> str:
-    """When a process was started, in the kernel's ticks; empty where there is none of that number."""
+    """When a process was started, in the kernel's ticks; empty where none of that number lives: one that was not reaped yet does not."""
     try:
         content = Path(f"/proc/{int(process)}/stat").read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError, TypeError):
         return ""
-    return content.rpartition(")")[2].split()[19]
+    facts = content.rpartition(")")[2].split()
+    return "" if facts[0] in DEAD else facts[19]

@@ -89,6 +89,7 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
     found = Committed(older=by_id.get(None))
     for name, step, digest in _listed(manifest.get("files", {}), path):
         found.listed.setdefault(name, {})[step] = digest
+    seen: set[str] = set()
     for number, line in enumerate(read_lines(path), 1):
         if not line.endswith(b"\n") and not digests.WHOLE_ROW.search(line):
             break  # torn: a row of which only the end of its line was not written has its digest
@@ -96,7 +97,9 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
         segment = row.pop("segment", None)
         if segment is not None and row.pop("rank", None) != manifest.get("rank"):
             raise no_row(path, number, " of this rank")
-        found.counts[segment] += 1
+        digest = digests.of(line)
+        found.counts[segment] += digest not in seen  # one that is there twice does not make up for one that is gone
+        seen.add(digest)
         if segment not in by_id:
             continue
         _add(found, row, by_id[segment], path)
@@ -116,6 +119,8 @@ def _add(found: Committed, row: Row, segment: Segment, path: Path) -> None:
 def _row(line: bytes, path: Path, number: int, *, older: bool) -> Row:
     try:
         row = json.loads(line) if older and not digests.is_sealed(line) else digests.opened(line)
+        if "segment" in row and not digests.is_sealed(line):
+            raise digests.Unsealed("it has lost its digest")
         if type(row["step"]) is not int or row["step"] < 0 or not isinstance(row.get("segment"), str | None):
             raise ValueError("step")
     except digests.Unsealed as error:

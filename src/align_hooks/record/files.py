@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,12 +47,17 @@ def read_json(path: Path, digest: str | None = None) -> dict[str, Any]:
 def read_sealed(path: Path, *, older: bool = False) -> dict[str, Any]:
     """A JSON object that holds its own digest; ``older`` takes one that never had one too, as before format 2."""
     content = _bytes(path)
-    if older and not digests.is_sealed(content) and (found := parsed(content, path)).get("format") != layout.FORMAT:
+    if older and not digests.is_sealed(content) and _had_none(found := parsed(content, path)):
         return found
     try:
         return digests.opened(content)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
+
+
+def _had_none(found: Mapping[str, Any]) -> bool:
+    """Whether an object never had a digest: it is of an earlier format, and names no segment, which none did before format 2."""
+    return found.get("format") != layout.FORMAT and "segment" not in found
 
 
 def parsed(content: bytes, path: Path) -> dict[str, Any]:

@@ -51,6 +51,12 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
                 f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
             )
         return None
+    ranks = found["launch"]["world_size"] if found else launch.world_size
+    if how == "continue" and ranks != launch.world_size and holds_anything(run):
+        raise RefusedRun(
+            f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of {ranks} ranks and this job has {launch.world_size}; "
+            "a record is of one number of ranks, choose another directory"
+        )
     if how == "continue" and not found:
         raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
     return found
@@ -79,8 +85,11 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
 
 
 def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
-    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves."""
-    for place in (layout.step(run, step, rank) for step in steps):
+    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves.
+
+    Only what is there is looked at: a run may intend a million ``steps``."""
+    there = {number for path in run.glob("step_*") if (number := layout.number(path.name, "step_")) is not None}
+    for place in (layout.step(run, step, rank) for step in there.intersection(steps)):
         for path in (place, place / "weights", place / "optimizer_state"):
             if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
@@ -95,8 +104,10 @@ def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again
     kept = [dict(one) for one in manifest.get("segments", ()) if "stop" in one]
     kept.append({key: manifest.get(key) for key in ("segment", "started", "ended", "recorded")} | {"stop": None, "again": []})
     for one, segment in zip(kept, known, strict=True):
-        if segment.stop is None or segment.stop >= first:
+        if segment.stop is None or segment.stop > first:
             one |= {"stop": first, "again": sorted(again)}
+        elif segment.stop == first:  # what an earlier start went on to record again was written over, whatever became of that start
+            one["again"] = sorted({*one["again"], *again})
         one["recorded"] = (one.get("recorded") or {}) | {"scalars": rows.counts[segment.id]}
     return kept
 
@@ -116,17 +127,23 @@ def refuse_other(earlier: Mapping[str, Any], manifest: Mapping[str, Any], run: P
 
 
 def remove_replaced(run: Path, launch: Launch) -> None:
-    """Delete a replaced run's rows, and the ranks of a larger job that nobody else will replace."""
+    """Delete a replaced run's rows."""
     folder.remove(run, [path(run, launch.rank) for path in reversed(ROWS)])
-    if launch.rank != 0:
-        return
-    folder.remove(run, [layout.causal_mask(run)])
+    if launch.rank == 0:
+        folder.remove(run, [layout.causal_mask(run)])
+
+
+def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
+    """Delete the ranks of a larger job that no rank of this one replaces; those that recorded something only where it is replaced."""
     for rank in (one for one in layout.ranks(run) if one >= launch.world_size):
+        rows = [path(run, rank) for path in reversed(ROWS)]
+        if not recorded and (any(path.exists() for path in rows) or next(layout.step_folders(run, rank), None)):
+            continue
         steps = steps_of(run, rank, _read(layout.manifest(run, rank)))
         sweep(run, rank, steps)
         remove(run, rank, steps)
         words = [last_words.path(run, rank, number) for number in last_words.SIGNALS]
-        folder.remove(run, [*words, *(path(run, rank) for path in reversed(ROWS)), layout.manifest(run, rank), layout.claim(run, rank)])
+        folder.remove(run, [*words, *rows, layout.manifest(run, rank), layout.claim(run, rank)])
 
 
 def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
@@ -157,7 +174,8 @@ def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
         rows = read_committed(layout.scalars(run, rank), segments(manifest, path), manifest)
     except RecordError:  # what cannot be read lists nothing
         return sorted(found)
-    begun = max(rows.rows) + 1 if rows.rows else manifest.get("first_step", 0)
+    first = manifest.get("first_step", 0)  # which may lie beyond the rows of the run that it went on with
+    begun = max(first, max(rows.rows, default=-1) + 1)
     found |= {begun, begun + 1} | set(rows.rows)
     return sorted(found.union(*rows.listed.values()))
 

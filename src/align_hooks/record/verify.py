@@ -51,8 +51,9 @@ def verify(run: Any, progress: Callable[[str, int, int], None] = lambda message,
     """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
     read against their digests when the run was opened."""
     found = Verified()
-    for path in (layout.run_file(run.path), *(layout.manifest(run.path, rank) for rank in run.manifests)):
-        found.read(path, None if run.undigested else "its own", lambda: None)
+    sealed = {layout.run_file(run.path): run.facts} if run.facts else {}
+    for path, content in (sealed | {layout.manifest(run.path, rank): one for rank, one in run.manifests.items()}).items():
+        found.read(path, "its own" if content.get("format") == layout.FORMAT else None, lambda: None)
     recorded = [(rank, name, step) for rank in run.manifests for name in (*LINES, *layout.FILES) for step in run.recorded(rank, name)]
     for done, (rank, name, step) in enumerate(recorded):
         progress(f"verifying step {step} of rank {rank}", done, len(recorded))

@@ -136,9 +136,10 @@ class Writer:
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
-            if continuing and layout.run_file(self.run).exists():
+            before = self._run_facts() if continuing else {}
+            if before and self._manifest["run_id"] in (None, before.get("run_id")):  # and not of a run that a killed start has replaced
                 kept = start.kept(self.run, self.launch.rank, self._earlier or {}, steps.start)
-                run_facts = continued(self._run_facts(), run_facts, steps.start, self.run, kept=kept)
+                run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
             self._put_manifest(steps, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
@@ -159,6 +160,8 @@ class Writer:
             return {"run_id": self._run_id(), "segment": self.segment}
         first = claim.read(path)
         if claim.is_of(first, self.launch) and "segment" in first:
+            if self._claim is not None and self._claim.is_proof and claim.has_ended(path, first):
+                raise RefusedRun(f"{PREFIX}RUN={self.run}: rank 0 of this job does not record here any more; start the job again")
             self.segment = first["segment"]
             return {"run_id": first.get("run_id"), "segment": self.segment}
         if claim.is_held(path):
@@ -176,7 +179,7 @@ class Writer:
         self._check()
         start.refuse_links(run, rank, steps)
         known = [] if earlier is None else start.steps_of(run, rank, earlier)
-        start.refuse_unwritable(run, rank, {*known, *steps})
+        start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and continuing:
             start.refuse_other(earlier, self._manifest, run)
@@ -187,6 +190,8 @@ class Writer:
         start.remove(run, rank, deleting)
         if earlier is not None and not continuing:
             start.remove_replaced(run, self.launch)
+        if rank == 0:
+            start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
 
     def _check(self) -> None:
         """Raise RecordError where the directory is not this job's any more."""
