@@ -143,7 +143,7 @@ def copied(random: Random, scene: Scene) -> str:
     name = random.choice(("step_3", "step_7", "rank_1", "rank_5", "step_1000000000000", "more"))
     for file in _below(path):
         place = path.parent / name / file.relative_to(path)
-        if file.is_file() and not file.is_symlink() and not place.exists():
+        if file.is_file() and not file.is_symlink() and not os.path.lexists(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(file, place)
     return f"{path.relative_to(scene.root)} again as {name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,21 @@ def test_what_a_killed_start_was_writing_is_deleted(run: Path, exists: str) -> N
     synthetic.write(run)
     assert [name for name in names if (run / name).exists()] == []
     assert [name for name in others if not (run / name).exists()] == []
+
+
+def test_a_directory_outside_is_not_even_listed(tmp_path: Path) -> None:
+    path = by_hand(tmp_path / "hand")
+    (path / "step_1").rename(tmp_path / "outside")
+    (path / "step_1").symlink_to(tmp_path / "outside")
+    listed: list[str] = []
+    watching = [True]
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if watching and event in ("os.listdir", "os.scandir"):
+            listed.append(os.fspath(arguments[0]) if isinstance(arguments[0], str | os.PathLike) else "")
+
+    sys.addaudithook(watch)
+    with pytest.raises(RecordError, match="leads out of"):
+        open_run(path).batch(1)
+    watching.clear()
+    assert any(one.endswith("hand") for one in listed) and not any("step_1" in one for one in listed)

@@ -78,7 +78,9 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
 
 def _is_group(group: Any) -> bool:
     held = group.get("parameters") if isinstance(group, dict) else None
-    return isinstance(held, list) and all(isinstance(name, str) for name in held)
+    if not isinstance(held, list) or not all(isinstance(name, str) for name in held):
+        return False
+    return all(not isinstance(value, list | dict) for key, value in group.items() if key not in ("parameters", "betas"))
 
 
 def check_row(row: Mapping[str, Any], where: str) -> None:
