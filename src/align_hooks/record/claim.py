@@ -168,7 +168,7 @@ def has_ended(path: Path, claim: Mapping[str, Any]) -> bool:
 def job(launch: Launch) -> dict[str, Any]:
     """What identifies a start of a job to its ranks. Jobs that meet at a machine's own address are told apart by the machine."""
     local = not launch.job or any(f"={one}" in launch.job for one in LOOPBACK)
-    return {"job": launch.job, "world_size": launch.world_size} | ({"machine": launch.host} if local else {})
+    return {"job": launch.job[:1000], "world_size": launch.world_size} | ({"machine": launch.host} if local else {})
 
 
 def is_of(claim: Mapping[str, Any], launch: Launch) -> bool:

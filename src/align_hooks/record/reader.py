@@ -501,7 +501,7 @@ def open_run(path: str | Path) -> Run:
 def _refuse_lost_manifests(run: Path) -> None:
     """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
     ours = [layout.run_file(run), *(run / name for name in ("scalars", "local_norms", "sketches"))]
-    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(path / layout.BATCH)][:1]
+    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
     left = [path for path in ours if os.path.lexists(path)]
     if left:
         raise RecordError(
@@ -509,9 +509,9 @@ def _refuse_lost_manifests(run: Path) -> None:
         )
 
 
-def _was_recorded(path: Path) -> bool:
+def _was_recorded(run: Path, path: Path) -> bool:
     """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
     try:
-        return "segment" in read_json(path)
+        return "segment" in read_json(inside(run, path))
     except RecordError:
         return False
