@@ -22,6 +22,7 @@ STEPS = """
     from align_hooks.launch import Launch
     from align_hooks.session import Session
     from align_hooks.settings import Settings
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests under nohup ignores it
     session = Session("torch", Settings.from_environment({"ALIGN_HOOKS_RUN": sys.argv[1]} | OPTIONS), Launch())
     BEFORE
     session.begin()
