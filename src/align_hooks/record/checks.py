@@ -39,8 +39,8 @@ def check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     steps = (manifest.get("first_step", 0), *(deleting if isinstance(deleting := manifest.get("deleting") or [], list) else (None,)))
     if not all(type(step) is int and 0 <= step < LARGEST_STEP for step in steps):
         raise RecordError(f"{path} is no manifest: its steps are no numbers of steps")
-    if not isinstance(manifest.get("run_id"), str | None):
-        raise RecordError(f"{path} is no manifest: its run id is no text")
+    if not is_id(manifest.get("run_id")):
+        raise RecordError(f"{path} is no manifest: its run id is none")
     if not isinstance(manifest.get("parameters", []), list):
         raise RecordError(f"{path} is no manifest: its parameter table is no list")
 
@@ -54,8 +54,8 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     steps = (facts.get("injected") or {}).get("steps", [])
     if not isinstance(steps, list) or not all(type(step) is int for step in steps):
         raise RecordError(f"{path}: injected.steps are no steps")
-    if not isinstance(facts.get("run_id"), str | None):
-        raise RecordError(f"{path}: run_id is no text")
+    if not is_id(facts.get("run_id")):
+        raise RecordError(f"{path}: run_id is no id")
     overrides = facts.get("overrides") or []
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
         raise RecordError(f"{path}: the overrides cannot be read")
@@ -74,6 +74,11 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
             raise RecordError(f"{path}: settings.{kind} is no text") from None
         except ValueError as error:
             raise RecordError(f"{path}: settings.{kind}: {error}") from None
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value may be the id of a run, or none."""
+    return value is None or (isinstance(value, str) and value.isalnum() and len(value) <= 64)
 
 
 def _is_group(group: Any) -> bool:

@@ -92,7 +92,10 @@ def _refuse_strangers(run: Path, rank: int, manifest: Mapping[str, Any], first: 
 
 def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...]:
     try:
-        return tuple(known.setdefault(shard, shard) for shard in map(Shard.from_facts, rows))
+        table = tuple(known.setdefault(shard, shard) for shard in map(Shard.from_facts, rows))
+        if len({shard.name for shard in table}) < len(table):
+            raise ValueError("it lists a name twice")
+        return table
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(
             f"{path}: its parameter table cannot be read ({in_words(error)}); copy it again, or record the run again"
