@@ -16,10 +16,18 @@ from align_hooks.report.chinese import chinese
 from real import frameworks
 
 
+def as_usual() -> None:
+    """Let signals do what they do: whoever runs the tests in the background of a shell, or under nohup, ignores some."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
 def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-        with subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as one:
+        with subprocess.Popen(
+            command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=as_usual
+        ) as one:
             assert one.stdout is not None
             lines = []
             for line in one.stdout:
