@@ -34,7 +34,8 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    """What is in a directory: bytes of files by path, and none for directories, which count too."""
+    return {str(one.relative_to(path)): one.read_bytes() if one.is_file() else b"" for one in path.rglob("*")}
 
 
 def read_all(path: Path) -> None:

@@ -39,7 +39,7 @@ class Segment:
         """Whether what a row lists by ``name`` is part of the record; ``scalars`` is the row itself."""
         if self.stop is None or number < self.stop:
             return True
-        return number == self.stop and layout.is_state(name) and not name.startswith(self.again or (" ",))
+        return number == self.stop and layout.is_state(name) and not name.startswith(self.again)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,11 @@ ATTEMPTS = 20
 
 def make(run: Path, folder: Path) -> Path:
     """Make ``folder``, which lies in ``run``, and return it; raises RecordError where a link stands in the way."""
+    if run not in (folder, *folder.parents):
+        raise RecordError(f"{folder} is not in {run}; give a path in the run's directory")
+    in_the_way = link(run, folder)
+    if in_the_way is not None:  # seen before anything is made: what is behind it is not ours
+        raise RecordError(f"{in_the_way} is a link, and nothing is written through one; put a directory in its place")
     for last in (*[False] * ATTEMPTS, True):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -31,12 +36,7 @@ def make(run: Path, folder: Path) -> Path:
         except (FileNotFoundError, FileExistsError):  # another rank has just removed a directory above it, which was empty
             if last or folder.exists():
                 raise
-    for part in (folder, *folder.parents):
-        if part == run:
-            return folder
-        if part.is_symlink():
-            raise RecordError(f"{part} is a link, and nothing is written through one; put a directory in its place")
-    raise RecordError(f"{folder} is not in {run}; give a path in the run's directory")
+    return folder
 
 
 def inside(run: Path, path: Path) -> Path:
@@ -61,7 +61,12 @@ def is_shared(path: Path) -> bool:
 
 def is_own(run: Path, folder: Path) -> bool:
     """Whether no link stands between ``run`` and a folder in it."""
-    return not any(part.is_symlink() for part in (folder, *folder.parents) if run in part.parents)
+    return link(run, folder) is None
+
+
+def link(run: Path, path: Path) -> Path | None:
+    """The link that stands between ``run`` and a path in it, the path itself among them; None where there is none."""
+    return next((part for part in (path, *path.parents) if run in part.parents and part.is_symlink()), None)
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:

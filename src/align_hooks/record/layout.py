@@ -122,6 +122,10 @@ def sketch_rows(kind: str) -> str:
     return f"sketches/{kind}"
 
 
+LINES = (LOCAL_NORMS, *map(sketch_rows, SKETCHED))
+"""What a row lists that is a row of another file; the rest are files of their own."""
+
+
 def is_state(name: str) -> bool:
     """Whether what a row lists by ``name`` is a state, numbered by updates made."""
     return name.startswith(STATES)

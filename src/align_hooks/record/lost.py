@@ -8,8 +8,6 @@ from typing import Any
 
 from align_hooks.record import layout
 
-LINES = (layout.LOCAL_NORMS, *map(layout.sketch_rows, layout.SKETCHED))
-
 
 def lost(run: Any) -> Iterator[str]:
     """Of a run, made by ``open_run``, one sentence for every kind of thing that a rank has lost."""
@@ -19,13 +17,15 @@ def lost(run: Any) -> Iterator[str]:
             if there < (segment.rows or 0):
                 yield f"rank {rank} recorded {segment.rows} steps and {there} are here: its rows were cut; copy them again"
         for name, listed in committed.listed.items():
-            if name in LINES:
+            if name in layout.LINES:
                 gone = run.lines(name, rank).lost
             else:
                 gone = sorted(step for step in listed if not os.path.lexists(layout.step(run.path, step, rank) / name))
             if gone:
                 where = (
-                    f"{name}/rank_{rank}.jsonl" if name in LINES else str(layout.step(run.path, gone[0], rank).relative_to(run.path) / name)
+                    f"{name}/rank_{rank}.jsonl"
+                    if name in layout.LINES
+                    else str(layout.step(run.path, gone[0], rank).relative_to(run.path) / name)
                 )
                 of = f"of {len(gone)} steps, first {gone[0]}," if len(gone) > 1 else f"of step {gone[0]}"
                 yield f"rank {rank}: {where} {of} was recorded and is not as it was, or not there; copy it again"

@@ -17,7 +17,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record import atomic, claim, folder, last_words, layout
 from align_hooks.record.checks import check_manifest
-from align_hooks.record.committed import read_committed, segments
+from align_hooks.record.committed import Committed, read_committed, segments
 from align_hooks.record.files import read_sealed
 from align_hooks.settings import PREFIX, Settings
 
@@ -79,9 +79,9 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
     numbers = (layout.number(path.name, "step_") for path in run.glob("step_*"))
     places = [layout.step(run, number, rank) for number in numbers if number is not None and steps.start <= number <= steps.stop and steps]
     for path in (*files, *(place / below for place in places for below in ("weights", "optimizer_state"))):
-        wrong = [one for one in (path, *path.parents) if run in one.parents and one.is_symlink()]
-        if wrong:
-            raise RefusedRun(f"{wrong[0]} is a link, and nothing is written through one; remove it, or choose another directory")
+        wrong = folder.link(run, path)
+        if wrong is not None:
+            raise RefusedRun(f"{wrong} is a link, and nothing is written through one; remove it, or choose another directory")
 
 
 def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
@@ -95,12 +95,15 @@ def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
 
 
-def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again: Iterable[str]) -> list[dict[str, Any]]:
-    """What the manifest of a start that goes on with step ``first`` says of the segments before it; ``again`` are the kinds of states
-    that it records of ``first`` itself."""
-    path = layout.manifest(run, rank)
+def counted(run: Path, rank: int, manifest: Mapping[str, Any]) -> Committed:
+    """The rows that count by a rank's ``manifest``; raises RecordError where they cannot be read."""
+    return read_committed(layout.scalars(run, rank), segments(manifest, layout.manifest(run, rank)), manifest)
+
+
+def went_on(path: Path, manifest: Mapping[str, Any], rows: Committed, first: int, again: Iterable[str]) -> list[dict[str, Any]]:
+    """What the manifest of a start that goes on with step ``first`` says of the segments before it. ``manifest`` is that at ``path``, with
+    the ``rows`` that count; ``again`` are the kinds of states that the start records of ``first`` itself."""
     known = segments(manifest, path)
-    rows = read_committed(layout.scalars(run, rank), known, manifest)
     kept = [dict(one) for one in manifest.get("segments", ()) if "stop" in one]
     kept.append({key: manifest.get(key) for key in ("segment", "started", "ended", "recorded")} | {"stop": None, "again": []})
     for one, segment in zip(kept, known, strict=True):
@@ -110,12 +113,6 @@ def went_on(run: Path, rank: int, manifest: Mapping[str, Any], first: int, again
             one["again"] = sorted({*one["again"], *again})
         one["recorded"] = (one.get("recorded") or {}) | {"scalars": rows.counts[segment.id]}
     return kept
-
-
-def kept(run: Path, rank: int, manifest: Mapping[str, Any], first: int) -> int:
-    """How many steps stay of a record that is continued with step ``first``."""
-    rows = read_committed(layout.scalars(run, rank), segments(manifest, layout.manifest(run, rank)), manifest)
-    return sum(step < first for step in rows.rows)
 
 
 def refuse_other(earlier: Mapping[str, Any], manifest: Mapping[str, Any], run: Path) -> None:
@@ -139,7 +136,8 @@ def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
         rows = [path(run, rank) for path in reversed(ROWS)]
         if not recorded and (any(path.exists() for path in rows) or next(layout.step_folders(run, rank), None)):
             continue
-        steps = steps_of(run, rank, _read(layout.manifest(run, rank)))
+        manifest = _read(layout.manifest(run, rank))
+        steps = steps_of(manifest, readable(run, rank, manifest))
         sweep(run, rank, steps)
         remove(run, rank, steps)
         words = [last_words.path(run, rank, number) for number in last_words.SIGNALS]
@@ -165,14 +163,19 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
                 folder.sweep(below)
 
 
-def steps_of(run: Path, rank: int, manifest: Mapping[str, Any]) -> list[int]:
-    """The steps whose files are a record's by its manifest: those that its rows list, the one that was under way, the state after it, and
-    those that it was deleting itself."""
-    found = set(manifest.get("deleting") or ())
+def readable(run: Path, rank: int, manifest: Mapping[str, Any]) -> Committed | None:
+    """The same rows as :func:`counted` gives; None where they cannot be read: what is replaced need not be whole."""
     try:
-        path = layout.manifest(run, rank)
-        rows = read_committed(layout.scalars(run, rank), segments(manifest, path), manifest)
-    except RecordError:  # what cannot be read lists nothing
+        return counted(run, rank, manifest)
+    except RecordError:
+        return None
+
+
+def steps_of(manifest: Mapping[str, Any], rows: Committed | None) -> list[int]:
+    """The steps whose files are a record's by its manifest: those that its ``rows`` list, the one that was under way, the state after it,
+    and those that it was deleting itself."""
+    found = set(manifest.get("deleting") or ())
+    if rows is None:  # what cannot be read lists nothing
         return sorted(found)
     first = manifest.get("first_step", 0)  # which may lie beyond the rows of the run that it went on with
     begun = max(first, max(rows.rows, default=-1) + 1)

@@ -15,7 +15,6 @@ from align_hooks.record import layout
 from align_hooks.record.batch import Source, batch_json
 from align_hooks.record.files import CHANGED, TensorFile, read_array, read_json
 from align_hooks.record.folder import inside
-from align_hooks.record.lost import LINES
 from align_hooks.record.pieces import is_causal
 
 
@@ -54,7 +53,9 @@ def verify(run: Any, progress: Callable[[str, int, int], None] = lambda message,
     sealed = {layout.run_file(run.path): run.facts} if run.facts else {}
     for path, content in (sealed | {layout.manifest(run.path, rank): one for rank, one in run.manifests.items()}).items():
         found.read(path, "its own" if content.get("format") == layout.FORMAT else None, lambda: None)
-    recorded = [(rank, name, step) for rank in run.manifests for name in (*LINES, *layout.FILES) for step in run.recorded(rank, name)]
+    recorded = [
+        (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
+    ]
     for done, (rank, name, step) in enumerate(recorded):
         progress(f"verifying step {step} of rank {rank}", done, len(recorded))
         for path, digest, how in _pieces(run, rank, name, step, found):
@@ -76,7 +77,7 @@ def said(found: Verified) -> str:
 
 def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
     """What is recorded of a step by one name: its path, its digest, and how it is read."""
-    if name in LINES:
+    if name in layout.LINES:
         lines = run.lines(name, rank)
         if step in lines.steps:  # a line that is not there is lost, which the run's problems say
             yield lines.path, lines.listed.get(step), lambda: lines.row(step)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record import atomic, claim, digests, folder, layout, start
+from align_hooks.record.committed import Committed
 from align_hooks.record.continued import continued
 from align_hooks.record.files import read_sealed
 from align_hooks.record.pieces import write_batch, write_tensors
@@ -137,10 +138,11 @@ class Writer:
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
             before = self._run_facts() if continuing else {}
+            rows = self._earlier_rows(continuing)
             if before and self._manifest["run_id"] in (None, before.get("run_id")):  # and not of a run that a killed start has replaced
-                kept = start.kept(self.run, self.launch.rank, self._earlier or {}, steps.start)
+                kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
                 run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
-            self._put_manifest(steps, continuing)
+            self._put_manifest(steps, rows, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
         except OSError as error:
@@ -173,18 +175,25 @@ class Writer:
         first = claim.read(layout.claim(self.run, 0)) if self.launch.rank else {}
         return not first or claim.is_of(first, self.launch)
 
-    def _put_manifest(self, steps: range, continuing: bool) -> None:
+    def _earlier_rows(self, continuing: bool) -> Committed | None:
+        """The rows of the record that is continued, or replaced; None where there is none, or where it is replaced and cannot be read."""
+        if self._earlier is None:
+            return None
+        return (start.counted if continuing else start.readable)(self.run, self.launch.rank, self._earlier)
+
+    def _put_manifest(self, steps: range, rows: Committed | None, continuing: bool) -> None:
         """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
+        path = layout.manifest(run, rank)
         self._check()
         start.refuse_links(run, rank, steps)
-        known = [] if earlier is None else start.steps_of(run, rank, earlier)
+        known = [] if earlier is None else start.steps_of(earlier, rows)
         start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
-        if earlier is not None and continuing:
+        if earlier is not None and rows is not None and continuing:
             start.refuse_other(earlier, self._manifest, run)
-            self._manifest["segments"] = start.went_on(run, rank, earlier, first, start.again(self.settings, first))
-        atomic.write_sealed(layout.manifest(run, rank), self._manifest | ({"deleting": deleting} if deleting else {}))
+            self._manifest["segments"] = start.went_on(path, earlier, rows, first, start.again(self.settings, first))
+        atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         start.sweep(run, rank, known)
         start.remove(run, rank, deleting)
@@ -200,9 +209,9 @@ class Writer:
 
     def scalars(self, row: Mapping[str, Any]) -> None:
         """Append the row that completes a step; it lists everything that was written since the last."""
-        path, lines = layout.scalars(self.run, self.launch.rank), (layout.LOCAL_NORMS, *map(layout.sketch_rows, layout.SKETCHED))
+        path = layout.scalars(self.run, self.launch.rank)
         listed, self._listed = self._listed, {}
-        wrote_files = any(key.partition("/")[2] not in lines for key in listed)
+        wrote_files = any(key.partition("/")[2] not in layout.LINES for key in listed)
         if wrote_files:  # they are synced, and so is what lists them, after the rows that it lists too
             self._sync()
         self._append(path, digests.seal(self._line({**row, "files": listed})))
