@@ -88,7 +88,11 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
 def test_compare_never_imports_record() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
     assert len(rooms) > 5
-    assert [name for name in rooms if not all(inside(one, "align_hooks.compare", "align_hooks.progress") for one in ours(name))] == []
+    assert [
+        name
+        for name in rooms
+        if not all(inside(one, "align_hooks.compare", "align_hooks.messages", "align_hooks.progress") for one in ours(name))
+    ] == []
 
 
 def test_report_imports_only_what_is_reported() -> None:
@@ -97,7 +101,7 @@ def test_report_imports_only_what_is_reported() -> None:
         ("compare.verdict", "compare.health", "compare.places", "compare.settings"),
         ("checklist.held", "checklist.judge", "checklist.result"),
     )
-    data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "report")
+    data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "messages", "report")
     assert len(rooms) > 1
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []
 
@@ -111,6 +115,12 @@ def test_only_pages_need_the_html_extra() -> None:
     pages = ("align_hooks.report.frame",)
     assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
     assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page")} == importers("align_hooks.report.frame")
+
+
+def test_messages_need_no_other_room() -> None:
+    rooms = [name for name in MODULES if inside(name, "align_hooks.messages")]
+    assert [name for name in rooms if not all(inside(one, "align_hooks.messages") for one in ours(name))] == []
+    assert importers("polib") == {"align_hooks.messages.render"}
 
 
 def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:

@@ -17,12 +17,15 @@ from align_hooks.compare.next_step import ADVICE
 from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.signatures import SIGNATURES
 from align_hooks.compare.token_losses import Where
-from align_hooks.compare.verdict import Comparison, Finding, Status, Verdict, when
+from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert
+from align_hooks.messages import CHINESE as CHINESE_WORDS
+from align_hooks.messages import Joined, Message, rendered
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
 from align_hooks.record.self_check import Taken, recomputed
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
+from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
 from rewritten import bend, edit_rows
 from sharded import Grid, Model, write
@@ -69,15 +72,16 @@ def unsynced() -> Iterator[None]:
         yield
 
 
-def english(text: str) -> list[str]:
+def english(text: Value) -> list[str]:
     """The English words that are left in the Chinese of a text."""
-    return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", chinese(text))) if word not in TERMS.split()]
+    words = rendered(text, CHINESE_WORDS) if isinstance(text, Message | Joined) else chinese(rendered(shown(text)))
+    return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", words)) if word not in TERMS.split()]
 
 
-def said(comparison: Comparison) -> Iterator[str]:
+def said(comparison: Comparison) -> Iterator[Value]:
     """Every sentence of a comparison but its advice, which is a table of its own."""
 
-    def of(findings: tuple[Finding, ...]) -> Iterator[str]:
+    def of(findings: tuple[Finding, ...]) -> Iterator[Value]:
         for finding in findings:
             yield from (finding.what, finding.reference, finding.candidate)
 

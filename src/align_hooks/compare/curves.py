@@ -10,7 +10,7 @@ import numpy as np
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import CLIPPING, SETTING
 from align_hooks.compare.measures import relative_difference
-from align_hooks.compare.verdict import Curve, Side
+from align_hooks.compare.verdict import Curve, RunSummary
 
 CURVES: dict[str, Callable[[Ladder, int], float]] = {
     "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
@@ -64,8 +64,8 @@ def values(one: Any, other: Any) -> tuple[float | None, float | None]:
     return max(zip(map(float, one), map(float, other), strict=True), key=lambda pair: relative_difference(*pair))
 
 
-def side(run: Any) -> Side:
+def side(run: Any) -> RunSummary:
     """What a report says of a run, beside what was compared."""
     places = [manifest.get("place") or {} for manifest in run.manifests.values()]
     sizes = {name: max(place.get(f"{name}_size", 1) for place in places) for name in ("tp", "pp", "cp", "ep", "dp") if places}
-    return Side(str(run.path), run.manifest, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))
+    return RunSummary(str(run.path), run.manifest, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

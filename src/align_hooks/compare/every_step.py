@@ -10,7 +10,8 @@ from align_hooks.compare.findings import WORST, furthest, judged, labelled, loss
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import relative_difference
-from align_hooks.compare.verdict import Finding, Stage, Status, when
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, Words, at_step
+from align_hooks.messages import message, sentences, terms
 
 CURVE = 10
 """Steps that make a curve."""
@@ -24,16 +25,18 @@ def clipping(ladder: Ladder) -> Stage:
             if ours[key] is not None and theirs[key] is not None:
                 error, step = relative_difference(ours[key], theirs[key]), ours["step"]
                 findings.append(
-                    Finding(f"{key} at {when(step)}", f"{ours[key]:.9g}", f"{theirs[key]:.9g}", error, CLIPPING, step=step, quantity=key)
+                    Finding(at_step(Quantity(key), step), ours[key], theirs[key], error, CLIPPING, step=step, quantity=Quantity(key))
                 )
         if ours["skipped"] != theirs["skipped"]:
             step = ours["step"]
-            skipped.append(Finding(f"skipped at {when(step)}", str(ours["skipped"]), str(theirs["skipped"]), step=step))
-    summary = f"global norm, coefficient and skipped updates of {len(ladder.pair.rows)} steps"
+            what = at_step(Quantity.SKIPPED, step)
+            skipped.append(Finding(what, ours["skipped"], theirs["skipped"], step=step, quantity=Quantity.SKIPPED))
+    summary = message("clipping.compared", count=len(ladder.pair.rows))
     if skipped:
-        return Stage("clipping", Status.DIFFERENT, f"an overflow skipped an update on one side only; {summary}", tuple(skipped[:WORST]))
+        said = sentences(message("clipping.skipped_on_one_side"), summary)
+        return Stage("clipping", Status.DIFFERENT, said, tuple(skipped[:WORST]))
     if not findings:
-        return Stage("clipping", Status.NOT_COMPARED, "a run has no gradient norm")
+        return Stage("clipping", Status.NOT_COMPARED, message("clipping.no_norm"))
     exact = [finding for finding in findings[:2] if ladder.pair.first is not None]
     stage = judged("clipping", summary, exact)
     return stage if stage.status is not Status.SAME else _drifting(ladder, "clipping", summary, [], findings)
@@ -48,16 +51,17 @@ def later_losses(ladder: Ladder) -> Stage:
         (exact if still else free).extend(losses(ours, theirs, ladder.loss_limit(ours["step"]))[:1])
     if not exact and not free:
         status = Status.INCOMPLETE if len(ladder.pair.rows) > 1 else Status.NOT_COMPARED
-        return Stage("later losses", status, "the runs have no later loss in common")
-    out = next((finding.what for finding in [*exact, *free] if finding.excess > 1), None)
-    summary = f"{len(exact) + len(free)} steps" + (f"; first beyond its limit: {out}" if out else "")
+        return Stage("later losses", status, message("later_losses.none"))
+    out = next((finding for finding in [*exact, *free] if finding.excess > 1), None)
+    beyond = message("later_losses.first_beyond", what=out.what) if out is not None else None
+    summary = sentences(message("steps.count", count=len(exact) + len(free)), beyond)
     lost = len(ladder.pair.rows) - 1 - len(exact) - len(free)
     stage = _drifting(ladder, "later losses", summary, exact, free)
-    second = when(ladder.pair.rows[1][0]["step"])
-    if any(finding.excess > 1 and finding.name == "loss" and finding.what.endswith(second) for finding in [*exact, *free]):
-        stage = stage.telling("the loss after the first update parts already")
+    second = ladder.pair.rows[1][0]["step"]
+    if any(finding.excess > 1 and finding.name == "loss" and finding.step == second for finding in [*exact, *free]):
+        stage = stage.telling(message("later_losses.second_parts"))
     return (
-        replace(stage, status=Status.INCOMPLETE, summary=f"{summary}; {lost} without a loss")
+        replace(stage, status=Status.INCOMPLETE, summary=sentences(summary, message("later_losses.lost", count=lost)))
         if lost and stage.status is Status.SAME
         else stage
     )
@@ -71,16 +75,16 @@ def curve(ladder: Ladder) -> Stage:
     """
     both = [(ours["loss"], theirs["loss"]) for ours, theirs in ladder.pair.rows if None not in (ours["loss"], theirs["loss"])]
     if len(both) < CURVE:
-        return Stage("curve", Status.NOT_COMPARED, f"{len(both)} steps have a loss on both sides, a curve needs {CURVE}")
+        return Stage("curve", Status.NOT_COMPARED, message("curve.too_few", count=len(both), needed=CURVE))
     if not all(math.isfinite(loss) for pair in both for loss in pair):
-        return Stage("curve", Status.NOT_COMPARED, "a loss is not finite")
+        return Stage("curve", Status.NOT_COMPARED, message("curve.not_finite"))
     differences = [(theirs - ours) / abs(ours) if ours else theirs - ours for ours, theirs in both]
     drift, above = math.fsum(differences) / len(differences), sum(one > 0 for one in differences)
     still = all(ladder.pair.is_exact(ours["step"]) for ours, _ in ladder.pair.rows)
     limits = [ladder.loss_limit(ours["step"])("loss") for ours, _ in ladder.pair.rows]
     limit = math.fsum(limits) / len(limits) / 2
-    found = Finding("mean relative difference of the losses", f"{drift:+.3g}", "", abs(drift), limit)
-    summary = f"{len(both)} steps, the candidate's loss is the higher one in {above}"
+    found = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Quantity.LOSS)
+    summary = message("curve.compared", count=len(both), above=above)
     return _drifting(ladder, "curve", summary, [found] if still else [], [] if still else [found])
 
 
@@ -90,27 +94,31 @@ def later_tensors(ladder: Ladder) -> Stage:
     free: list[Finding] = []
     parts, gaps = [], []
     limit = ladder.pair.limits.free
-    kinds: tuple[tuple[str, Callable[[int, float], list[Finding]]], ...] = (
-        ("local_norms", ladder.norms),
-        ("gradients", lambda step, limit: ladder.tensors("gradients", step, limit)),
-        ("weights", lambda step, limit: ladder.tensors("weights", step, limit)),
+    kinds: tuple[tuple[Quantity, Callable[[int, float], list[Finding]]], ...] = (
+        (Quantity.LOCAL_NORMS, ladder.norms),
+        (Quantity.GRADIENTS, lambda step, limit: ladder.tensors("gradients", step, limit)),
+        (Quantity.WEIGHTS, lambda step, limit: ladder.tensors("weights", step, limit)),
     )
     for kind, errors in kinds:
         steps = [
-            step for step in ladder.pair.known(kind) if step != ladder.pair.first and not (kind != "weights" and ladder.pair.is_exact(step))
+            step
+            for step in ladder.pair.known(kind)
+            if step != ladder.pair.first and not (kind is not Quantity.WEIGHTS and ladder.pair.is_exact(step))
         ]
-        if kind == "weights":
+        if kind is Quantity.WEIGHTS:
             steps = [step for step in steps if step not in ladder.pair.handed]
         for step in steps:
-            still = kind == "weights" and ladder.pair.is_still(step)
+            still = kind is Quantity.WEIGHTS and ladder.pair.is_still(step)
             (exact if still else free).extend(labelled(kind, errors(step, 0.0 if still else limit)))
-        parts += [f"{kind.replace('_', ' ')} of {len(steps)} steps"] if steps else []
+        parts += [message("free_running.compared", kind=kind, count=len(steps))] if steps else []
         gaps += ladder.pair.gaps(kind)
     if not exact and not free:
-        return Stage("free-running steps", Status.NOT_COMPARED, "no tensors or norms of later steps in both runs")
-    stage = _drifting(ladder, "free-running steps", ", ".join(parts), exact, free)
+        return Stage("free-running steps", Status.NOT_COMPARED, message("free_running.none"))
+    stage = _drifting(ladder, "free-running steps", terms(parts), exact, free)
     return (
-        replace(stage, status=Status.INCOMPLETE, summary=f"{stage.summary}; {gaps[0]}") if gaps and stage.status is Status.SAME else stage
+        replace(stage, status=Status.INCOMPLETE, summary=sentences(stage.summary, gaps[0]))
+        if gaps and stage.status is Status.SAME
+        else stage
     )
 
 
@@ -119,12 +127,12 @@ def model_settings(ladder: Ladder) -> Stage:
     than the rounding of the coarser compute type hides for good."""
     found = ladder.settings
     if not found and not all(run.manifest.get("model") for run in ladder.pair.both):
-        return Stage("model settings", Status.NOT_COMPARED, "a record does not hold them")
+        return Stage("model settings", Status.NOT_COMPARED, message("settings.not_on_record"))
     status = Status.INCONCLUSIVE if found else Status.SAME
-    return Stage("model settings", status, "as the built models hold them", tuple(found))
+    return Stage("model settings", status, message("model_settings.compared"), tuple(found))
 
 
-def _drifting(ladder: Ladder, name: str, summary: str, exact: Sequence[Finding], free: Sequence[Finding]) -> Stage:
+def _drifting(ladder: Ladder, name: str, summary: Words, exact: Sequence[Finding], free: Sequence[Finding]) -> Stage:
     """Exact findings are in or out; free ones drift, and between limit and ``clear`` only measured noise could tell."""
     found = [*exact, *free]
     bad = max((finding.excess for finding in exact), default=0.0) > 1

@@ -14,7 +14,8 @@ from align_hooks.compare.distances import Distance
 from align_hooks.compare.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
-from align_hooks.compare.verdict import Finding, Stage, Status, when
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, at_step, when
+from align_hooks.messages import Joined, Message, message, sentences
 from align_hooks.progress import Progress
 
 WORST = 10
@@ -25,19 +26,19 @@ Limit = Callable[[str], float]
 def norm_errors(pair: Pair, step: int, limit: Limit) -> list[Finding]:
     """Relative differences of norms."""
     found = distances.local_norms(*pair.both, step, pair.limits.eps)
-    return [as_finding(one, step, limit, f"{one.reference:.9g}", f"{one.candidate:.9g}", "local_norms") for one in found]
+    return [as_finding(one, step, limit, Quantity.LOCAL_NORMS, one.reference, one.candidate) for one in found]
 
 
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Progress) -> list[Finding]:
     """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
     found = distances.MEASURED[kind](*pair.both, step, pair.limits.eps, progress)
     limits = limit if step in pair.steps(kind) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
-    return [as_finding(one, step, limits, unless_finite(one.reference), unless_finite(one.candidate), kind) for one in found]
+    return [as_finding(one, step, limits, Quantity(kind), unless_finite(one.reference), unless_finite(one.candidate)) for one in found]
 
 
-def as_finding(one: Distance, step: int, limit: Limit, ours: str, theirs: str, quantity: str) -> Finding:
-    """A distance with its limit, as it is shown."""
-    what = f"{one.name} at {when(step)}"
+def as_finding(one: Distance, step: int, limit: Limit, quantity: Quantity, ours: float | None, theirs: float | None) -> Finding:
+    """A distance with its limit, and the values that are shown beside it."""
+    what = at_step(one.name, step)
     return Finding(what, ours, theirs, one.error, limit(one.name), one.scale, one.direction, one.name, step, quantity)
 
 
@@ -46,13 +47,13 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
     ours, theirs = (run.optimizer_state(step).moments for run in pair.both)
     return [
         Finding(
-            f"{moment} of {one.name} at {when(step)}",
+            at_step(message("moment.of", moment=moment, tensor=one.name), step),
             unless_finite(one.reference),
             unless_finite(one.candidate),
             one.error,
             limit,
             step=step,
-            quantity="optimizer_state",
+            quantity=Quantity.OPTIMIZER_STATE,
         )
         for moment in ours
         for one in distances.of_tensors(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
@@ -62,8 +63,9 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
 def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> Stage:
     """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
     bad = [finding for finding in found if finding.excess > 1]
-    if any(finding.reference in ("nan", "inf", "-inf") for finding in bad):
-        why = f"the reference holds NaN or infinity; record a healthy reference; {summary}"
+    if any(isinstance(finding.reference, float) and not math.isfinite(finding.reference) for finding in bad):
+        healthy = message("stage.reference_not_finite")
+        why = sentences(healthy, summary) if isinstance(summary, Message | Joined) else f"{healthy}; {summary}"
         return Stage(name, Status.NOT_COMPARABLE, why, furthest(bad))
     return Stage(name, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found, most))
 
@@ -71,7 +73,7 @@ def judged(name: str, summary: str, found: Sequence[Finding], *, incomplete: boo
 def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     found = distances.of_losses(ours, theirs)
-    findings = [as_finding(one, ours["step"], limit, f"{one.reference:.9g}", f"{one.candidate:.9g}", "losses") for one in found]
+    findings = [as_finding(one, ours["step"], limit, Quantity.LOSS, one.reference, one.candidate) for one in found]
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
@@ -80,19 +82,19 @@ def contradictions(found: Sequence[Any], whose: str = "") -> list[Finding]:
     return [Finding(f"{whose}{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in found]
 
 
-def copies_alike(copies: int) -> str:
+def copies_alike(copies: int) -> Message:
     """How many copies on other ranks a self-check compared."""
-    return f"{copies} copies alike" if copies else "no copies to compare"
+    return message("copies.alike", count=copies) if copies else message("copies.none")
 
 
-def labelled(kind: str, found: Iterable[Finding]) -> list[Finding]:
+def labelled(kind: Quantity, found: Iterable[Finding]) -> list[Finding]:
     """Findings that say what kind of tensor they are about."""
-    return [replace(finding, what=f"{kind.replace('_', ' ')}: {finding.what}") for finding in found]
+    return [replace(finding, what=message("finding.labelled", kind=kind, what=finding.what)) for finding in found]
 
 
-def unless_finite(size: float) -> str:
-    """A tensor's value as a finding shows it: nothing, unless it is not finite."""
-    return "" if math.isfinite(size) else "nan"
+def unless_finite(size: float) -> float | None:
+    """A tensor's norm as a finding shows it: nothing, unless it is not finite."""
+    return None if math.isfinite(size) else math.nan
 
 
 def rates_equal(one: Any, other: Any, within: float = SETTING) -> bool:
@@ -102,9 +104,9 @@ def rates_equal(one: Any, other: Any, within: float = SETTING) -> bool:
     return equal(ours, theirs, within)
 
 
-def steps_text(steps: Sequence[int]) -> str:
+def steps_text(steps: Sequence[int]) -> Message:
     """One step as :func:`when` says it, or how many there are."""
-    return when(steps[0]) if len(steps) == 1 else f"{len(steps)} steps, {steps[0]} to {steps[-1]}"
+    return when(steps[0]) if len(steps) == 1 else message("steps.range", count=len(steps), first=steps[0], last=steps[-1])
 
 
 def furthest(found: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.verdict import Finding, Stage, Status, when
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, when
 
 NAME = "first updates"
 UPDATES = 2
@@ -82,7 +82,7 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
         return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
 
     found = list(distances.updates(*pair.both, step, pair.limits.eps, ladder.progress))
-    findings = [as_finding(one, step, limit, unless_finite(one.reference), unless_finite(one.candidate), "updates") for one in found]
+    findings = [as_finding(one, step, limit, Quantity.UPDATES, unless_finite(one.reference), unless_finite(one.candidate)) for one in found]
     size = math.sqrt(math.fsum(one.reference**2 for one in found))
     if len(found) < 2 or not math.isfinite(size):
         return findings

@@ -13,7 +13,7 @@ from typing import Any
 
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
-from align_hooks.compare.verdict import Curve, Finding, Side, when
+from align_hooks.compare.verdict import Curve, Finding, RunSummary, when
 
 CLEAN, UNWELL, UNREADABLE = 0, 1, 3
 
@@ -35,7 +35,7 @@ class Health:
     """``holds`` is what ``record.holdings`` gives; ``problems`` say why the record is not whole, ``contradictions`` what it says twice and
     differently, ``remarks`` what its training did that a reader should know, of which ``unwell`` says whether any is a fault."""
 
-    side: Side
+    side: RunSummary
     planned: int | None
     holds: Sequence[Any]
     ranks: tuple[Rank, ...]

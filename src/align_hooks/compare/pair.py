@@ -12,6 +12,7 @@ import numpy as np
 
 from align_hooks.compare.distances import weights
 from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
+from align_hooks.messages import Side
 
 KINDS: dict[str, Callable[[Any], list[int]]] = {
     "batches": lambda run: run.batch_steps(),
@@ -40,9 +41,9 @@ class Pair:
         return self.reference, self.candidate
 
     @property
-    def sides(self) -> tuple[tuple[str, Any], tuple[str, Any]]:
+    def sides(self) -> tuple[tuple[Side, Any], tuple[Side, Any]]:
         """The same, each with what it is called."""
-        return ("reference", self.reference), ("candidate", self.candidate)
+        return (Side.REFERENCE, self.reference), (Side.CANDIDATE, self.candidate)
 
     @property
     def is_itself(self) -> bool:
@@ -67,7 +68,7 @@ class Pair:
         return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of("local_norms"))
 
     @property
-    def converted(self) -> list[str]:
+    def converted(self) -> list[Side]:
         """The sides whose record was made of a log."""
         return [side for side, run in self.sides if run.manifest.get("converted")]
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
+
+from align_hooks.messages import Joined, Message, message, sentences
 
 
 class Status(Enum):
@@ -39,32 +41,76 @@ class Verdict(Enum):
         return self.value[1]
 
 
-def when(step: int) -> str:
+class Quantity(str, Enum):
+    """What is held against what; the value is its name in the record, where it has one."""
+
+    LOSS = "losses"
+    TOKEN_LOSSES = "token_losses"
+    BATCHES = "batches"
+    VALID_TOKENS = "valid_tokens"
+    LOCAL_NORMS = "local_norms"
+    GRADIENTS = "gradients"
+    GRAD_NORM = "grad_norm"
+    CLIP_COEFFICIENT = "clip_coefficient"
+    SKIPPED = "skipped"
+    LEARNING_RATE = "learning_rate"
+    UPDATES = "updates"
+    WEIGHTS = "weights"
+    OPTIMIZER_STATE = "optimizer_state"
+    HYPER_PARAMETER = "optimizer"
+    MODEL_SETTING = "model"
+    SHAPE = "shape"
+    WHOLENESS = "wholeness"
+    SELF_CHECK = "self_check"
+
+    __str__ = str.__str__
+
+
+class Unit(Enum):
+    """What an error and its limit are counted in."""
+
+    RELATIVE = "relative"
+    ROUNDINGS = "roundings"
+
+
+Value: TypeAlias = "str | bool | int | float | Message | Joined | None"
+"""What a side has of what was compared: a number as it is, a setting as it was written, a message where there is no number."""
+Words: TypeAlias = "Message | Joined"
+
+
+def when(step: int) -> Message:
     """A step as people meet it: our number, and the iteration that both frameworks print."""
-    return f"step {step} (iteration {step + 1})"
+    return message("step.iteration", step=step, iteration=step + 1)
+
+
+def at_step(what: Words | str, step: int) -> Message:
+    """What was compared, at a step."""
+    return message("step.of", what=what, step=step, iteration=step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing compared that is worth showing: what, both values, and the error against its own limit.
 
-    Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative
-    error that is left then; of two norms there is only a scale. ``name`` is the quantity or tensor alone, and ``step`` where it was
-    compared, where it is one quantity at one step; ``quantity`` is the recorded kind that it is of, ``weights`` say, where it is of one.
-    ``since`` is the first step at which it may have come about, where that is earlier than it was seen.
+    ``what`` names it to a reader; ``name`` is the canonical name of the tensor, or the setting, alone. ``step`` and ``rank`` are where it
+    was compared, where it is of one step or one rank. ``error`` and ``limit`` are in ``unit``. Of two tensors ``scale`` is the number that
+    brings the reference closest to the candidate, and ``direction`` the relative error that is left then; of two norms there is only a
+    scale. ``since`` is the first step at which it may have come about, where that is earlier than it was seen.
     """
 
     what: str
-    reference: str = ""
-    candidate: str = ""
+    reference: Value = ""
+    candidate: Value = ""
     error: float | None = None
     limit: float | None = None
     scale: float | None = None
     direction: float | None = None
     name: str = ""
     step: int | None = None
-    quantity: str = ""
+    quantity: Quantity | None = None
     since: int | None = None
+    rank: int | None = None
+    unit: Unit = Unit.RELATIVE
 
     @property
     def excess(self) -> float:
@@ -90,7 +136,10 @@ class Stage:
 
     def telling(self, told: str) -> Stage:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
-        return replace(self, summary=f"{self.summary}; {told}", told=told) if told else self
+        if not told:
+            return self
+        summary = sentences(self.summary, told) if isinstance(told, Message | Joined) else f"{self.summary}; {told}"
+        return replace(self, summary=summary, told=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +183,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RunSummary:
     """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
 
     path: str
@@ -169,7 +218,7 @@ class Comparison:
     blame: Blame | None = None
     next: str = ""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    sides: tuple[Side, ...] = ()
+    sides: tuple[RunSummary, ...] = ()
     curves: tuple[Curve, ...] = ()
     itself: bool = False
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from align_hooks.compare.settings import equal, show
-from align_hooks.compare.verdict import Side
+from align_hooks.compare.verdict import RunSummary
 from align_hooks.report.text import plain
 
 MISSING = "–"
@@ -25,7 +25,7 @@ class Row:
     differs: bool
 
 
-def configurations(sides: Sequence[Side]) -> list[tuple[str, list[Row]]]:
+def configurations(sides: Sequence[RunSummary]) -> list[tuple[str, list[Row]]]:
     """Groups of settings of one side or of two.
 
     Of the frameworks' own arguments, hundreds, only those that differ are shown, where both have the same names.
@@ -44,7 +44,7 @@ def configurations(sides: Sequence[Side]) -> list[tuple[str, list[Row]]]:
     return [(label, found) for label, found in groups if found]
 
 
-def about(side: Side) -> dict[str, Any]:
+def about(side: RunSummary) -> dict[str, Any]:
     """What a run is, in a few lines."""
     facts = side.facts
     return {

@@ -12,6 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.compare.verdict import Finding
+from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.chinese import chinese
-from align_hooks.report.text import plain
+from align_hooks.report.text import plain, shown
 from align_hooks.report.words import WORDS
 
 WEB = Path(__file__).parent / "web"
@@ -50,7 +52,15 @@ def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"t": in_both, "both": both, "number": number, "times": times, "broken": broken, "escape": escape}
+    environment.globals |= {
+        "t": in_both,
+        "shown": shown,
+        "both": both,
+        "number": number,
+        "times": times,
+        "broken": broken,
+        "escape": escape,
+    }
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     text = environment.get_template(template).render(
         policy=Markup(policy),
@@ -76,8 +86,11 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def in_both(text: str) -> Markup:
+def in_both(text: Argument) -> Markup:
     """A text in both languages, of which the page shows one; once where they are the same. What is not printable shows as its escape."""
+    if isinstance(text, Message | Joined | Enum):
+        return both(plain(rendered(text)), plain(rendered(text, CHINESE)))
+    text = rendered(text)
     return both(plain(text), plain(WORDS.get(text) or chinese(text)))
 
 

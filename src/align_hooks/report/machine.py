@@ -9,6 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from align_hooks.compare.verdict import Comparison, Finding, Stage
+from align_hooks.messages import rendered
+from align_hooks.report.text import shown
 
 FORMAT = 1
 
@@ -47,4 +49,5 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return asdict(finding) | {"excess": finding.excess}
+    values = {side: rendered(shown(getattr(finding, side))) for side in ("reference", "candidate")}
+    return asdict(finding) | values | {"quantity": finding.quantity or "", "unit": finding.unit.value, "excess": finding.excess}

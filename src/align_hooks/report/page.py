@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, differing, when
+from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, Value, differing, when
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
 from align_hooks.report.chinese import chinese
@@ -23,6 +23,7 @@ from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import number, render, times
 from align_hooks.report.methods import METHODS, Method, method
 from align_hooks.report.text import plain, worst
+from align_hooks.report.text import shown as shown_value
 
 EVIDENCE, WORST = 3, 10
 """Findings shown beside the verdict, and of a stage."""
@@ -293,8 +294,8 @@ def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
         "title": f"local norms at {when(first)}",
         "said": [f"{len(found)} tensors; {of_norms(furthest)}"],
         "x": list(range(len(found))),
-        "a": [_float(one.reference) for one in found],
-        "b": [_float(one.candidate) for one in found],
+        "a": [rounded(one.reference, 9) for one in found],
+        "b": [rounded(one.candidate, 9) for one in found],
         "d": [rounded(one.error, 4) for one in found],
         "limit": [rounded(one.limit, 4) for one in found],
         "noise": [],
@@ -309,7 +310,7 @@ def of_norms(furthest: Finding) -> str:
     if not furthest.error:
         return "all equal to the bit"
     where = "furthest beyond" if furthest.excess > 1 else "closest to"
-    return f"{where} its limit: {furthest.name}, {furthest.reference} against {furthest.candidate}"
+    return f"{where} its limit: {furthest.name}, {shown_value(furthest.reference)} against {shown_value(furthest.candidate)}"
 
 
 def constant(curve: Curve) -> bool:
@@ -350,13 +351,6 @@ def of_curve(curve: Curve) -> str:
     return f"{len(curve.steps)} steps; largest difference {number(largest)} at {when(step)}{out}{gaps}"
 
 
-def rounded(value: float | None, digits: int) -> float | None:
-    """To so many significant digits, which is what a page shows."""
-    return None if value is None else float(f"{value:.{digits}g}")
-
-
-def _float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def rounded(value: Value, digits: int) -> float | None:
+    """To so many significant digits, which is what a page shows; None of what is no number."""
+    return float(f"{value:.{digits}g}") if isinstance(value, int | float) else None

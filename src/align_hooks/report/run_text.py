@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from align_hooks.compare.health import Health
+from align_hooks.messages import rendered
 from align_hooks.record.holdings import ranges
-from align_hooks.report.text import escape, indented, size
+from align_hooks.report.text import escape, indented, shown, size
 
 COLOUR = {"clean": "bold green", "unwell": "bold red", "incomplete": "bold magenta"}
 SHOWN = 5
@@ -25,7 +26,8 @@ def render_run(health: Health, console: Console) -> None:
         indented(console, escape(remark))
     indented(console, "self-check: " + escape(health.checked))
     for one in health.contradictions[:SHOWN]:
-        indented(console, f"[red]contradiction[/] {escape(one.what)}: {escape(one.reference)} against {escape(one.candidate)}")
+        ours, theirs = (escape(rendered(shown(value))) for value in (one.reference, one.candidate))
+        indented(console, f"[red]contradiction[/] {escape(one.what)}: {ours} against {theirs}")
     if len(health.contradictions) > SHOWN:
         console.print(f"  and {len(health.contradictions) - SHOWN} more contradictions")
     console.print(held(health))

@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Value, Verdict
+from align_hooks.messages import Argument, rendered
 
 COLOUR = {
     Status.SAME: "green",
@@ -44,6 +45,11 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+def shown(value: Value) -> Argument:
+    """A side's value as a finding shows it: nine digits of a number, which tell one fp32 from another."""
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
 def size(count: int) -> str:
     """Bytes as people read them: decimal units, three digits."""
     number, unit = float(count), "B"
@@ -67,7 +73,9 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.next:
         indented(console, f"next: {escape(comparison.next)}")
     if comparison.settings:
-        listed = "; ".join(f"{finding.what} {finding.reference} against {finding.candidate}" for finding in comparison.settings[:SETTINGS])
+        listed = "; ".join(
+            f"{finding.what} {shown(finding.reference)} against {shown(finding.candidate)}" for finding in comparison.settings[:SETTINGS]
+        )
         listed += f"; and {len(comparison.settings) - SETTINGS} more" if len(comparison.settings) > SETTINGS else ""
         indented(console, f"model settings that differ: {escape(listed)}")
     console.print(ladder(comparison.stages))
@@ -126,7 +134,7 @@ def worst(stage: Stage, beside: str = " of ") -> str:
 
 def describe(finding: Finding, eps: float) -> str:
     """One finding as a line, its error also in eps of the compute type."""
-    values = " against ".join(filter(None, (finding.reference, finding.candidate)))
+    values = " against ".join(filter(None, (rendered(shown(one)) for one in (finding.reference, finding.candidate))))
     values = f": {values}" if values else ""
     error = (
         f", error {finding.error:.3g} ({finding.error / eps:.3g} eps), limit {finding.limit:.3g}"

@@ -1,0 +1,25 @@
+"""What align_hooks says, as data: a message is an id with named arguments, and words are made of it last.
+
+Nothing reads a sentence back. What a report shows in two languages, what a program reads in the JSON and what a test holds is one message:
+its id and its arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
+"""
+
+from align_hooks.messages.message import Argument, Joined, Message, Separator, both, either, message, sentences, terms
+from align_hooks.messages.render import CHINESE, ENGLISH, rendered
+from align_hooks.messages.side import Side
+
+__all__ = [
+    "CHINESE",
+    "ENGLISH",
+    "Argument",
+    "Joined",
+    "Message",
+    "Separator",
+    "Side",
+    "both",
+    "either",
+    "message",
+    "rendered",
+    "sentences",
+    "terms",
+]

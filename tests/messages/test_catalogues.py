@@ -1,0 +1,108 @@
+"""Both catalogues have every message that the source makes, with the same slots, and no other."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+
+import polib
+import pytest
+
+import align_hooks
+from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, id_of
+
+SOURCE = Path(align_hooks.__file__).parent
+
+
+def entries(language: str) -> dict[str, polib.POEntry]:
+    return {one.msgid: one for path in sorted((CATALOGUES / language).glob("*.po")) for one in polib.pofile(str(path), encoding="utf-8")}
+
+
+def templates(entry: polib.POEntry) -> list[str]:
+    """The words of an entry, in all numbers."""
+    return list(entry.msgstr_plural.values()) if entry.msgid_plural else [entry.msgstr]
+
+
+def slots(template: str) -> dict[str, str]:
+    """Names of the slots and how each is written."""
+    return {name: form or "" for _, name, form, _ in string.Formatter().parse(template) if name is not None}
+
+
+ENGLISH_ENTRIES, CHINESE_ENTRIES = entries(ENGLISH), entries(CHINESE)
+
+
+def made() -> Iterator[tuple[str, str, set[str] | None]]:
+    """Where a message is made in the source, its id, and the names of its arguments; None where these are handed on."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message" and node.args:
+                ids = [one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+                names = None if any(one.arg is None for one in node.keywords) else {str(one.arg) for one in node.keywords}
+                for id in ids:
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
+
+
+def enumerations() -> Iterator[type[Enum]]:
+    """Classes whose members the catalogues word."""
+    worded = {id.partition(".")[0] for id in ENGLISH_ENTRIES}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name.lower() in worded:
+                module = ".".join(("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts))
+                found = getattr(import_module(module), node.name)
+                if issubclass(found, Enum):
+                    yield found
+
+
+def test_every_message_of_the_source_has_words_and_its_own_slots() -> None:
+    found = list(made())
+    assert len(found) > 20
+    for where, id, names in found:
+        assert id in ENGLISH_ENTRIES, f"{where}: no catalogue has {id}"
+        if names is not None:
+            assert all(set(slots(one)) <= names for one in templates(ENGLISH_ENTRIES[id])), f"{where}: {id}"
+            assert {name for one in templates(ENGLISH_ENTRIES[id]) for name in slots(one)} == names, f"{where}: {id} does not say all"
+
+
+def test_no_words_are_left_that_nothing_says() -> None:
+    said = {id for _, id, _ in made()} | {id_of(member) for one in enumerations() for member in one}
+    literals = {
+        node.value
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert sorted(ENGLISH_ENTRIES.keys() - said - literals) == []
+
+
+def test_every_member_of_a_worded_enumeration_has_words() -> None:
+    found = list(enumerations())
+    assert {one.__name__ for one in found} >= {"Status", "Verdict", "Side", "Quantity", "Separator"}
+    assert sorted({id_of(member) for one in found for member in one} - ENGLISH_ENTRIES.keys()) == []
+
+
+def test_both_languages_have_the_same_messages() -> None:
+    assert sorted(ENGLISH_ENTRIES.keys() ^ CHINESE_ENTRIES.keys()) == []
+
+
+@pytest.mark.parametrize("id", sorted(ENGLISH_ENTRIES))
+def test_a_message_has_the_same_slots_in_both_languages(id: str) -> None:
+    english, chinese = ENGLISH_ENTRIES[id], CHINESE_ENTRIES[id]
+    assert bool(english.msgid_plural) == bool(chinese.msgid_plural)
+    forms = [slots(one) for one in templates(english)]
+    allowed = {name: form for one in forms for name, form in one.items()}
+    for template in (*templates(english), *templates(chinese)):
+        assert template.strip() or id.startswith("separator.")
+        assert slots(template).items() <= allowed.items()
+    assert {name for one in templates(chinese) for name in slots(one)} == allowed.keys()
+    assert not english.msgid_plural or "count" in allowed
+
+
+@pytest.mark.parametrize("language", [ENGLISH, CHINESE])
+def test_no_catalogue_says_a_message_twice(language: str) -> None:
+    every = [one.msgid for path in (CATALOGUES / language).glob("*.po") for one in polib.pofile(str(path), encoding="utf-8")]
+    assert len(every) == len(set(every))
