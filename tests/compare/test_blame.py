@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from align_hooks.compare.signatures import SIGNATURES
+from align_hooks.compare.diagnosis.signatures import SIGNATURES
 from compare.conftest import Compared
 from synthetic import NAMES, SHAPES, Synthetic, squared_sum
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from align_hooks.compare.symptom import Phase, first_symptom, moment
+from align_hooks.compare.diagnosis.symptom import Phase, first_symptom, moment
 from align_hooks.compare.verdict import Finding, Stage, Status, Verdict
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from align_hooks.compare.blame import GRADIENTS, PLACES
-from align_hooks.compare.next_step import ADVICE, next_step
+from align_hooks.compare.diagnosis.blame import GRADIENTS, PLACES
+from align_hooks.compare.diagnosis.next_step import ADVICE, next_step
 from align_hooks.compare.verdict import Verdict
 from align_hooks.settings import PREFIX, Settings
 from compare.conftest import HONEST, Compared

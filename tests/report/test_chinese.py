@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare import blame
+from align_hooks.compare.diagnosis import blame
 from align_hooks.compare.acceptance import acceptance
-from align_hooks.compare.next_step import ADVICE
+from align_hooks.compare.diagnosis.next_step import ADVICE
 from align_hooks.compare.runs import NEITHER, compare
-from align_hooks.compare.signatures import SIGNATURES
+from align_hooks.compare.diagnosis.signatures import SIGNATURES
 from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert

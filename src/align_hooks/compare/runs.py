@@ -13,12 +13,13 @@ from typing import Any
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.after_update import weights_after_update
 from align_hooks.compare.before_training import batches, hyper_parameters, match, self_check
-from align_hooks.compare.blame import blame
 from align_hooks.compare.curves import curves, side
+from align_hooks.compare.diagnosis.blame import blame
+from align_hooks.compare.diagnosis.next_step import next_step
+from align_hooks.compare.diagnosis.symptom import first_symptom
 from align_hooks.compare.every_step import clipping, curve, later_losses, later_tensors, model_settings
 from align_hooks.compare.first_updates import first_updates
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.next_step import about, next_step
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.same_weights import (
@@ -29,7 +30,6 @@ from align_hooks.compare.same_weights import (
     local_norms,
     token_losses,
 )
-from align_hooks.compare.symptom import first_symptom
 from align_hooks.compare.verdict import Comparison, Stage, Status, decide
 from align_hooks.progress import Progress, silent
 
@@ -85,7 +85,7 @@ def compare(
         settings=tuple(ladder.settings),
         notes=tuple(ladder.notes()),
         blame=blamed,
-        next=next_step(verdict, blamed.place if blamed else "", *about(ladder, stages, blamed)),
+        next=next_step(verdict, blamed, ladder, stages),
         calibration=ladder.noise.measured(),
         sides=tuple(map(side, pair.both)),
         curves=curves(ladder, judged=comparable),

@@ -142,13 +142,52 @@ class Stage:
         return replace(self, summary=summary, told=told)
 
 
+class Place(str, Enum):
+    """Where a fault sits; the value is what programs read."""
+
+    MATCH = "match"
+    SELF_CHECK = "self-check"
+    CONFIGURATION = "configuration"
+    DATA = "data"
+    WEIGHTS = "weights"
+    STATE = "state"
+    FORWARD = "forward"
+    NORMALISATION = "loss normalisation"
+    GRADIENTS = "reduced gradients"
+    CLIPPING = "clipping"
+    OPTIMIZER = "optimizer"
+    NEXT_LOSS = "next loss"
+    CURVE = "curve"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What to suspect: a tensor, a setting, or what several findings have in common.
+
+    ``name`` is the canonical name of the tensor or the name of the setting, empty of what is neither.
+    """
+
+    what: Words | str
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of its message, or of the first of several; empty where it is a name alone."""
+        first = self.what.parts[0] if isinstance(self.what, Joined) else self.what
+        return first.id if isinstance(first, Message) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Where a fault sits, what to suspect first, and what it likely is; ``causes`` may be empty."""
+    """Where a fault sits, what to suspect first, and what it likely is, the likelier first: ``causes`` of the table, and in words
+    ``likely``, which says beside them what is not ruled out and what acts later."""
 
-    place: str
-    suspects: tuple[str, ...]
-    causes: tuple[str, ...]
+    place: Place
+    suspects: tuple[Suspect, ...]
+    likely: tuple[Words | str, ...]
+    causes: tuple[Enum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

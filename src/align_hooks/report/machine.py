@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from align_hooks.compare.verdict import Comparison, Finding, Stage
+from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage
 from align_hooks.messages import rendered
 from align_hooks.report.text import shown
 
@@ -25,7 +25,7 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
         "first": comparison.first.name if comparison.first else None,
-        "blame": asdict(comparison.blame) if comparison.blame else None,
+        "blame": _blame(comparison.blame) if comparison.blame else None,
         "next": comparison.next,
         "stages": [_stage(one) for one in comparison.stages],
         "model_settings": [_finding(one) for one in comparison.settings],
@@ -35,6 +35,18 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": one.path, "ranks": one.ranks, "layout": dict(one.layout), "steps": one.steps} for one in comparison.sides],
         "curves": [asdict(one) for one in comparison.curves],
+    }
+
+
+def _blame(blame: Blame) -> dict[str, Any]:
+    """Suspects and causes in words, and by what they are: names of tensors and settings, ids of messages."""
+    return {
+        "place": blame.place.value,
+        "suspects": [rendered(suspect.what) for suspect in blame.suspects],
+        "suspect_names": [suspect.name for suspect in blame.suspects],
+        "suspect_ids": [suspect.id for suspect in blame.suspects],
+        "causes": [rendered(words) for words in blame.likely],
+        "cause_ids": [cause.value for cause in blame.causes],
     }
 
 

@@ -172,17 +172,15 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
         if stage.status is Status.DIFFERENT and stage.name in TENSORS:
             for finding in (one for one in stage.findings if one.name and one.excess > 1):
                 found.setdefault(finding.name, finding)
-                found.setdefault(finding.what, finding)
     listed = []
-    for text in comparison.blame.suspects if comparison.blame else ():
-        one = found.get(text)
-        name = one.name if one else text
+    for suspect in comparison.blame.suspects if comparison.blame else ():
+        finding = found.get(suspect.name) if suspect.name else None
         listed.append(
             {
-                "text": plain(name),
-                "tensor": one is not None,
-                "link": quote(name.encode("utf-8", "backslashreplace"), safe=""),
-                "times": times(one) if one and math.isfinite(one.excess) else "",
+                "text": suspect.name if finding else suspect.what,
+                "tensor": finding is not None,
+                "link": quote(suspect.name.encode("utf-8", "backslashreplace"), safe=""),
+                "times": times(finding) if finding and math.isfinite(finding.excess) else "",
             }
         )
     return listed

@@ -17,30 +17,30 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from align_hooks.compare.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.random_states import Drawn
 from align_hooks.compare.rows import Rows
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.signatures import SIGNATURES, Sign, Signature
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Blame, Finding, Stage, Status, differing
+from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Stage, Status, Suspect, Words, differing
+from align_hooks.messages import Message, message, terms
 
-FORWARD, STATE, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "state", "loss normalisation", "reduced gradients", "optimizer"
 PLACES = {
-    "match": "match",
-    "self-check": "self-check",
-    "hyper-parameters": "configuration",
-    "batches": "data",
-    "initial weights": "weights",
-    "initial optimizer state": STATE,
-    "token losses": FORWARD,
-    "clipping": "clipping",
-    "weights after an update": OPTIMIZER,
-    "first updates": OPTIMIZER,
-    "later losses": "next loss",
-    "curve": "curve",
-    "free-running steps": "next loss",
+    "match": Place.MATCH,
+    "self-check": Place.SELF_CHECK,
+    "hyper-parameters": Place.CONFIGURATION,
+    "batches": Place.DATA,
+    "initial weights": Place.WEIGHTS,
+    "initial optimizer state": Place.STATE,
+    "token losses": Place.FORWARD,
+    "clipping": Place.CLIPPING,
+    "weights after an update": Place.OPTIMIZER,
+    "first updates": Place.OPTIMIZER,
+    "later losses": Place.NEXT_LOSS,
+    "curve": Place.CURVE,
+    "free-running steps": Place.NEXT_LOSS,
 }
 """Stages that show a fault where it sits."""
 DRAWN_INTO = ("token losses", "step-0 loss", "local norms", "gradients", "later losses", "curve", "free-running steps")
@@ -116,16 +116,29 @@ def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame
     seen = Seen(first, named, ladder.settings, parted, drawn)
     place = place_of(seen)
     culprits = suspects(seen, place)
-    told = [f"{one.cause}: {one.look}" for one in causes(seen, place, culprits)]
-    if place == "weights" and first.told:
-        told.insert(0, first.told)
-    if place == FORWARD and seen.status("initial weights") is Status.NOT_COMPARED:
-        told.insert(0, "not ruled out: initial weights, which were not compared: record both runs with ALIGN_HOOKS_WEIGHTS=0")
-    if place == FORWARD and (unseen := sorted({name for run in ladder.pair.both for name in run.unrecorded_inputs})):
-        told.insert(0, f"not ruled out: inputs of the model that are not recorded, {', '.join(unseen)}")
+    found = causes(seen, place, culprits)
+    likely: list[Words | str] = [*not_ruled_out(seen, place, ladder), *map(in_words, found)]
+    if place is Place.WEIGHTS and first.told:
+        likely.insert(0, first.told)
     if later := acting_later(seen):
-        told.append(f"acts later, and does not explain this: {', '.join(later)}")
-    return Blame(place, culprits[:SUSPECTS], tuple(told))
+        likely.append(message("blame.acts_later", names=terms(later)))
+    return Blame(place, culprits[:SUSPECTS], tuple(likely), found)
+
+
+def in_words(cause: Cause) -> Message:
+    """A cause, with what to look at."""
+    return message("blame.cause", cause=cause, look=cause.look)
+
+
+def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
+    """What a fault of the forward pass may be as well, because no record says that it is not."""
+    if place is not Place.FORWARD:
+        return []
+    inputs = sorted({name for run in ladder.pair.both for name in run.unrecorded_inputs})
+    unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
+    if seen.status("initial weights") is Status.NOT_COMPARED:
+        unseen.append(message("blame.weights_not_compared"))
+    return unseen
 
 
 def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
@@ -134,43 +147,43 @@ def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
     return drawn if drawn is not None and steps and drawn.step <= min(steps) else None
 
 
-def acting_later(seen: Seen) -> list[str]:
+def acting_later(seen: Seen) -> list[Words | str]:
     """Hyper-parameters that differ and can have had no effect yet where the runs part first."""
     name = "hyper-parameters"
     return [finding.what for finding in differing([*seen.stages.values()], name)] if seen.first.name != name else []
 
 
-def place_of(seen: Seen) -> str:
+def place_of(seen: Seen) -> Place:
     """Where the fault sits."""
     name = seen.first.name
     if seen.drawn is not None and name in DRAWN_INTO and not seen.settings:
-        return STATE
+        return Place.STATE
     carried = seen.parted.rows.rows is Rows.LATER or (seen.parted.later and seen.parted.rows.rows is not Rows.RANK)
     if name == "token losses" and carried:
-        return STATE
-    if name == "weights after an update" and seen.first.findings and seen.first.findings[0].what.startswith("clip coefficient"):
-        return "clipping"
+        return Place.STATE
+    if name == "weights after an update" and seen.first.findings and seen.first.findings[0].quantity is Quantity.CLIP_COEFFICIENT:
+        return Place.CLIPPING
     if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
-        return GRADIENTS  # which nobody saw, and of which updates are made
+        return Place.GRADIENTS  # which nobody saw, and of which updates are made
     if name == "later losses" and not seen.first.told:
-        return "curve"
+        return Place.CURVE
     if name in PLACES:
         return PLACES[name]
     tokens = seen.status("token losses")
     if name not in TENSORS:  # the first loss
         scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
-        return NORMALISATION if tokens is Status.SAME or scaled else FORWARD
+        return Place.NORMALISATION if tokens is Status.SAME or scaled else Place.FORWARD
     if seen.same_loss:
-        return GRADIENTS
+        return Place.GRADIENTS
     hidden = tokens is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
-    return FORWARD if hidden or is_of_the_scores(seen.first) else GRADIENTS
+    return Place.FORWARD if hidden or is_of_the_scores(seen.first) else Place.GRADIENTS
 
 
 def is_of_the_forward_pass(stage: Stage) -> bool:
     """Whether what differs is what a forward pass moves: most tensors, the output layer's among them, and by no common factor."""
     out = [finding for finding in stage.findings if finding.excess > 1]
-    last = "lm_head" if any("lm_head" in one.what for one in stage.findings) else "embed_tokens"  # tied
-    return len(out) >= MOST * len(stage.findings) and any(last in one.what for one in out) and not stage.told
+    last = "lm_head" if any("lm_head" in finding.name for finding in stage.findings) else "embed_tokens"  # tied
+    return len(out) >= MOST * len(stage.findings) and any(last in finding.name for finding in out) and not stage.told
 
 
 def is_of_the_scores(stage: Stage) -> bool:
@@ -181,31 +194,50 @@ def is_of_the_scores(stage: Stage) -> bool:
     return len({layer for layer, _ in found}) == 1 and {name for _, name in found} == {"q_proj.weight", "k_proj.weight"}
 
 
-def suspects(seen: Seen, place: str) -> tuple[str, ...]:
-    """What to suspect first: settings, what the stage's findings have in common, then names."""
-    shown = tuple(finding.what for finding in seen.first.findings if finding.excess > 1)
+def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
+    """What to suspect first: settings, what the stage's findings have in common, then tensors."""
+    shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
     if seen.first.name in ("first updates", "initial optimizer state"):
-        return (*filter(None, [seen.first.told]), *shown)
-    if place not in (FORWARD, STATE, NORMALISATION, GRADIENTS):
+        return (*common(seen.first.told), *shown)
+    if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
         return shown
-    drawn = [seen.drawn.told] if place == STATE and seen.drawn is not None else []
-    told = [stage.told for stage in (seen.first, seen.tensors) if stage is not None and stage.told]
-    settings = [finding.what for finding in seen.settings] if place in (FORWARD, STATE) else []
-    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place == STATE)
-    found = [*drawn, *told, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *told]
-    if place == GRADIENTS and seen.frontier is not None:
-        found += [seen.frontier.told, *seen.frontier.below, *seen.frontier.above]
-    if place != NORMALISATION and seen.tensors is not None:
-        found += [finding.name for finding in seen.wrong]
-    return tuple(dict.fromkeys(found)) or shown
+    drawn = common(seen.drawn.told) if place is Place.STATE and seen.drawn is not None else ()
+    told = [one for stage in (seen.first, seen.tensors) if stage is not None for one in common(stage.told)]
+    settings = [suspect(finding) for finding in seen.settings] if place in (Place.FORWARD, Place.STATE) else []
+    settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
+    listed = [*drawn, *told, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *told]
+    if place is Place.GRADIENTS and seen.frontier is not None:
+        listed += [*common(seen.frontier.told), *map(tensor, (*seen.frontier.below, *seen.frontier.above))]
+    if place is not Place.NORMALISATION and seen.tensors is not None:
+        listed += [tensor(finding.name) for finding in seen.wrong]
+    unlike: dict[object, Suspect] = {}
+    for one in listed:
+        unlike.setdefault(one.name or one.what, one)
+    return tuple(unlike.values()) or shown
 
 
-def causes(seen: Seen, place: str, culprits: Sequence[str]) -> list[Signature]:
-    """The rows of the table that fit, the first ones."""
-    return [one for one in SIGNATURES if one.place == place and fits(one, seen, culprits)][:CAUSES]
+def suspect(finding: Finding) -> Suspect:
+    """What a finding is of, as it stands in its stage."""
+    return Suspect(finding.what, finding.name or (finding.term or ""))
 
 
-def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
+def tensor(name: str) -> Suspect:
+    """A tensor alone."""
+    return Suspect(name, name)
+
+
+def common(told: Words | str) -> tuple[Suspect, ...]:
+    """What findings have in common, where that is known."""
+    return (Suspect(told),) if told else ()
+
+
+def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
+    """The causes whose signatures fit, the first ones of the table."""
+    fitting = [signature.cause for signature in SIGNATURES if signature.place is place and fits(signature, seen, culprits)]
+    return tuple(dict.fromkeys(fitting))[:CAUSES]
+
+
+def fits(signature: Signature, seen: Seen, culprits: Sequence[Suspect]) -> bool:
     """Whether every condition of a signature holds."""
     if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
         return False
@@ -214,4 +246,6 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[str]) -> bool:
     if signature.sign is not None and not seen.signs[signature.sign]:
         return False
     asked = culprits if signature.only else culprits[:1]
-    return not signature.first or (bool(asked) and all(any(fnmatchcase(one, pattern) for pattern in signature.first) for one in asked))
+    if signature.words and not (asked and all(suspect.id in signature.words for suspect in asked)):
+        return False
+    return not signature.first or (bool(asked) and all(any(fnmatchcase(one.name, pattern) for pattern in signature.first) for one in asked))

@@ -1,0 +1,222 @@
+"""The one command to run after a verdict: a table of facts, of which the first row that fits is told.
+
+What is a command is written so that it can be pasted before the one that started the run; the runs' own commands are not on record.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.rows import Rows
+from align_hooks.compare.verdict import Blame, Place, Reason, Stage, Status, Verdict, differing
+from align_hooks.messages import Argument, Message, both, message, terms
+
+FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
+COMMANDS = {
+    "fed": "ALIGN_HOOKS_RUN={again} " + FEED,
+    "noise": "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
+    + FEED,
+    "compare_with_noise": "align-hooks compare {reference} {candidate} --noise {noise}",
+    "replayable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_WEIGHTS={first}",
+    "resumed": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_REPLAY_BATCHES={reference}",
+    "first_step": "ALIGN_HOOKS_GRADIENTS={first} ALIGN_HOOKS_WEIGHTS={first}",
+    "injected": "ALIGN_HOOKS_INJECT_GRADIENTS={reference}@{updates} ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} "
+    "ALIGN_HOOKS_OPTIMIZER_STATE={states} ALIGN_HOOKS_RUN={again} " + FEED,
+    "injectable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} "
+    "ALIGN_HOOKS_OPTIMIZER_STATE={states}",
+    "show": "align-hooks show {broken}",
+    "check": "align-hooks check {reference} {candidate}",
+    "compare": "align-hooks compare {reference} CANDIDATE",
+    "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
+    "repeat": "ALIGN_HOOKS_PERTURB=2",
+    "checkpoint": "{weights}",
+}
+"""What is pasted, by the name of the slot that it has in the messages."""
+SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
+"""How each side is told how many rows its embedding has, padding and all."""
+
+
+class Fact(Enum):
+    """What is known of a comparison that advice depends on."""
+
+    MEASURED = auto()
+    SETTINGS = auto()
+    ITSELF = auto()
+    RATES = auto()
+    RESUMED = auto()
+    PADDING = auto()
+    LOGS = auto()
+    ONE_RANK = auto()
+    REPLAYED = auto()
+    LOADED = auto()
+    INJECTED = auto()
+    HALF = auto()
+    SHARDED = auto()
+    STORED = auto()
+    FED = auto()
+    GRADIENTS = auto()
+    CHECKPOINT = auto()
+    TOLD = auto()
+    NOTHING = auto()
+    OTHER_ROWS = auto()
+    ANOTHER_MODEL = auto()
+    BARE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, by the id of its message, where ``verdict`` fell at one of ``places`` (any where empty), every fact in ``given`` holds,
+    and none in ``unless``."""
+
+    verdict: Verdict
+    what: str
+    places: tuple[Place, ...] = ()
+    given: tuple[Fact, ...] = ()
+    unless: tuple[Fact, ...] = ()
+
+
+DIVERGED, INCONCLUSIVE, NOT_COMPARABLE, ALIGNED = Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.ALIGNED
+OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
+ADVICE = (
+    Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
+    Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
+    Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
+    Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
+    Advice(DIVERGED, "next.set_alike", (Place.FORWARD, Place.STATE), (Fact.SETTINGS,)),
+    Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
+    Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
+    Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED,)),
+    Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.CHECKPOINT,)),
+    Advice(DIVERGED, "next.store_first_step", (Place.FORWARD,), (), (Fact.STORED,)),
+    Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.TOLD,)),
+    Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
+    Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
+    Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED,)),
+    Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED,)),
+    Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
+    Advice(DIVERGED, "next.mend", (), (Fact.FED,)),
+    Advice(DIVERGED, "next.store"),
+    Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
+    Advice(INCONCLUSIVE, "next.rehearse", (), (Fact.MEASURED, Fact.HALF)),
+    Advice(INCONCLUSIVE, "next.measure_noise", (), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(INCONCLUSIVE, "next.measure_more_noise", (), (Fact.MEASURED,)),
+    Advice(INCONCLUSIVE, "next.set_alike_and_record_both", (), (Fact.LOGS, Fact.RATES)),
+    Advice(INCONCLUSIVE, "next.record_both", (), (Fact.LOGS,)),
+    Advice(INCONCLUSIVE, "next.store"),
+    Advice(NOT_COMPARABLE, "next.set_alike", (), (Fact.PADDING, Fact.SETTINGS), (Fact.OTHER_ROWS,)),
+    Advice(NOT_COMPARABLE, "next.see_why", (), (Fact.NOTHING,)),
+    Advice(NOT_COMPARABLE, "next.give_rows", (), (Fact.OTHER_ROWS,)),
+    Advice(NOT_COMPARABLE, "next.same_sizes", (), (Fact.ANOTHER_MODEL,)),
+    Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
+    Advice(NOT_COMPARABLE, "next.store"),
+    Advice(ALIGNED, "next.two_runs", (), (Fact.ITSELF,)),
+    Advice(ALIGNED, "next.record_more", (), (Fact.BARE,)),
+    Advice(ALIGNED, "next.your_precision", (), (), (Fact.HALF,)),
+    Advice(ALIGNED, "next.your_layout"),
+)
+
+
+def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[Stage]) -> Message:
+    """What to do after a comparison."""
+    advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages))
+    return message(advice.what, **slots(ladder, stages, blame))
+
+
+def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) -> Advice:
+    """The first row of :data:`ADVICE` that fits what is known."""
+    for advice in ADVICE:
+        fits = known.issuperset(advice.given) and known.isdisjoint(advice.unless)
+        if advice.verdict is verdict and (not advice.places or place in advice.places) and fits:
+            return advice
+    raise LookupError(f"no advice for {verdict}")
+
+
+def facts(ladder: Ladder, stages: Sequence[Stage]) -> frozenset[Fact]:
+    """What is known of a comparison."""
+    pair, (reference, candidate) = ladder.pair, ladder.pair.both
+    first, settings = pair.first or 0, candidate.manifest.get("settings") or {}
+    compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
+    padding, rows = any(stage.reason is Reason.OTHER_PADDING for stage in stages), padded_rows(ladder)
+    known = {
+        Fact.MEASURED: bool(ladder.noise.repeats),
+        Fact.SETTINGS: bool(ladder.settings),
+        Fact.ITSELF: pair.is_itself,
+        Fact.RATES: bool(differing(stages, "hyper-parameters")),
+        Fact.RESUMED: first > 0,
+        Fact.PADDING: padding,
+        Fact.LOGS: bool(pair.converted),
+        Fact.ONE_RANK: ladder.parted.rows.rows is Rows.RANK,
+        Fact.REPLAYED: bool(settings.get("replay_batches")),
+        Fact.LOADED: bool(settings.get("load_weights")),
+        Fact.INJECTED: bool(settings.get("inject_gradients")),
+        Fact.HALF: "bfloat16" in pair.compute_types or "float16" in pair.compute_types,
+        Fact.SHARDED: candidate.world_size > 1,
+        Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
+        Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
+        Fact.GRADIENTS: first in reference.gradient_steps(),
+        Fact.CHECKPOINT: (reference.path / checkpoint(ladder) / "config.json").is_file(),
+        Fact.TOLD: any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.NOTHING: not (reference.steps and candidate.steps),
+        Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
+        Fact.ANOTHER_MODEL: any(stage.reason is Reason.OTHER_MODEL for stage in stages),
+        Fact.BARE: not compared & {"local norms", "gradients"},
+    }
+    return frozenset(fact for fact, holds in known.items() if holds)
+
+
+def slots(ladder: Ladder, stages: Sequence[Stage], blame: Blame | None) -> dict[str, Argument]:
+    """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
+    reference, candidate = ladder.pair.both
+    settings = dict.fromkeys(finding.name for finding in (*ladder.settings, *differing(stages, "hyper-parameters")))
+    rows, side = padded_rows(ladder)[0], str(candidate.manifest.get("side"))
+    return {
+        **commands(ladder),
+        "suspect": suspected(blame),
+        "setting": in_a_row(list(settings)),
+        "rows": rows,
+        "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
+    }
+
+
+def commands(ladder: Ladder) -> Mapping[str, str]:
+    """What can be pasted, by the name of its slot."""
+    reference, candidate = ladder.pair.both
+    first = ladder.pair.first or 0
+    paths = {
+        "reference": reference.path,
+        "candidate": candidate.path,
+        "noise": f"{reference.path}_noise",
+        "again": f"{candidate.path}_again",
+        "broken": candidate.path if reference.steps else reference.path,
+    }
+    filled = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    filled |= {"weights": str(reference.path / checkpoint(ladder)), "first": str(first)}
+    filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
+    return {name: command.format(**filled) for name, command in COMMANDS.items()}
+
+
+def checkpoint(ladder: Ladder) -> str:
+    """Where in the reference its first weights lie."""
+    return f"step_{ladder.pair.first or 0}/rank_0/weights"
+
+
+def padded_rows(ladder: Ladder) -> list[int | None]:
+    """Rows of both embeddings, padding and all; None where a record does not say."""
+    return [run.manifest.get("padded_vocabulary") for run in ladder.pair.both]
+
+
+def in_a_row(names: Sequence[str]) -> Argument:
+    """Names as a sentence has them: ``a, b and c``."""
+    return both(terms(names[:-1]), names[-1]) if len(names) > 1 else "".join(names)
+
+
+def suspected(blame: Blame | None) -> Argument:
+    """The first suspect as advice names it: a tensor, an array or a setting; what several have in common is no name."""
+    first = blame.suspects[0] if blame and blame.suspects else None
+    return first.name if first is not None and first.name else message("next.what_differs")

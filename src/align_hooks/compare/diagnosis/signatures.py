@@ -1,0 +1,118 @@
+"""What differences are known to come from: a table of facts. :mod:`.blame` looks a comparison up in it; a new cause is a new row, and its
+words in the catalogues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from align_hooks.compare.rows import Rows
+from align_hooks.compare.token_losses import Where
+from align_hooks.compare.verdict import Place
+from align_hooks.messages import Message, message
+
+
+class Cause(Enum):
+    """What a difference comes from; the catalogues say it in words, and what to look at."""
+
+    RANDOM_NUMBERS = "random_numbers"
+    OPTIMIZER_START = "optimizer_start"
+    MICRO_BATCH_LEAVES = "micro_batch_leaves"
+    STEP_LEAVES = "step_leaves"
+    SOFTMAX_SUM = "softmax_sum"
+    STALE_WEIGHTS = "stale_weights"
+    RANK_ALONE = "rank_alone"
+    ROTARY_POSITIONS = "rotary_positions"
+    NORM_EPSILON = "norm_epsilon"
+    ATTENTION_SCORES = "attention_scores"
+    ATTENTION_FORGETS = "attention_forgets"
+    EMBEDDING = "embedding"
+    LOGITS_OR_LOSS = "logits_or_loss"
+    MLP_OR_ITS_NORM = "mlp_or_its_norm"
+    NORM = "norm"
+    MLP = "mlp"
+    ATTENTION = "attention"
+    NORM_COPIES = "norm_copies"
+    BACKWARD_AT_BOUNDARY = "backward_at_boundary"
+    BACKWARD_OF_LOSS = "backward_of_loss"
+    GRADIENT_ALONE = "gradient_alone"
+    SOME_GRADIENTS = "some_gradients"
+    OTHER_DATA = "other_data"
+    OTHER_DECAY = "other_decay"
+    RATE_SCHEDULE = "rate_schedule"
+    UPDATES_BY_A_FACTOR = "updates_by_a_factor"
+    UPDATES_OF_SOME = "updates_of_some"
+
+    @property
+    def look(self) -> Message:
+        """What to look at."""
+        return message(f"look.{self.value}")
+
+
+class Sign(Enum):
+    """What a comparison shows beside places and names; :func:`.blame.fits` says when."""
+
+    SHIFT = "every token is off by one number"
+    DRAWN = "other random numbers were drawn"
+    BOUNDARY = "gradients agree from the output back to a tensor"
+    FROM_THE_OUTPUT = "gradients differ from the output on"
+    ALONE = "one tensor differs"
+    SCATTERED = "several tensors differ, and no boundary"
+    OPTIMIZER_STATE = "the optimizers start from other moments"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a cause looks like. Every condition that is set must hold.
+
+    ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
+    match the name of the tensor or setting that is suspected first, or with ``only`` the names of all suspects, and ``words`` the ids of
+    messages of which one must word it; ``unless`` are positions that speak against it; ``rows`` are the rows that are wrong, ``later`` says whether an earlier step on equal weights agrees, and ``sign`` is
+    something else that must be seen. ``source`` is where the cause is known from.
+    """
+
+    place: Place
+    cause: Cause
+    where: Where | None = None
+    unless: Where | None = None
+    first: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    only: bool = False
+    rows: Rows | None = None
+    later: bool | None = None
+    sign: Sign | None = None
+    source: str = "zoo"
+
+
+SIGNATURES = (
+    Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
+    Signature(Place.STATE, Cause.OPTIMIZER_START, sign=Sign.OPTIMIZER_STATE, source="Megatron-LM issue 761; zoo"),
+    Signature(Place.STATE, Cause.MICRO_BATCH_LEAVES, rows=Rows.LATER),
+    Signature(Place.STATE, Cause.STEP_LEAVES, later=True),
+    Signature(Place.FORWARD, Cause.SOFTMAX_SUM, sign=Sign.SHIFT, source="Megatron-LM issue 7452; zoo"),
+    Signature(Place.FORWARD, Cause.STALE_WEIGHTS, rows=Rows.RANK, later=True, source="Megatron-LM issues 663 and 950; zoo"),
+    Signature(Place.FORWARD, Cause.RANK_ALONE, rows=Rows.RANK),
+    Signature(Place.FORWARD, Cause.ROTARY_POSITIONS, first=("rope*", "partial_rotary*")),
+    Signature(Place.FORWARD, Cause.NORM_EPSILON, first=("rms_norm_eps*",)),
+    Signature(Place.FORWARD, Cause.ATTENTION_SCORES, where=Where.AFTER_THE_FIRST),
+    Signature(Place.FORWARD, Cause.ATTENTION_FORGETS, where=Where.FROM_ONE_ON),
+    Signature(Place.FORWARD, Cause.EMBEDDING, first=("*embed_tokens*",), source="the guide's case study; zoo"),
+    Signature(Place.FORWARD, Cause.LOGITS_OR_LOSS, first=("lm_head*", "model.norm*")),
+    Signature(Place.FORWARD, Cause.MLP_OR_ITS_NORM, first=("*post_attention_layernorm*",)),
+    Signature(Place.FORWARD, Cause.NORM, first=("*norm.weight*",)),
+    Signature(Place.FORWARD, Cause.MLP, first=("*.mlp.*",)),
+    Signature(Place.FORWARD, Cause.ATTENTION, unless=Where.AFTER_THE_FIRST, first=("*.self_attn.*",)),
+    Signature(Place.GRADIENTS, Cause.NORM_COPIES, first=("*norm.weight*",), only=True),
+    Signature(Place.GRADIENTS, Cause.BACKWARD_AT_BOUNDARY, sign=Sign.BOUNDARY),
+    Signature(Place.GRADIENTS, Cause.BACKWARD_OF_LOSS, sign=Sign.FROM_THE_OUTPUT),
+    Signature(Place.GRADIENTS, Cause.GRADIENT_ALONE, sign=Sign.ALONE),
+    Signature(Place.GRADIENTS, Cause.SOME_GRADIENTS, sign=Sign.SCATTERED),
+    Signature(Place.DATA, Cause.OTHER_DATA),
+    Signature(Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), words=("hyper_parameters.of",), source="the guide's case study"),
+    Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, words=("hyper_parameters.rate",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, words=("first_updates.every_update_scaled",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, words=("after_update.no_adamw_of",)),
+
+)
