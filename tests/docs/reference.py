@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from align_hooks.cli import app
-from align_hooks.compare.rows import Rows
 from align_hooks.compare.diagnosis.signatures import SIGNATURES
+from align_hooks.compare.rows import Rows
 from align_hooks.compare.token_losses import Where
 from align_hooks.hooking.hook import Hook
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS

@@ -100,7 +100,10 @@ def indented(console: Console, markup: str) -> None:
 
 def blamed(blame: Blame) -> list[str]:
     """Where the fault sits, the first suspects, and what it likely is."""
-    lines = [f"it sits in: {blame.place}" + (f"; first suspects: {'; '.join(rendered(one.what) for one in blame.suspects[:TENSORS])}" if blame.suspects else "")]
+    lines = [
+        f"it sits in: {blame.place}"
+        + (f"; first suspects: {'; '.join(rendered(one.what) for one in blame.suspects[:TENSORS])}" if blame.suspects else "")
+    ]
     return [*lines, *(f"likely: {one}" for one in blame.likely)]
 
 

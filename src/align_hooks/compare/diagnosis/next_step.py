@@ -172,9 +172,8 @@ def facts(ladder: Ladder, stages: Sequence[Stage]) -> frozenset[Fact]:
 
 def slots(ladder: Ladder, stages: Sequence[Stage], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
-    reference, candidate = ladder.pair.both
     settings = dict.fromkeys(finding.name for finding in (*ladder.settings, *differing(stages, "hyper-parameters")))
-    rows, side = padded_rows(ladder)[0], str(candidate.manifest.get("side"))
+    rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.manifest.get("side"))
     return {
         **commands(ladder),
         "suspect": suspected(blame),

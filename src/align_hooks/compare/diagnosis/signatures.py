@@ -67,8 +67,9 @@ class Signature:
 
     ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
     match the name of the tensor or setting that is suspected first, or with ``only`` the names of all suspects, and ``words`` the ids of
-    messages of which one must word it; ``unless`` are positions that speak against it; ``rows`` are the rows that are wrong, ``later`` says whether an earlier step on equal weights agrees, and ``sign`` is
-    something else that must be seen. ``source`` is where the cause is known from.
+    messages of which one must word it; ``unless`` are positions that speak against it; ``rows`` are the rows that are wrong, ``later``
+    says whether an earlier step on equal weights agrees, and ``sign`` is something else that must be seen. ``source`` is where the cause
+    is known from.
     """
 
     place: Place
@@ -108,11 +109,12 @@ SIGNATURES = (
     Signature(Place.GRADIENTS, Cause.GRADIENT_ALONE, sign=Sign.ALONE),
     Signature(Place.GRADIENTS, Cause.SOME_GRADIENTS, sign=Sign.SCATTERED),
     Signature(Place.DATA, Cause.OTHER_DATA),
-    Signature(Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), words=("hyper_parameters.of",), source="the guide's case study"),
+    Signature(
+        Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), words=("hyper_parameters.of",), source="the guide's case study"
+    ),
     Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, words=("hyper_parameters.rate",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, words=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, words=("after_update.no_adamw_of",)),
-
 )
