@@ -143,7 +143,7 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
 
 
 def test_record_and_names_need_no_room_above_them() -> None:
-    below = ("errors", "launch", "settings", "norms", "places", "record", "names")
+    below = ("errors", "launch", "messages", "settings", "norms", "places", "record", "names")
     allowed = tuple(f"align_hooks.{room}" for room in below)
     rooms = [name for name in MODULES if inside(name, "align_hooks.record", "align_hooks.names")]
     assert len(rooms) > 8

@@ -13,6 +13,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.compare import blame
 from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.findings import contradictions
 from align_hooks.compare.next_step import ADVICE
 from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.signatures import SIGNATURES
@@ -20,10 +21,10 @@ from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
-from align_hooks.messages import Joined, Message, rendered
+from align_hooks.messages import Joined, Message, Side, rendered
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
-from align_hooks.record.self_check import Taken, recomputed
+from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
@@ -76,6 +77,12 @@ def english(text: Value) -> list[str]:
     """The English words that are left in the Chinese of a text."""
     words = rendered(text, CHINESE_WORDS) if isinstance(text, Message | Joined) else chinese(rendered(shown(text)))
     return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", words)) if word not in TERMS.split()]
+
+
+def words_left(contradiction: Contradiction) -> list[str]:
+    """The English words that are left in the Chinese of a contradiction, told of one run and of one side of two."""
+    findings = [*contradictions([contradiction]), *contradictions([contradiction], Side.CANDIDATE)]
+    return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
 def said(comparison: Comparison) -> Iterator[Value]:
@@ -218,10 +225,10 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("planted", FAULTS.values(), ids=FAULTS.keys())
 def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> None:
-    contradictions = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
-    assert contradictions
-    for one in contradictions:
-        assert [word for text in (f"the candidate's {one.what} at {when(one.step)}", one.one, one.other) for word in english(text)] == []
+    found = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
+    assert found
+    for one in found:
+        assert words_left(one) == []
 
 
 @pytest.mark.parametrize("per_token", [True, False])
@@ -232,7 +239,7 @@ def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, sh
     path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     for one in open_run(path).self_check.contradictions:
-        assert [word for text in (one.what, one.one, one.other) for word in english(text)] == []
+        assert words_left(one) == []
 
 
 def test_contradictions_of_norms(tmp_path: Path) -> None:
@@ -241,9 +248,9 @@ def test_contradictions_of_norms(tmp_path: Path) -> None:
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     found += open_run(path).self_check.contradictions
     assert len(found) == 4
-    assert [word for one in found for text in (one.what, one.one, one.other) for word in english(text)] == []
-    for how in ("left out by", "counted only by"):
-        assert english(f"the candidate's global norm: {DOWN} of rank 1 is {how} the framework at {when(0)}") == []
+    claims = Claim(Witness.COUNTED_GRADIENTS, 1.5), Claim(Witness.RECORDED_NORMS, 2.5)
+    found += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
+    assert [word for one in found for word in words_left(one)] == []
 
 
 # ---- whole comparisons

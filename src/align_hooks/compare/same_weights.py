@@ -132,7 +132,7 @@ def weighed_otherwise(ladder: Ladder) -> str:
     if len(odd) != 1:
         return ""
     ((side, one),) = odd.items()
-    return f"the loss of the {side} is not the mean of its token losses: {one.one}, {one.other}"
+    return f"the loss of the {side} is not the mean of its token losses: {one.first.words}, {one.second.words}"
 
 
 def local_norms(ladder: Ladder) -> Stage:
