@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.launch import Launch
-from align_hooks.names.layouts import Blocks
-from align_hooks.names.table import Fused, Piece
+from align_hooks.names.blocks import Blocks
+from align_hooks.names.fused import Fused, Piece
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch

@@ -22,7 +22,6 @@ from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verd
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
 from align_hooks.messages import Joined, Message, Side, rendered
-from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
 from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
@@ -31,6 +30,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import bend, edit_rows
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
+from tables import MEGATRON_MIXTRAL
 from work import at_most
 
 ENOUGH = 200_000
@@ -384,7 +384,7 @@ def test_norms_of_injected_gradients_are_said_to_be_theirs() -> None:
     [
         "",
         *NAMES,
-        *sorted({name.format(layer=3, expert=1) for rule in MEGATRON_LLAMA.rules for name in rule.canonical}),
+        *sorted({name.format(layer=3, expert=1) for rule in MEGATRON_MIXTRAL.rules for name in rule.canonical}),
         *sorted(optimizer()["groups"][0]),
         *("rms_norm_eps", "rope_theta", "max_position_embeddings", "clip_grad", "loss_mask", "objective_loss", "lm_head.weight#padding"),
         *("0", "-1.5e-07", "nan", "inf", "[0.9, 0.95]", "True", "bfloat16", "1.25"),

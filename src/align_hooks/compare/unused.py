@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Finding
+from align_hooks.families.registry import end_kinds
 
 SEARCHED, SHOWN = 24, 3
 """How many tensors are searched, those of the attention first, and how many are told of."""
-LOOKED_UP = ("embed_tokens", "lm_head")
+LOOKED_UP = end_kinds()
 """Kinds of which rows are used or not by what tokens a batch has."""
 AXES = ("rows", "columns")
 
