@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from align_hooks.compare.places import place
 from align_hooks.compare.settings import listed
 from align_hooks.compare.verdict import Finding
+from align_hooks.messages import Message, message
 
 LEVELS = (
     ("embed_tokens",),
@@ -42,11 +43,12 @@ class Frontier:
     below: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """The same in words."""
+        below = listed(self.below)
         if not self.above:
-            return f"gradients differ from the output on, first {listed(self.below)}"
-        return f"gradients agree from the output back to {listed(self.above)} and differ from {listed(self.below)} on"
+            return message("frontier.from_the_output", below=below)
+        return message("frontier.boundary", above=listed(self.above), below=below)
 
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:

@@ -36,13 +36,14 @@ WEIGHT = 1e-4
 @dataclass(frozen=True, slots=True)
 class Contradiction:
     """Something that a record says twice and differently: what, where, and both numbers in words. ``of_loss`` is about what the run's
-    script made of its token losses, and not about what the record holds of the run."""
+    script made of its token losses, and not about what the record holds of the run; then ``numbers`` are loss and mean."""
 
     step: int
     what: str
     one: str
     other: str
     of_loss: bool = False
+    numbers: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +269,8 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
     by = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
     mean = total / by[0] if by else loss
     if all(_apart(total / count, loss) > MEAN for count in by) and by:
-        yield Contradiction(
-            step, "loss and token losses", f"{loss:.9g} by the run", f"{mean:.9g} as their mean under the mask", of_loss=True
-        )
+        words = (f"{loss:.9g} by the run", f"{mean:.9g} as their mean under the mask")
+        yield Contradiction(step, "loss and token losses", *words, of_loss=True, numbers=(loss, mean))
 
 
 def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
