@@ -67,11 +67,11 @@ def explanation(runs: tuple[Any, Any], kind: Quantity, step: int, findings: Sequ
 
 def _scaled(kind: Quantity, factor: float, runs: tuple[Any, Any]) -> Message:
     """That all norms or tensors are the reference's times a factor, and where that comes from, if it is known."""
-    number = origin(factor, runs)
-    if number is None:
+    source = origin(factor, runs)
+    if source is None:
         return message("sharding.norm_scaled" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled", factor=factor)
     by_own = "sharding.norm_scaled_by_own_number" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled_by_own_number"
-    return message(by_own, factor=factor, origin=number)
+    return message(by_own, factor=factor, origin=source)
 
 
 def common_factor(findings: Sequence[Finding]) -> float | None:
@@ -92,10 +92,10 @@ def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> Messa
     wrong = [one for one in findings if one.excess > 1]
     if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
         return None
-    factor, number = wrong[0].scale, origin(wrong[0].scale, runs)
-    if number is None:
+    factor, source = wrong[0].scale, origin(wrong[0].scale, runs)
+    if source is None:
         return message("sharding.objective_scaled", factor=factor)
-    return message("sharding.objective_scaled_by_own_number", factor=factor, origin=number)
+    return message("sharding.objective_scaled_by_own_number", factor=factor, origin=source)
 
 
 def origin(factor: float, runs: tuple[Any, Any]) -> Message | None:
