@@ -389,11 +389,13 @@ def test_nan_or_infinity_anywhere_is_never_aligned(compared: Compared, candidate
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("kind", ["rows", "norms", "gradients"])
+@pytest.mark.parametrize("kind", ["rows", "token losses", "norms", "gradients"])
 def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, candidate: Synthetic, kind: str, value: float) -> None:
     one = deepcopy(HONEST)
     if kind == "rows":
         one.rows[0].update(loss=value, objective_loss=value)
+    elif kind == "token losses":
+        one.batches[0]["token_losses"][0, 0] = value
     elif kind == "norms":
         one.norms[0][Q] = value
     else:

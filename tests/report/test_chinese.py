@@ -12,12 +12,10 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare import blame
-from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.findings import contradictions
 from align_hooks.compare.next_step import ADVICE
 from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.signatures import SIGNATURES
-from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
@@ -145,19 +143,10 @@ def test_causes(one: Any) -> None:
         *blame.TENSORS,
         *NEITHER,
         *(blame.FORWARD, blame.NORMALISATION, blame.GRADIENTS, blame.OPTIMIZER),
-        *(one.what for one in acceptance([])),
-        *(one.value for one in acceptance([])),
     ],
 )
 def test_words_that_a_table_has(text: str) -> None:
     assert text in CHINESE
-
-
-@pytest.mark.parametrize("one", [one for one in Where if one.value], ids=lambda one: one.name)
-def test_positions(one: Where) -> None:
-    text = one.value.format(7)
-    assert english(text) == []
-    assert chinese(f"token losses of {when(3)}, {text}") == f"第3步（iteration 4）的逐token loss，{chinese(text)}"
 
 
 # ---- what real records are told of

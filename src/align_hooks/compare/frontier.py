@@ -15,6 +15,7 @@ from align_hooks.compare.places import place
 from align_hooks.compare.settings import listed
 from align_hooks.compare.verdict import Finding
 from align_hooks.families.registry import levels
+from align_hooks.messages import Message, message
 
 LEVEL = {kind: number for number, kinds in enumerate(levels()) for kind in kinds}
 """Kinds of tensors to their place in a forward pass; those of one level stand side by side, so that none hands its error to another."""
@@ -30,11 +31,12 @@ class Frontier:
     below: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """The same in words."""
+        below = listed(self.below)
         if not self.above:
-            return f"gradients differ from the output on, first {listed(self.below)}"
-        return f"gradients agree from the output back to {listed(self.above)} and differ from {listed(self.below)} on"
+            return message("frontier.from_the_output", below=below)
+        return message("frontier.boundary", above=listed(self.above), below=below)
 
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:
