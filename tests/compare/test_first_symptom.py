@@ -58,8 +58,8 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
     found = compared(candidate)
     assert found.first is not None
     assert found.blame is not None
-    assert (found.first.name, found.blame.place, found.blame.suspects[0]) == ("token losses", "forward", "rope_theta")
-    assert found.blame.causes[-1] == "acts later, and does not explain this: learning rate at step 2 (iteration 3)"
+    assert (found.first.name, found.blame.place, found.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
+    assert found.blame.likely[-1] == "acts later, and does not explain this: learning rate at step 2 (iteration 3)"
     assert found.next == "set rope_theta and learning rate alike on both sides and record the candidate again"
 
 
@@ -85,7 +85,7 @@ def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
     assert found.first is not None
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("initial optimizer state", "state")
-    assert found.blame.suspects[0] == "the moments of the optimizer are not restored: the candidate's are zero"
+    assert found.blame.suspects[0].what == "the moments of the optimizer are not restored: the candidate's are zero"
 
 
 # ---- what an attack found
@@ -141,7 +141,7 @@ def test_a_setting_that_differs_comes_before_random_states(compared: Compared) -
     other.batches[0]["token_losses"] *= 1.01
     found = compared(other, against=one)
     assert found.blame is not None
-    assert (found.blame.place, found.blame.suspects[0]) == ("forward", "rope_theta")
+    assert (found.blame.place, found.blame.suspects[0].what) == ("forward", "rope_theta")
 
 
 def test_a_loss_that_is_not_finite_later_hides_no_earlier_difference(compared: Compared) -> None:

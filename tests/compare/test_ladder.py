@@ -120,7 +120,7 @@ def test_an_input_that_no_record_has_is_noted_and_not_ruled_out(compared: Compar
     candidate.batches[0]["token_losses"] *= 1.01
     found = compared(candidate)
     assert found.blame is not None
-    assert found.blame.causes[0] == "not ruled out: inputs of the model that are not recorded, decoder_input"
+    assert found.blame.likely[0] == "not ruled out: inputs of the model that are not recorded, decoder_input"
 
 
 def test_a_loss_that_is_not_the_mean_of_its_tokens_is_no_fault_of_the_layout(compared: Compared, candidate: Synthetic) -> None:
@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_the_mean_of_its_tokens_is_no_fault_of_the_layout(com
     found = compared(other)
     assert found.blame is not None
     assert found.blame.place == "loss normalisation"
-    assert found.blame.suspects[0].startswith("the loss of the candidate is not the mean of its token losses: 9.09 by the run, 9")
+    assert found.blame.suspects[0].what.startswith("the loss of the candidate is not the mean of its token losses: 9.09 by the run, 9")
 
 
 def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate: Synthetic) -> None:
@@ -389,11 +389,13 @@ def test_nan_or_infinity_anywhere_is_never_aligned(compared: Compared, candidate
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("kind", ["rows", "norms", "gradients"])
+@pytest.mark.parametrize("kind", ["rows", "token losses", "norms", "gradients"])
 def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, candidate: Synthetic, kind: str, value: float) -> None:
     one = deepcopy(HONEST)
     if kind == "rows":
         one.rows[0].update(loss=value, objective_loss=value)
+    elif kind == "token losses":
+        one.batches[0]["token_losses"][0, 0] = value
     elif kind == "norms":
         one.norms[0][Q] = value
     else:
@@ -661,7 +663,7 @@ def test_an_update_is_judged_by_what_it_changed(compared: Compared, candidate: S
     assert found.first is not None
     assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "first updates")
     assert found.blame is not None
-    assert (found.blame.place, found.blame.suspects[0]) == ("optimizer", f"{Q} at step {at - 1} (iteration {at})")
+    assert (found.blame.place, found.blame.suspects[0].what) == ("optimizer", f"{Q} at step {at - 1} (iteration {at})")
 
 
 def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: Synthetic) -> None:
@@ -673,7 +675,7 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
     found = compared(other, against=one)
     assert found.blame is not None
     assert found.blame.place == "optimizer"
-    assert found.blame.suspects[0].startswith("every update is 2")
+    assert found.blame.suspects[0].what.startswith("every update is 2")
 
 
 def test_the_curve_follows_measured_noise(compared: Compared, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.diagnosis.symptom import first_symptom
 from align_hooks.compare.limits import DEFAULTS, limits_for
 from align_hooks.compare.measures import BLOCK, ratio, relative_difference, relative_error
 from align_hooks.compare.settings import as_written, equal, hyper_parameters, model_settings, show
-from align_hooks.compare.diagnosis.symptom import first_symptom
 from align_hooks.compare.verdict import Finding, Stage, Status, Verdict, decide
 from synthetic import optimizer, row
 from worded import ids

@@ -4,71 +4,55 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from align_hooks.compare.diagnosis.blame import GRADIENTS, PLACES
-from align_hooks.compare.diagnosis.next_step import ADVICE, next_step
-from align_hooks.compare.verdict import Verdict
+from align_hooks import open_run
+from align_hooks.compare.diagnosis.next_step import ADVICE, COMMANDS, Fact, first_advice, slots
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.noise import Noise
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.verdict import Place, Verdict
+from align_hooks.messages import CHINESE, ENGLISH, message, rendered
+from align_hooks.progress import silent
 from align_hooks.settings import PREFIX, Settings
 from compare.conftest import HONEST, Compared
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 
-FACTS = (
-    "measured",
-    "settings",
-    "replayed",
-    "loaded",
-    "injected",
-    "half",
-    "sharded",
-    "stored",
-    "fed",
-    "gradients",
-    "checkpoint",
-    "bare",
-    "told",
-    "another model",
-    "itself",
-    "rates",
-    "resumed",
-    "padding",
-    "logs",
-    "one rank",
-    "other rows",
-    "nothing",
-)
-NAMES = ("reference", "candidate", "noise", "again", "weights", "broken", "suspect", "setting", "first", "updates", "states")
-NAMES += ("rows", "setting_of_rows")
-WORDS = {name: name.upper() for name in NAMES}
 
-
-def every(verdict: Verdict) -> Iterator[dict[str, bool]]:
+def every(verdict: Verdict) -> Iterator[frozenset[Fact]]:
     """Everything that can be known of a comparison with a verdict, as far as advice for it depends on it."""
-    asked = sorted({fact.removeprefix("not ") for one in ADVICE if one.verdict is verdict for fact in one.given})
-    for values in itertools.product((False, True), repeat=len(asked)):
-        yield dict.fromkeys(FACTS, False) | dict(zip(asked, values, strict=True))
+    asked = sorted({fact for one in ADVICE if one.verdict is verdict for fact in (*one.given, *one.unless)}, key=lambda fact: fact.name)
+    for holds in itertools.product((False, True), repeat=len(asked)):
+        yield frozenset(itertools.compress(asked, holds))
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
-    for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}:
-        for facts in every(verdict):
-            assert next_step(verdict, place, facts, WORDS)
+    for place in (*Place, None):
+        for known in every(verdict):
+            assert first_advice(verdict, place, known).verdict is verdict
 
 
-def test_every_row_can_be_reached_and_names_variables_that_exist() -> None:
-    told = {
-        next_step(verdict, place, facts, WORDS)
-        for verdict in Verdict
-        for place in {*PLACES.values(), GRADIENTS, "loss normalisation", ""}
-        for facts in every(verdict)
-    }
-    assert {fact.removeprefix("not ") for one in ADVICE for fact in one.given} <= set(FACTS)
-    assert {one.what.format(**WORDS) for one in ADVICE} == told
+def test_every_row_can_be_reached() -> None:
+    reached = {first_advice(verdict, place, known) for verdict in Verdict for place in (*Place, None) for known in every(verdict)}
+    assert reached == set(ADVICE)
+
+
+def test_commands_name_variables_that_exist() -> None:
     known = {PREFIX + name.upper() for name in Settings.__dataclass_fields__}
-    named = {word.partition("=")[0].strip(",") for text in told for word in text.split() if word.startswith(PREFIX)}
+    named = {word.partition("=")[0] for command in COMMANDS.values() for word in command.split() if word.startswith(PREFIX)}
+    assert len(named) > 8
     assert named <= known
+
+
+@pytest.mark.parametrize("id", sorted({one.what for one in ADVICE}))
+@pytest.mark.parametrize("language", [ENGLISH, CHINESE])
+def test_every_message_of_the_advice_is_filled_in(tmp_path: Path, id: str, language: str) -> None:
+    pair = Pair(*(open_run(HONEST.write(tmp_path / name)) for name in ("reference", "candidate")))
+    filled = slots(Ladder(pair, Noise(pair, []), (), silent), [], None)
+    assert "{" not in rendered(message(id, **filled), language)
 
 
 def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
@@ -91,7 +75,6 @@ def test_the_paths_of_the_pair_are_filled_in(compared: Compared) -> None:
     found = compared(first_gradient_doubled())
     assert "ALIGN_HOOKS_PERTURB=1" in found.next
     assert "--noise" in found.next
-    assert "{" not in found.next
 
 
 def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:

@@ -55,7 +55,7 @@ def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthet
     assert found.first is not None
     assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 0 (iteration 1)")
     assert found.blame is not None
-    assert found.blame.suspects[0] == Q
+    assert found.blame.suspects[0].what == Q
 
 
 WEIGHTS = {

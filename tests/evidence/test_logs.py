@@ -167,7 +167,7 @@ def test_rates_of_logs_are_judged_and_lead(tmp_path: Path) -> None:
     assert found.first is not None
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("hyper-parameters", "configuration")
-    assert found.blame.suspects[0] == "learning rate at step 2 (iteration 3)"
+    assert found.blame.suspects[0].what == "learning rate at step 2 (iteration 3)"
     assert found.next == "set learning rate alike on both sides and record the candidate again"
     batches = next(stage for stage in found.stages if stage.name == "batches")
     assert "valid tokens" not in batches.summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import string
 from collections.abc import Iterator
 from enum import Enum
@@ -11,11 +12,15 @@ from pathlib import Path
 
 import polib
 import pytest
+from jinja2 import Environment, nodes
 
 import align_hooks
 from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
+SCRIPT = re.compile(r'\bsay\((?:"([^"]*)"(?:, {([^}]*)})?\))?')
+"""How the page's script says a message: a literal id and an object of its values, which hold no braces."""
+KEY = re.compile(r"(?:^|, )(\w+)(?=:|,|$)")
 
 
 def entries(language: str) -> dict[str, polib.POEntry]:
@@ -40,10 +45,31 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message" and node.args:
-                ids = [one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
                 names = None if any(one.arg is None for one in node.keywords) else {str(one.arg) for one in node.keywords}
-                for id in ids:
+                for id in ids_of(node.args[0]):
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
+    for path in sorted(SOURCE.rglob("*.html")):
+        for call in Environment().parse(path.read_text(encoding="utf-8")).find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and call.node.name in ("say", "m"):
+                for literal in [call.args[0]] if isinstance(call.args[0], nodes.Const) else call.args[0].find_all(nodes.Const):
+                    yield f"{path.relative_to(SOURCE)}:{call.lineno}", literal.value, {one.key for one in call.kwargs}
+    for where, id, keys in said_by_scripts():
+        yield where, id, set(KEY.findall((keys or "").strip()))
+
+
+def ids_of(expression: ast.expr) -> Iterator[str]:
+    """The ids that an expression may be; of one that is put together all that begin like it."""
+    if isinstance(expression, ast.JoinedStr) and isinstance(expression.values[0], ast.Constant):
+        yield from (id for id in ENGLISH_ENTRIES if id.startswith(str(expression.values[0].value)))
+    else:
+        yield from (one.value for one in ast.walk(expression) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def said_by_scripts() -> Iterator[tuple[str, str, str]]:
+    """Where a script of the pages says a message, its id, and what stands in the object of its values."""
+    for path in sorted(SOURCE.rglob("*.js")):
+        for found in SCRIPT.finditer(path.read_text(encoding="utf-8")):
+            yield str(path.relative_to(SOURCE)), found[1] or found[0], found[2]
 
 
 def enumerations() -> Iterator[type[Enum]]:
@@ -77,6 +103,15 @@ def test_no_words_are_left_that_nothing_says() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert sorted(ENGLISH_ENTRIES.keys() - said - literals) == []
+
+
+def test_scripts_are_handed_words_without_forms_of_numbers() -> None:
+    """They write numbers themselves, and know one form of a message."""
+    spoken = {id for _, id, _ in said_by_scripts()}
+    assert len(spoken) > 20
+    for id in spoken:
+        assert not ENGLISH_ENTRIES[id].msgid_plural
+        assert not any(slots(ENGLISH_ENTRIES[id].msgstr).values()), id
 
 
 def test_every_member_of_a_worded_enumeration_has_words() -> None:

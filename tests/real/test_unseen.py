@@ -25,7 +25,7 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, re
     found = compare(open_run(reference), run)
     assert any("candidate is given decoder_input" in note for note in found.notes)
     assert found.blame is not None
-    assert (found.blame.place, found.blame.causes[0]) == (
+    assert (found.blame.place, found.blame.likely[0]) == (
         "forward",
         "not ruled out: inputs of the model that are not recorded, decoder_input",
     )
@@ -53,7 +53,7 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
     found = compare(open_run(reference), run)
     assert found.blame is not None
     assert found.blame.place == "loss normalisation"
-    assert found.blame.suspects[0].startswith("the loss of the candidate is not the mean of its token losses")
+    assert found.blame.suspects[0].what.startswith("the loss of the candidate is not the mean of its token losses")
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 

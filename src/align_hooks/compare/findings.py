@@ -56,7 +56,7 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
             quantity=Quantity.OPTIMIZER_STATE,
         )
         for moment in ours
-        for one in distances.of_tensors(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
+        for one in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), progress)
     ]
 
 

@@ -149,7 +149,7 @@ class Stage:
     open: bool = False
     reason: Reason | None = None
 
-    def telling(self, told: str) -> Stage:
+    def telling(self, told: Words | str | None) -> Stage:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
         if not told:
             return self
@@ -209,9 +209,9 @@ class Blame:
 class Criterion:
     """One line of the guide's acceptance standard, None where nothing could be judged."""
 
-    what: str
+    what: Words
     passed: bool | None
-    value: str
+    value: Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
 
 def suspect(finding: Finding) -> Suspect:
     """What a finding is of, as it stands in its stage."""
-    return Suspect(finding.what, finding.name or (finding.term or ""))
+    return Suspect(finding.what, finding.name)
 
 
 def tensor(name: str) -> Suspect:

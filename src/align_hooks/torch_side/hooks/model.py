@@ -66,7 +66,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
-    session.model_config = huggingface_config(gpt, parameters.dims, args)
+    session.model_config = huggingface_config(gpt, parameters, args)
     if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
