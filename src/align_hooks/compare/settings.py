@@ -8,6 +8,7 @@ from typing import Any
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding
+from align_hooks.messages import Message, message
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
@@ -58,9 +59,9 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any],
     return found
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> Message | str:
     """The first of some names, and how many more there are."""
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
 
 
 def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:

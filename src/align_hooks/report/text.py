@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Value, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, rendered
 
 COLOUR = {
@@ -127,8 +127,8 @@ def ladder(stages: tuple[Stage, ...]) -> Table:
 
 
 def worst(stage: Stage, beside: str = " of ") -> str:
-    """A stage's largest error beside its limit."""
-    numbers = [finding for finding in stage.findings if finding.error is not None and finding.limit is not None]
+    """A stage's largest relative error beside its limit."""
+    numbers = [one for one in stage.findings if one.error is not None and one.limit is not None and one.unit is Unit.RELATIVE]
     return f"{numbers[0].error:.1e}{beside}{numbers[0].limit:.0e}" if numbers else ""
 
 
@@ -138,7 +138,7 @@ def describe(finding: Finding, eps: float) -> str:
     values = f": {values}" if values else ""
     error = (
         f", error {finding.error:.3g} ({finding.error / eps:.3g} eps), limit {finding.limit:.3g}"
-        if finding.error is not None and finding.limit is not None
+        if finding.error is not None and finding.limit is not None and finding.unit is Unit.RELATIVE  # roundings stand among the values
         else ""
     )
     return f"{finding.what}{values}{error}"
