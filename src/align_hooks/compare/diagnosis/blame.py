@@ -218,7 +218,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
 
 def suspect(finding: Finding) -> Suspect:
     """What a finding is of, as it stands in its stage."""
-    return Suspect(finding.what, finding.name)
+    return Suspect(finding.what, finding.name or finding.term or "")
 
 
 def tensor(name: str) -> Suspect:

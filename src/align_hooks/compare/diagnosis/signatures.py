@@ -112,7 +112,7 @@ SIGNATURES = (
     Signature(
         Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), words=("hyper_parameters.of",), source="the guide's case study"
     ),
-    Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, words=("hyper_parameters.rate",)),
+    Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, first=("learning rate",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, words=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
