@@ -143,7 +143,7 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
 
 
 def test_record_and_names_need_no_room_above_them() -> None:
-    below = ("errors", "launch", "settings", "norms", "places", "record", "names")
+    below = ("errors", "launch", "messages", "settings", "norms", "places", "record", "names")
     allowed = tuple(f"align_hooks.{room}" for room in below)
     rooms = [name for name in MODULES if inside(name, "align_hooks.record", "align_hooks.names")]
     assert len(rooms) > 8
@@ -201,6 +201,16 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
     done = fresh("import align_hooks.ms_side\nprint('went on')", ALIGN_HOOKS_NONSENSE="1")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("align_hooks: ALIGN_HOOKS_NONSENSE: no such variable")
+
+
+def test_what_trains_loads_no_catalogue_of_words() -> None:
+    done = fresh(
+        "import align_hooks.ms_side, align_hooks.torch_side, sys\n"
+        "import align_hooks.record.reader, align_hooks.record.writer, align_hooks.replay.batches, align_hooks.replay.weights\n"
+        "print('align_hooks.messages.render' in sys.modules, 'polib' in sys.modules)\n",
+        ALIGN_HOOKS_LOCAL_NORMS="all",
+    )
+    assert done.stdout == "True False\n"
 
 
 def test_reading_a_record_needs_neither_wrapt_nor_the_cli_extra() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import string
 from collections.abc import Iterator
 from enum import Enum
@@ -16,6 +17,8 @@ import align_hooks
 from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
+IN_TEMPLATE = re.compile(r'message\("(?P<id>[\w.]+)"(?P<arguments>[^()]*)\)')
+"""A message that a page's template makes."""
 
 
 def entries(language: str) -> dict[str, polib.POEntry]:
@@ -44,6 +47,10 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
                 names = None if any(one.arg is None for one in node.keywords) else {str(one.arg) for one in node.keywords}
                 for id in ids:
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
+    for path in sorted(SOURCE.rglob("*.html")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for found in IN_TEMPLATE.finditer(line):
+                yield f"{path.relative_to(SOURCE)}:{number}", found["id"], set(re.findall(r"(\w+)=", found["arguments"]))
 
 
 def enumerations() -> Iterator[type[Enum]]:

@@ -20,7 +20,7 @@ from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
-from align_hooks.messages import Joined, Message, rendered
+from align_hooks.messages import Joined, Message, Side, message, rendered
 from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
 from align_hooks.record.self_check import Taken, recomputed
@@ -193,15 +193,16 @@ def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], sp
     problems = open_run(tmp_path / "run").problems
     assert problems
     for problem in problems:
-        assert set(english(problem)) <= {"OSError", "SIGINT"}
-        assert chinese(f"reference: {problem}") == f"标杆：{chinese(problem)}"
+        assert set(english(problem.message)) <= {"OSError", "SIGINT"}
+        of_side = message("run.of_side", side=Side.REFERENCE, what=problem.message)
+        assert rendered(of_side, CHINESE_WORDS) == f"标杆：{rendered(problem.message, CHINESE_WORDS)}"
 
 
 def test_a_rank_that_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
     (path / "manifest" / "rank_1.json").unlink()
     run = open_run(path)
-    assert english(run.missing) == []
+    assert run.missing is not None and english(run.missing.message) == []
     assert {word for one in said(compare(run, run)) for word in english(one)} == set()
 
 

@@ -15,14 +15,19 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import by_parameter, show
-from align_hooks.compare.verdict import Finding, Stage, Status, when
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, when
+from align_hooks.messages import message
 
 OTHER_MODEL, OTHER_PADDING = "the models differ in parameters", "vocabulary padding differs"
 
 
 def match(ladder: Ladder) -> Stage:
     """How much of the two runs can be laid side by side."""
-    problems = [Finding(problem, side) for side, run in ladder.pair.sides for problem in run.problems]
+    problems = [
+        Finding(one.message, side, step=one.step, rank=one.rank, quantity=Quantity.WHOLENESS)
+        for side, run in ladder.pair.sides
+        for one in run.problems
+    ]
     for side, run in ladder.pair.sides:
         if not run.steps:
             return Stage(
@@ -33,8 +38,9 @@ def match(ladder: Ladder) -> Stage:
         if (run.manifest.get("settings") or {}).get("perturb"):
             moved = f"of the {side} every weight was moved by ALIGN_HOOKS_PERTURB: it is for --noise; record the run without"
             return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
-        if run.missing:
-            return Stage("match", Status.NOT_COMPARABLE, f"of the {side} {run.missing}; copy or record every rank", tuple(problems))
+        if run.missing is not None:
+            lacking = message("run.lacks_ranks", side=side, missing=run.missing.message)
+            return Stage("match", Status.NOT_COMPARABLE, lacking, tuple(problems))
     nameless = [side for side, run in ladder.pair.sides if side in ladder.pair.converted and not ladder.pair.pieces(run)]
     ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.both)
     names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}

@@ -14,6 +14,7 @@ from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding
+from align_hooks.messages import message
 from align_hooks.progress import Progress
 
 
@@ -66,7 +67,7 @@ class Ladder:
     def notes(self) -> list[str]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
         notes = [self._limits_note()]
-        notes += [f"{side}: {one}" for side, run in self.pair.sides for one in run.problems]
+        notes += [message("run.of_side", side=side, what=one.message) for side, run in self.pair.sides for one in run.problems]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             coarser, _ = limits_for(ours, theirs)
@@ -75,8 +76,8 @@ class Ladder:
                 f"fault that is smaller cannot be seen; record both in one type"
             )
         for side, run in self.pair.sides:
-            if run.without_digests:
-                notes.append(f"{side}: {run.without_digests}")
+            if run.without_digests is not None:
+                notes.append(message("run.of_side", side=side, what=run.without_digests))
             if run.unrecorded_inputs:
                 names = ", ".join(run.unrecorded_inputs)
                 notes.append(f"the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed")

@@ -108,8 +108,8 @@ class Noise:
 
 def unlike(reference: Any, run: Any, eps: float) -> str:
     """Why a run is no repeat of the reference, in words; empty where it is."""
-    if run.missing:
-        return run.missing  # type: ignore[no-any-return]
+    if run.missing is not None:
+        return run.missing.message  # type: ignore[no-any-return]
     if reference.steps[:1] != run.steps[:1]:
         return "it begins with another step"
     types = [(one.manifest.get("training") or {}).get("compute_type") for one in (reference, run)]

@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.compare.verdict import Finding
-from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
+from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.chinese import chinese
 from align_hooks.report.text import plain, shown
@@ -54,6 +54,8 @@ def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
     )
     environment.globals |= {
         "t": in_both,
+        "english": rendered,
+        "message": message,
         "shown": shown,
         "both": both,
         "number": number,
