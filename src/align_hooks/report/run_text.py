@@ -27,7 +27,7 @@ def render_run(health: Health, console: Console) -> None:
     indented(console, escape(rendered(message("health.self_check", checked=health.checked))))
     for one in health.contradictions[:SHOWN]:
         ours, theirs = (escape(rendered(shown(value))) for value in (one.reference, one.candidate))
-        indented(console, f"[red]contradiction[/] {escape(one.what)}: {ours} against {theirs}")
+        indented(console, f"[red]contradiction[/] {escape(rendered(one.what))}: {ours} against {theirs}")
     if len(health.contradictions) > SHOWN:
         indented(console, rendered(message("health.more_contradictions", count=len(health.contradictions) - SHOWN)))
     console.print(held(health))
