@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.names.layouts import WHOLE, Cut, Dims
-from align_hooks.names.megatron_llama import MEGATRON_LLAMA
-from align_hooks.names.table import Fused
+from align_hooks.names.blocks import WHOLE, Cut, Dims
+from align_hooks.names.fused import Fused
 from align_hooks.norms import squared_sum
-from align_hooks.record.shard import Shard
+from align_hooks.record.shard import Shard, shards_of
 from synthetic import Array, begun, job, row
+from tables import MEGATRON_LLAMA
 
 Bend = Callable[[int, str, Array], Array]
 """What a test does to a rank's part of a gradient: rank, canonical name and the honest part, to what is written."""
@@ -115,7 +115,7 @@ def write(
         parts = [
             (shard, bend(rank, shard.name, _part(gradients[shard.name], shard)))
             for fused, counted in model.held(place, grid)
-            for shard in fused.shards(dtype="float32", counted=counted)
+            for shard in shards_of(fused, dtype="float32", counted=counted)
         ]
         have.append(parts)
     exact = [math.fsum(squared_sum(part) for shard, part in parts if shard.counted) for parts in have]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.launch import Launch
-from align_hooks.names.layouts import Blocks
-from align_hooks.names.table import Fused, Piece
+from align_hooks.names.blocks import Blocks
+from align_hooks.names.fused import Fused, Piece
 from align_hooks.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
@@ -139,7 +139,7 @@ def adamw(
             by, beta1, beta2 = rate * one["learning_rate"], *map(held, group["betas"])
             corrected = group["bias_correction"] is not False
             first, second = (1 - beta1**count, 1 - beta2**count) if corrected else (1.0, 1.0)
-            for name in set(group["parameters"]) & set(run.weights[0]):
+            for name in sorted(set(group["parameters"]) & set(run.weights[0])):
                 weight, gradient = run.weights[step][name], run.gradients[step][name] * fp32(coefficient)
                 if optimizer["decoupled_weight_decay"]:
                     weight = weight * fp32(1 - by * group["weight_decay"])

@@ -28,7 +28,8 @@ def unnamed(*args: Any, **kwargs: Any) -> str:
 
 def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:
     settings = Settings.from_environment({"ALIGN_HOOKS_RUN": "a", "ALIGN_HOOKS_BATCHES": "all"})
-    session = TorchSession("torch", settings, Launch(), record=cast(Writer, object()), step=0, chunks=("a model",))
+    session = TorchSession("torch", settings, Launch(), chunks=("a model",))
+    session.recording.writer, session.step = cast(Writer, object()), 0
     wrapper = forward.wrap(session)
     return session, wrapper(model, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS, "loss_mask": MASK})
 
@@ -43,5 +44,5 @@ def test_what_it_takes_beyond_megatrons_arguments_is_seen_too(model: Callable[..
 def test_a_forward_that_names_nothing_ends_recording_and_not_training(capsys: pytest.CaptureFixture[str]) -> None:
     session, result = seen(unnamed)
     assert result == "output"
-    assert session.stopped is not None and "functools.wraps" in session.stopped
+    assert session.recording.stopped is not None and "functools.wraps" in session.recording.stopped
     assert "training goes on" in capsys.readouterr().err

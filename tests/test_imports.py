@@ -91,7 +91,9 @@ def test_compare_never_imports_record() -> None:
     assert [
         name
         for name in rooms
-        if not all(inside(one, "align_hooks.compare", "align_hooks.messages", "align_hooks.progress") for one in ours(name))
+        if not all(
+            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "progress", "families.registry"))) for one in ours(name)
+        )
     ] == []
 
 
@@ -142,12 +144,25 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
         assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
 
 
-def test_record_and_names_need_no_room_above_them() -> None:
-    below = ("errors", "launch", "messages", "settings", "norms", "places", "record", "names")
-    allowed = tuple(f"align_hooks.{room}" for room in below)
-    rooms = [name for name in MODULES if inside(name, "align_hooks.record", "align_hooks.names")]
-    assert len(rooms) > 8
-    assert [name for name in rooms if not all(inside(one, *allowed) for one in ours(name))] == []
+def test_names_families_and_record_need_no_room_above_them() -> None:
+    below = {
+        "names": ("errors", "names"),
+        "families": ("errors", "names", "families"),
+        "record": ("errors", "launch", "messages", "settings", "norms", "places", "names", "record"),
+    }
+    for room, needed in below.items():
+        rooms = [name for name in MODULES if inside(name, f"align_hooks.{room}")]
+        assert len(rooms) > 3
+        assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
+
+
+def test_only_what_knows_models_imports_families() -> None:
+    """And everything but the families themselves asks the registry, never one of them."""
+    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "compare", "replay"))
+    assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
+    outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
+    asked = tuple(f"align_hooks.families.{module}" for module in ("family", "registry"))
+    assert [name for name in outside for one in imports(name) if inside(one, "align_hooks.families") and not inside(one, *asked)] == []
 
 
 @pytest.mark.parametrize("side", SIDES)

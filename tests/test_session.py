@@ -9,7 +9,8 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RefusedRun
 from align_hooks.launch import Launch
-from align_hooks.session import Session, exit_code
+from align_hooks.session import Session
+from align_hooks.session.accounting import Failure, exit_code, failure, finish
 from align_hooks.settings import Settings
 from holder import held
 
@@ -29,7 +30,7 @@ def described(one: Session, steps: range) -> Session:
 def test_a_run_that_made_all_its_steps_is_finished(tmp_path: Path) -> None:
     one = described(session(tmp_path), range(3))
     one.made = 3
-    assert one.finish(failed=False) == []
+    assert finish(one) == []
     assert open_run(tmp_path).manifests[0]["ended"] == "finished"
 
 
@@ -37,18 +38,18 @@ def test_a_run_that_made_all_its_steps_is_finished(tmp_path: Path) -> None:
 def test_a_run_that_stopped_short_is_not_finished(tmp_path: Path, made: int) -> None:
     one = described(session(tmp_path), range(5, 8))
     one.made = made
-    one.finish(failed=False)
+    finish(one)
     assert open_run(tmp_path).manifests[0]["ended"] == f"ended early: {made} of 3 planned steps were made"
 
 
 def test_a_run_that_never_trained_is_not_finished(tmp_path: Path) -> None:
-    session(tmp_path).finish(failed=False)
+    finish(session(tmp_path))
     assert open_run(tmp_path).manifests[0]["ended"].startswith("ended early")
 
 
 def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
-    assert one.finish(failed=True) == []
+    assert finish(one, Failure("failed: the script ended with an error")) == []
     assert open_run(tmp_path).manifests[0]["ended"] == "failed: the script ended with an error"
 
 
@@ -64,8 +65,7 @@ def test_the_manifest_says_how_the_script_failed(tmp_path: Path, error: BaseExce
     """Of a run that was resumed at step 5 and has made one step."""
     one = described(session(tmp_path), range(5, 8))
     one.made = 1
-    one.fail(code, error)
-    one.finish(failed=True)
+    finish(one, failure(one, code, error))
     assert open_run(tmp_path).manifests[0]["ended"] == ended
 
 
@@ -81,7 +81,7 @@ def test_a_range_longer_than_any_run_is_answered_at_once(tmp_path: Path) -> None
     """Step by step it takes all memory."""
     whole = "0-99999999999"
     one = described(session(tmp_path, GRADIENTS=whole, WEIGHTS=whole, BATCHES=f"{whole}/7"), range(3))
-    assert one.wants("gradients", 2)
+    assert one.recording.wants("gradients", 2)
 
 
 def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_meant(tmp_path: Path) -> None:
@@ -94,19 +94,19 @@ def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_
 def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
     one = described(session(tmp_path, GRADIENTS="2"), range(3))
     one.made = 2
-    problems = one.finish(failed=False)
+    problems = finish(one)
     assert problems == ["ALIGN_HOOKS_GRADIENTS=2: no such step was reached, nothing was recorded"]
     assert exit_code(0, problems) == 3
     assert exit_code(7, problems) == 7
 
 
 def test_a_start_that_was_refused_does_not_block_the_next(tmp_path: Path) -> None:
-    session(tmp_path).finish(failed=True)
+    finish(session(tmp_path), Failure("refused: too early", refused=True))
     one = described(session(tmp_path), range(1))
     one.made = 1
-    assert one.record is not None
-    one.record.scalars({"step": 0})
-    one.finish(failed=False)
+    assert one.recording.writer is not None
+    one.recording.writer.scalars({"step": 0})
+    finish(one)
     with pytest.raises(RefusedRun, match="already holds a run"):
         session(tmp_path)
 
@@ -119,7 +119,7 @@ def test_a_run_that_has_just_begun_is_not_taken_over(tmp_path: Path) -> None:
 def test_a_run_that_has_just_begun_and_was_killed_is(tmp_path: Path) -> None:
     with held(tmp_path):
         pass
-    described(session(tmp_path), range(1)).finish(failed=False)
+    finish(described(session(tmp_path), range(1)))
     assert open_run(tmp_path).manifests[0]["ended"] == "ended early: 0 of 1 planned steps were made"
 
 
@@ -134,15 +134,15 @@ def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.Captur
 def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
     one.step = 1
-    assert one.wants("batches")
-    with one.surviving("the batch"):
+    assert one.recording.wants("batches")
+    with one.recording.surviving("the batch"):
         raise OSError("No space left on device")
-    assert not one.wants("batches")
-    assert not one.recording
-    assert one.finish(failed=False) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
+    assert not one.recording.wants("batches")
+    assert not one.recording.is_on
+    assert finish(one) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
 
 
 def test_a_capture_that_fails_stops_the_run_where_that_was_asked_for(tmp_path: Path) -> None:
     one = session(tmp_path, ON_ERROR="raise")
-    with pytest.raises(OSError, match="No space"), one.surviving("the batch"):
+    with pytest.raises(OSError, match="No space"), one.recording.surviving("the batch"):
         raise OSError("No space left on device")

@@ -53,19 +53,16 @@ def launch(side: str, arguments: list[str]) -> int:
 
 def _account(session: Session, code: int) -> int:
     """Close a session that began, tell ``run``, and return the exit code."""
-    from align_hooks.session import exit_code
+    from align_hooks.session.accounting import ended, exit_code, failure, finish
 
-    failed, error = code != 0, getattr(sys, "last_value", None)
-    if isinstance(error, AlignHooksError):
-        session.refused = f"refused: {'; '.join(str(error).splitlines())}"
-    elif failed:
-        session.fail(code, error)
-    problems = session.finish(failed=failed) if session.begun else []
+    error = getattr(sys, "last_value", None)
+    failed = failure(session, code, error)
+    problems = finish(session, failed) if session.begun else []
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
-        ended = session.failure or (session.ended(failed=False) if session.record else "ended")
-        tell(session.side, session.launch.rank, began=True, ended=ended, problems=problems)
+        how = failed.ended if failed is not None else ended(session, None) if session.recording.writer else "ended"
+        tell(session.side, session.launch.rank, began=True, ended=how, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
     return exit_code(code, problems)

@@ -8,6 +8,7 @@ import pytest
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.unused import sides, spans, unused
 from align_hooks.compare.verdict import Finding
+from align_hooks.messages import CHINESE, Side, both, message, rendered, sentences
 
 LAYER = (
     "input_layernorm",
@@ -69,10 +70,11 @@ def test_it_is_looked_for_in_the_first_step_that_differs() -> None:
     wrong = below("model.layers.1.input_layernorm.weight")
     found = frontier([*gradients(step=0), *gradients(*wrong, step=1), *gradients(*NAMES, step=2)])
     assert found == Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
-    assert found.told == (
-        "gradients agree from the output back to model.layers.1.input_layernorm.weight and differ from "
-        "model.layers.0.mlp.down_proj.weight on"
-    )
+    assert found.told.id == "frontier.boundary"
+    assert found.told.arguments == {
+        "above": "model.layers.1.input_layernorm.weight",
+        "below": "model.layers.0.mlp.down_proj.weight",
+    }
 
 
 def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:
@@ -80,14 +82,17 @@ def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:
     ours, theirs = np.ones((32, 8)), np.ones((32, 8))
     theirs[16:] = 0
     wrong = [Finding(name, error=1.0, limit=0.1, name=name)]
-    assert unused([{name: ours}, {name: theirs}], wrong) == f"{name}: rows 16 to 31 have no gradient in the candidate"
-    assert unused([{name: theirs}, {name: ours}], wrong) == f"{name}: rows 16 to 31 have no gradient in the reference"
-    assert list(sides(name, ours.T, theirs.T)) == [f"{name}: columns 16 to 31 have no gradient in the candidate"]
+    span = message("unused.span", first=16, last=31)
+    rows = {side: message("unused.rows", name=name, places=both(span), side=side) for side in Side}
+    assert unused([{name: ours}, {name: theirs}], wrong) == sentences(rows[Side.CANDIDATE])
+    assert unused([{name: theirs}, {name: ours}], wrong) == sentences(rows[Side.REFERENCE])
+    assert list(sides(name, ours.T, theirs.T)) == [message("unused.columns", name=name, places=both(span), side=Side.CANDIDATE)]
     assert list(sides(name, ours, np.zeros_like(ours))) == []  # nothing of it is used: that is no part of it
     assert list(sides(name, ours, ours)) == []
-    assert unused([{name: ours}, {name: theirs}], [Finding(name, error=0.0, limit=0.1, name=name)]) == ""
+    assert unused([{name: ours}, {name: theirs}], [Finding(name, error=0.0, limit=0.1, name=name)]) is None
 
 
 def test_places_in_a_row_are_joined() -> None:
-    assert spans(np.array([3])) == "3"
-    assert spans(np.array([0, 1, 2, 8, 9, 12])) == "0 to 2 and 8 to 9 …"
+    assert rendered(spans(np.array([3]))) == "3"
+    assert rendered(spans(np.array([0, 1, 2, 8, 9, 12]))) == "0 to 2 and 8 to 9 …"
+    assert rendered(spans(np.array([0, 1, 2, 8, 9, 12])), CHINESE) == "0至2和8至9等"

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
+from align_hooks.compare.verdict import Comparison, Quantity, Reason, Stage, Status, Verdict
 from align_hooks.errors import RecordError
+from align_hooks.messages import Side, message, terms
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
+from worded import arguments, ids
 
 Compared = Callable[..., Comparison]
 Q = NAMES[1]
@@ -106,7 +108,7 @@ def test_compute_types_that_differ_are_never_aligned(compared: Compared, candida
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.first is not None
     assert [(one.what, one.reference, one.candidate) for one in found.first.findings] == [("compute type", "float32", kind)]
-    assert f"what agrees does within the rounding of {kind}" in " ".join(found.notes)
+    assert arguments("notes.compute_types", found.notes)["coarser"] == kind
     assert found.next == "set compute type alike on both sides and record the candidate again"
 
 
@@ -114,7 +116,7 @@ def test_an_input_that_no_record_has_is_noted_and_not_ruled_out(compared: Compar
     candidate.rows[0]["unrecorded_inputs"] = ["decoder_input"]
     found = compared(candidate)
     assert found.verdict is Verdict.ALIGNED
-    assert "the model of the candidate is given decoder_input beside the batch, which is neither recorded nor replayed" in found.notes
+    assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in found.notes
     candidate.batches[0]["token_losses"] *= 1.01
     found = compared(candidate)
     assert found.blame is not None
@@ -143,7 +145,8 @@ def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate:
 
 
 def test_a_ladder_says_how_much_was_laid_side_by_side(compared: Compared, candidate: Synthetic) -> None:
-    assert stage(compared(candidate), "match").summary == "steps 3 of 3, names 4 of 4, elements 108 of 108"
+    said = arguments("match.laid_out", stage(compared(candidate), "match").summary)
+    assert said == {"steps": 3, "expected": 3, "names": 4, "all": 4, "elements": 108, "total": 108}
 
 
 @pytest.mark.parametrize(("bend", "name", "what"), FAULTS.values(), ids=FAULTS.keys())
@@ -246,7 +249,7 @@ def test_limits_follow_the_compute_type(compared: Compared, candidate: Synthetic
     candidate.compute_type = kind
     found = compared(candidate)
     assert found.verdict is verdict
-    assert kind in found.notes[0]
+    assert arguments("notes.default_limits", found.notes)["type"] == kind
 
 
 # ---- not comparable
@@ -262,7 +265,8 @@ def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[
         found = compared(grown(one), against=grown(two))
         assert found.verdict is Verdict.NOT_COMPARABLE
         assert found.first is not None
-        assert found.first.summary.startswith("vocabulary padding differs (lm_head.weight#padding)")
+        assert found.first.reason is Reason.OTHER_PADDING
+        assert ids(found.first.summary) == ["match.other_padding", "match.laid_out"]
 
 
 ADVISED = "give the candidate the reference's 16 rows of the embedding, {how}, and record it again"
@@ -300,7 +304,8 @@ def test_a_missing_parameter_is_not_comparable_and_named(compared: Compared, lac
     found = compared(less) if lacking == "candidate" else compared(HONEST, against=less)
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert (found.first.name, found.first.findings[0].what) == ("match", f"{Q} is missing")
+    assert (found.first.name, found.first.reason) == ("match", Reason.OTHER_MODEL)
+    assert (ids(found.first.findings[0].what), found.first.findings[0].name) == (["match.missing"], Q)
 
 
 def test_a_parameter_that_may_be_missing_is_left_out(compared: Compared) -> None:
@@ -319,7 +324,9 @@ def test_a_parameter_of_another_shape_is_not_comparable(compared: Compared) -> N
     found = compared(grown(HONEST.shapes | {Q: (4, 6)}))
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert (found.first.findings[0].what, found.first.findings[0].reference) == (f"shape of {Q}", "[6, 4]")
+    shape = found.first.findings[0]
+    assert (found.first.reason, shape.quantity, shape.name) == (Reason.OTHER_MODEL, Quantity.SHAPE, Q)
+    assert (shape.reference, shape.candidate) == ("[6, 4]", "[4, 6]")
 
 
 def test_runs_without_a_common_step_are_not_comparable(compared: Compared) -> None:
@@ -328,7 +335,7 @@ def test_runs_without_a_common_step_are_not_comparable(compared: Compared) -> No
     found = compared(other, against=scalars_only())
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert "no step was completed by both" in found.first.summary
+    assert found.first.reason is Reason.NO_COMMON_STEP
 
 
 def test_a_killed_run_is_not_comparable_and_named(compared: Compared, candidate: Synthetic) -> None:
@@ -382,11 +389,13 @@ def test_nan_or_infinity_anywhere_is_never_aligned(compared: Compared, candidate
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("kind", ["rows", "norms", "gradients"])
+@pytest.mark.parametrize("kind", ["rows", "token losses", "norms", "gradients"])
 def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, candidate: Synthetic, kind: str, value: float) -> None:
     one = deepcopy(HONEST)
     if kind == "rows":
         one.rows[0].update(loss=value, objective_loss=value)
+    elif kind == "token losses":
+        one.batches[0]["token_losses"][0, 0] = value
     elif kind == "norms":
         one.norms[0][Q] = value
     else:
@@ -581,7 +590,7 @@ def test_micro_batches_of_unequal_masks_are_not_comparable(compared: Compared) -
     found = compared(runs[0], against=runs[1])
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert found.first.summary.startswith("loss normalisation differs")
+    assert found.first.reason is Reason.LOSS_NORMALISATION
 
 
 def test_steps_that_both_skipped_are_left_out_and_leave_the_weights(compared: Compared) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from align_hooks import open_run
 from align_hooks.compare.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status, Verdict
+from align_hooks.compare.verdict import Reason, Status, Verdict
+from align_hooks.messages import terms
 from compare.conftest import HONEST, Compared
 from synthetic import SHAPES, Synthetic, batch
+from worded import arguments, ids
 
 Q = "model.layers.0.self_attn.q_proj.weight"
 
@@ -42,7 +45,8 @@ def test_a_tensor_is_judged_by_its_own_noise(compared: Compared, repeat: Path) -
     gradients = next(stage for stage in found.stages if stage.name == "gradients")
     assert gradients.status is Status.SAME
     assert gradients.findings[0].limit == MOST * 1e-5  # three times 1e-3 would be more
-    assert f"limits are 3 times the noise measured on {repeat}" in found.notes[0]
+    note = arguments("notes.measured_limits", found.notes)
+    assert (note["times"], note["runs"]) == (FACTOR, terms([str(repeat)]))
 
 
 def test_beyond_its_noise_it_is_flagged_and_a_quiet_tensor_by_little(compared: Compared, repeat: Path) -> None:
@@ -67,23 +71,32 @@ def test_the_worst_of_several_repeats_counts_and_one_that_is_the_same_to_the_bit
 
 
 @pytest.mark.parametrize(
-    ("bend", "told"),
+    ("bend", "id", "said"),
     [
-        (lambda run: run.batches.update({0: batch(9)}), "it consumed another batch, tokens of step 0"),
-        (lambda run: run.batches[1]["loss_mask"].fill(0), "it consumed another batch, loss_mask of step 1"),
-        (lambda run: run.weights.update({0: run.weights[1]}), "it starts from other weights, model.embed_tokens.weight"),
-        (lambda run: run.model.update(hidden_size=8), "hidden_size is 4 there and 8 here"),
-        (lambda run: run.optimizer["groups"][0].update(eps=1e-6), "is 1e-08 there and 1e-06 here"),
+        (lambda run: run.batches.update({0: batch(9)}), "batches.differ_first", {"what": "tokens", "step": 0}),
+        (lambda run: run.batches[1]["loss_mask"].fill(0), "batches.differ_first", {"what": "loss_mask", "step": 1}),
+        (lambda run: run.weights.update({0: run.weights[1]}), "noise.weights", {"name": "model.embed_tokens.weight"}),
+        (lambda run: run.model.update(hidden_size=8), "noise.setting", {"what": "hidden_size", "reference": "4", "candidate": "8"}),
+        (lambda run: run.optimizer["groups"][0].update(eps=1e-6), "noise.setting", {"reference": "1e-08", "candidate": "1e-06"}),
+        (lambda run: run.optimizer["groups"][1]["parameters"].pop(), "noise.optimizer", {}),
+        (
+            lambda run: run.rows[1].update(learning_rate=2e-3),
+            "noise.learning_rate",
+            {"step": 1, "reference": "0.001", "candidate": "0.002"},
+        ),
     ],
 )
-def test_what_is_no_repeat_is_refused(tmp_path: Path, compared: Compared, bend: object, told: str) -> None:
+def test_what_is_no_repeat_is_refused(
+    tmp_path: Path, compared: Compared, bend: Callable[[Synthetic], object], id: str, said: dict[str, object]
+) -> None:
     run = HONEST.drifted()
-    bend(run)  # type: ignore[operator]
+    bend(run)
     found = compared(HONEST.drifted(), noise=[open_run(run.write(tmp_path / "other"))])
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert told in found.first.summary
-    assert "is no repeat of" in found.first.summary
+    assert found.first.reason is Reason.NO_REPEAT
+    assert ids(found.first.summary)[0] == "noise.no_repeat"
+    assert arguments(id, found.first.summary).items() >= said.items()
 
 
 @pytest.mark.parametrize("which", ["reference", "candidate"])
@@ -92,7 +105,7 @@ def test_a_run_is_no_repeat_of_itself(tmp_path: Path, which: str) -> None:
     found = compare(runs["reference"], runs["candidate"], noise=[runs[which]])
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert "it is one of the two runs that are compared" in found.first.summary
+    assert ids(found.first.summary) == ["noise.no_repeat", "noise.compared_itself"]
 
 
 def test_a_repeat_that_is_not_finite_measures_nothing(compared: Compared, tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_a_moved_run_is_no_side_of_a_comparison(compared: Compared) -> None:
     found = compared(run)
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert "every weight was moved by ALIGN_HOOKS_PERTURB" in found.first.summary
+    assert found.first.reason is Reason.MOVED_WEIGHTS
 
 
 @pytest.mark.parametrize(("compute_type", "factor"), [("float32", FACTOR), ("bfloat16", MOVED_IN_HALF), ("float16", MOVED_IN_HALF)])
@@ -143,11 +156,3 @@ def test_a_norm_that_a_repeat_left_alone_is_given_what_half_of_all_are(tmp_path:
     noise = Noise(Pair(reference, candidate), [repeat])
     assert noise.limit("local_norms", 0, "lm_head.weight", 1e-4) == pytest.approx(FACTOR * 1e-3, rel=1e-2)
     assert noise.limit("gradients", 0, "lm_head.weight", 1e-4) == pytest.approx(LEAST["gradients"] * 1e-4)
-
-
-def test_a_repeat_with_other_learning_rates_is_refused(tmp_path: Path, compared: Compared) -> None:
-    run = HONEST.drifted()
-    run.rows[1]["learning_rate"] = 2e-3
-    found = compared(HONEST.drifted(), noise=[open_run(run.write(tmp_path / "other"))])
-    assert found.first is not None
-    assert "its learning rate at step 1 is 0.002 and not 0.001" in found.first.summary

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.compare.rows import Rows, owners, pattern
+from align_hooks.compare.rows import Rows, Wrong, owners, pattern
 from align_hooks.compare.token_losses import logarithm, shift
-from align_hooks.compare.verdict import Verdict
+from align_hooks.compare.verdict import Verdict, when
+from align_hooks.messages import Side, message, sentences, terms
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
+from worded import arguments, ids
 
 ONE, TWO = ((2, 2),), ((1, 1), (1, 1))
 """Rows of two micro-batches on one data-parallel rank, and on two ranks."""
@@ -28,24 +30,27 @@ def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reference", "candidate", "rows", "told"),
+    ("wrong", "reference", "candidate", "found"),
     [
-        ([1, 1, 1, 1], ONE, ONE, Rows.ALL, ""),
-        ([0, 0, 0, 0], ONE, ONE, Rows.ALL, ""),
-        ([0, 1, 0, 1], ONE, TWO, Rows.RANK, "only rows of the candidate's data-parallel rank 1 differ"),
-        ([1, 0, 1, 0], TWO, ONE, Rows.RANK, "only rows of the reference's data-parallel rank 0 differ"),
-        ([0, 0, 1, 1], ONE, ONE, Rows.LATER, "micro-batch 0 of the candidate agrees, those after do not"),
-        ([0, 0, 1, 1], ((1, 1, 1, 1),), ((1, 1, 1, 1),), Rows.LATER, "micro-batches 0 to 1 of the candidate agree, those after do not"),
-        ([1, 1, 0, 0], ONE, ONE, Rows.MICRO_BATCH, "only micro-batch 0 of the candidate differs"),
-        ([0, 1, 0, 0], ONE, ONE, Rows.SOME, "only rows 1 of 4 differ"),
-        ([0, 0, 1, 1], ((4,),), ((4,),), Rows.SOME, "only rows 2, 3 of 4 differ"),
+        ([1, 1, 1, 1], ONE, ONE, Wrong()),
+        ([0, 0, 0, 0], ONE, ONE, Wrong()),
+        ([0, 1, 0, 1], ONE, TWO, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.CANDIDATE, ranks=terms([1])))),
+        ([1, 0, 1, 0], TWO, ONE, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.REFERENCE, ranks=terms([0])))),
+        ([0, 0, 1, 1], ONE, ONE, Wrong(Rows.LATER, message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))),
+        (
+            [0, 0, 1, 1],
+            ((1, 1, 1, 1),),
+            ((1, 1, 1, 1),),
+            Wrong(Rows.LATER, message("wrong_rows.after_micro_batches", side=Side.CANDIDATE, last=1)),
+        ),
+        ([1, 1, 0, 0], ONE, ONE, Wrong(Rows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=0, side=Side.CANDIDATE))),
+        ([0, 1, 0, 0], ONE, ONE, Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([1]), count=4))),
+        ([0, 0, 1, 1], ((4,),), ((4,),), Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([2, 3]), count=4))),
+        ([0, *[1] * 6], ((7,),), ((7,),), Wrong(Rows.SOME, message("wrong_rows.first", rows=terms([1, 2, 3, 4, 5]), count=7))),
     ],
 )
-def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, rows: Rows, told: str) -> None:
-    found = pattern(np.array(wrong, bool), (of(reference), of(candidate)))
-    assert found.rows is rows
-    assert found.told.startswith(told)
-    assert bool(found.told) == bool(told)
+def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, found: Wrong) -> None:
+    assert pattern(np.array(wrong, bool), (of(reference), of(candidate))) == found
 
 
 def on_ranks(tp: int) -> Any:
@@ -57,9 +62,9 @@ def test_one_number_on_every_token_is_told_and_whose_logarithm_it_is() -> None:
     assert shift((losses, losses + math.log(2)), 3e-6) == pytest.approx(math.log(2))
     assert shift((losses, losses * 1.1), 3e-6) is None
     assert shift((losses, losses + 1e-7), 3e-6) is None
-    assert "logarithm of 2: the candidate has 2 tensor-parallel ranks" in logarithm(math.log(2), [on_ranks(1), on_ranks(2)])
-    assert "logarithm of 4: the reference has 4 tensor-parallel ranks" in logarithm(-math.log(4), [on_ranks(4), on_ranks(1)])
-    assert logarithm(math.log(3), [on_ranks(1), on_ranks(2)]) == ""
+    assert logarithm(math.log(2), [on_ranks(1), on_ranks(2)]) == (Side.CANDIDATE, 2)
+    assert logarithm(-math.log(4), [on_ranks(4), on_ranks(1)]) == (Side.REFERENCE, 4)
+    assert logarithm(math.log(3), [on_ranks(1), on_ranks(2)]) is None
 
 
 def test_a_later_step_on_equal_weights_is_judged_by_its_token_losses(compared: Compared, candidate: Synthetic) -> None:
@@ -72,7 +77,9 @@ def test_a_later_step_on_equal_weights_is_judged_by_its_token_losses(compared: C
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("token losses", "state")
     assert found.first.findings[0].step == 1
-    assert found.blame.suspects[0].startswith("only rows 1 of 4 differ; earlier steps on equal weights agree")
+    rows = message("wrong_rows.some", rows=terms([1]), count=4)
+    assert found.first.told == sentences(rows, message("token_losses.earlier_steps_agree"))
+    assert found.blame.suspects[0] == found.first.told
 
 
 def test_later_micro_batches_that_alone_are_wrong_are_a_matter_of_state(compared: Compared, candidate: Synthetic) -> None:
@@ -81,7 +88,8 @@ def test_later_micro_batches_that_alone_are_wrong_are_a_matter_of_state(compared
     found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
     assert found.blame is not None
     assert found.blame.place == "state"
-    assert "micro-batch 0 of the candidate agrees, those after do not" in found.blame.suspects[0]
+    told = sentences(message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))
+    assert found.blame.suspects[0] == told
 
 
 def dropping(start: int, moved: bool = True) -> Synthetic:
@@ -105,13 +113,13 @@ def test_random_states_that_nothing_is_drawn_from_are_no_difference(compared: Co
     one, other = (Synthetic(rows=[row(step) | {"random": [{"torch": name}]} for step in range(STEPS)]) for name in "ab")
     found = compared(other, against=one)
     assert found.verdict is Verdict.ALIGNED
-    assert not any("random states" in note for note in found.notes)
+    assert "random_states.differ" not in ids(found.notes)
 
 
 def test_random_states_that_differ_and_show_nowhere_are_a_note(compared: Compared) -> None:
     found = compared(dropping(1), against=dropping(2))
     assert found.verdict is Verdict.ALIGNED
-    assert "random states differ from step 1 (iteration 2) on: torch of rank 0" in found.notes
+    assert arguments("random_states.differ", found.notes) == {"where": when(1), "generators": terms(["torch"]), "rank": 0}
 
 
 def test_rows_are_no_ranks_where_only_some_of_their_positions_are_wrong(compared: Compared, candidate: Synthetic) -> None:
@@ -121,4 +129,4 @@ def test_rows_are_no_ranks_where_only_some_of_their_positions_are_wrong(compared
     found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
     assert found.blame is not None
     assert found.blame.place == "forward"
-    assert found.blame.suspects[0] == "only rows 2, 3 of 4 differ"
+    assert found.blame.suspects[0] == sentences(message("wrong_rows.some", rows=terms([2, 3]), count=4))

@@ -11,7 +11,8 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.compare.verdict import Comparison, Verdict, when
+from align_hooks.messages import Joined, Message, Side, message, sentences, terms
 from sharded import Grid, Model, write
 
 GRADIENTS = Model().tensors(1)
@@ -24,36 +25,51 @@ def compared(path: Path, grid: Grid, gradients: Any = None, **planted: Any) -> C
     return compare(open_run(reference), open_run(candidate))
 
 
-def summaries(found: Comparison) -> str:
-    return "\n".join(f"{stage.name}: {stage.summary}" for stage in found.stages)
+def told(found: Comparison) -> list[Message]:
+    """What stages say that their findings have in common."""
+    joined = [stage.told for stage in found.stages if isinstance(stage.told, Joined)]
+    return [stage.told for stage in found.stages if isinstance(stage.told, Message)] + [
+        part for one in joined for part in one.parts if isinstance(part, Message)
+    ]
 
 
 @pytest.mark.parametrize("grid", [Grid(tp=2), Grid(tp=2, dp=2, pp=2), Grid(tp=2, dp=2, distributed=True)])
 def test_an_honest_layout_is_silent(tmp_path: Path, grid: Grid) -> None:
-    assert "times the reference's" not in summaries(compared(tmp_path, grid))
-    assert "holds all of its error" not in summaries(compared(tmp_path / "again", grid))
+    assert told(compared(tmp_path, grid)) == []
 
 
 @pytest.mark.parametrize(
-    ("factor", "told"),
+    ("factor", "origin"),
     [
-        (2.0, "every {} is 2 times the reference's: the candidate has 2 data-parallel ranks, over which it sums"),
-        (0.5, "every {} is 0.5 times the reference's: the candidate has 2 data-parallel ranks, by which it divides once more"),
-        (1.37, "every {} is 1.37 times the reference's"),
+        (2.0, "sharding.sums"),
+        (0.5, "sharding.divides_once_more"),
+        (1.37, None),
     ],
 )
-def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: float, told: str) -> None:
+def test_gradients_summed_instead_of_averaged_are_named(tmp_path: Path, factor: float, origin: str | None) -> None:
     found = compared(tmp_path, Grid(dp=2), {name: one * np.float32(factor) for name, one in GRADIENTS.items()})
     assert found.verdict is Verdict.DIVERGED
-    assert f"local norms: 41 tensors, at step 0 (iteration 1); {told.format('norm')}" in summaries(found)
-    assert f"gradients: 41 tensors, at step 0 (iteration 1); {told.format('tensor')}" in summaries(found)
+    ids = [f"sharding.{what}_scaled{'_by_own_number' if origin else ''}" for what in ("norm", "tensor")]
+    assert [one.id for one in told(found)] == ids
+    for one in told(found):
+        assert one.arguments["factor"] == pytest.approx(factor)
+        by = one.arguments.get("origin")
+        if origin is not None:
+            assert by == message(origin, side=Side.CANDIDATE, what=message("divisor.data_parallel_ranks", number=2))
+    for stage in found.stages:
+        if stage.name in ("local norms", "gradients"):
+            compared_all = message("same_weights.at_steps", count=41, steps=when(0))
+            assert stage.summary == sentences(compared_all, stage.told)
+
+
+def lost(side: Side, name: str, rank: int, place: str, region: Message) -> Message:
+    return message("sharding.rank_holds_the_error_and_zeros", name=name, side=side, rank=rank, place=terms([place]), region=terms([region]))
 
 
 def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:
     found = compared(tmp_path, Grid(tp=2), bend=lambda rank, name, part: part * np.float32(0) if (rank, name) == (1, DOWN) else part)
     assert found.verdict is Verdict.DIVERGED
-    told = f"{DOWN}: the candidate's rank 1 (tp 1) holds all of its error, in columns 6 to 11, which is zero there"
-    assert told in summaries(found)
+    assert lost(Side.CANDIDATE, DOWN, 1, "tp 1", message("sharding.columns", first=6, last=11)) in told(found)
 
 
 def test_a_range_of_a_distributed_optimizer_that_was_dropped_is_named(tmp_path: Path) -> None:
@@ -62,12 +78,14 @@ def test_a_range_of_a_distributed_optimizer_that_was_dropped_is_named(tmp_path: 
     name = next(piece for piece, ranks in cut.items() if ranks == 2)
     found = compared(tmp_path, grid, bend=lambda rank, one, part: part * np.float32(0) if (rank, one) == (1, name) else part)
     assert found.verdict is Verdict.DIVERGED
-    assert f"{name}: the candidate's rank 1 (dp 1) holds all of its error, in elements " in summaries(found)
-    assert "which is zero there" in summaries(found)
+    (where,) = {one for one in told(found) if one.arguments.get("name") == name}
+    assert where.id == "sharding.rank_holds_the_error_and_zeros"
+    region = where.arguments["region"]
+    assert isinstance(region, Message)
+    assert (where.arguments["rank"], where.arguments["place"], region.id) == (1, terms(["dp 1"]), "sharding.elements")
 
 
 def test_an_error_that_several_ranks_share_is_no_ranks(tmp_path: Path) -> None:
     found = compared(tmp_path, Grid(tp=2), GRADIENTS | {DOWN: GRADIENTS[DOWN] * np.float32(1.1)})
     assert found.verdict is Verdict.DIVERGED
-    assert "holds all of its error" not in summaries(found)
-    assert "times the reference's" not in summaries(found)
+    assert told(found) == []

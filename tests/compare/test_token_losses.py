@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from align_hooks.compare.token_losses import Where, compared, finding, positions
+from align_hooks.compare.verdict import Quantity, when
+from align_hooks.messages import Message, message
 
 LOSSES = np.random.default_rng(0).uniform(4, 8, (3, 40)).astype(np.float32)
 
@@ -36,9 +39,11 @@ def test_a_pattern_is_told(where: slice, told: Where, first: int) -> None:
 def test_a_finding_says_what_the_pattern_means() -> None:
     found, where = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
     assert where is Where.FROM_ONE_ON
-    assert found.what.startswith("token losses of step 2 (iteration 3), from position 16 on: ")
+    assert isinstance(found.what, Message)
+    assert (found.what.id, found.what.arguments["position"]) == ("token_losses.from_one_on", 16)
+    assert (found.step, found.quantity) == (2, Quantity.TOKEN_LOSSES)
     assert found.excess > 10
-    assert finding((LOSSES, LOSSES), 0, 1e-5)[0].what == "token losses of step 0 (iteration 1)"
+    assert finding((LOSSES, LOSSES), 0, 1e-5)[0].what == message("token_losses.of", step=when(0))
 
 
 def test_a_loss_that_is_not_finite_is_out() -> None:
@@ -46,7 +51,8 @@ def test_a_loss_that_is_not_finite_is_out() -> None:
     other[1, 3] = np.nan
     found, _ = finding((LOSSES, other), 0, 1e-5)
     assert found.excess == float("inf")
-    assert found.candidate == "nan"
+    assert isinstance(found.candidate, float)
+    assert math.isnan(found.candidate)
 
 
 @pytest.mark.parametrize("mask", [np.ones(LOSSES.shape), np.arange(40) < 30, None])

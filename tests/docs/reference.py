@@ -12,8 +12,8 @@ import typer
 from align_hooks.cli import app
 from align_hooks.compare.rows import Rows
 from align_hooks.compare.signatures import SIGNATURES
-from align_hooks.compare.token_losses import Where
 from align_hooks.hooking.hook import Hook
+from align_hooks.messages import rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
@@ -49,11 +49,11 @@ def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
 def signatures() -> Iterator[Sequence[str]]:
     """Every cause that a comparison knows, in the order in which it looks for them."""
     for one in SIGNATURES:
-        seen = [f"token losses part {positions(one.where)}"] if one.where is not None else []
+        seen = [f"token losses part {rendered(one.where)}"] if one.where is not None else []
         seen += [
             f"{'everything that differs' if one.only else 'what is named first'} is like {' or '.join(f'`{name}`' for name in one.first)}"
         ] * bool(one.first)
-        seen += [f"token losses do not part {positions(one.unless)}"] if one.unless is not None else []
+        seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)
         seen += [one.sign.value] if one.sign is not None else []
@@ -62,11 +62,6 @@ def signatures() -> Iterator[Sequence[str]]:
 
 ROWS = {Rows.RANK: "only rows of one data-parallel rank differ", Rows.LATER: "all micro-batches but the first ones differ"}
 """Which rows of a step's token losses a cause shows in."""
-
-
-def positions(where: Where) -> str:
-    """The positions alone, without what they mean."""
-    return where.value.partition(":")[0].partition(", ")[0].format("one")
 
 
 def commands() -> Iterator[Sequence[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import LLAMA, MIXTRAL, ROW, elsewhere, refused
+from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.settings import Settings
 
@@ -36,7 +36,7 @@ MEGATRON: dict[str, tuple[str, dict[str, Any], str]] = {
     "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
     "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
     "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
-    "another family": ("--qk-layernorm", {"run": "run"}, "norm of queries and keys is True (llama.args:"),
+    "another family": ("--rotary-interleaved", {"run": "run"}, "rotary_interleaved is True (llama.args:"),
     "another mixture": ("--num-experts 4 --moe-router-score-function sigmoid", {"run": "run"}, "score function is sigmoid"),
     "experts in some layers": ("--num-experts 4 --moe-layer-freq [0,1]", {"run": "run"}, "layers with experts is 1 dense, 1 with experts"),
 }
@@ -69,10 +69,10 @@ def test_a_rehearsal_takes_what_it_can_do_otherwise(flags: str, tmp_path: Path) 
 @pytest.mark.parametrize("end", ["$MODEL_ARGS", "--yaml-cfg model.yaml", "--use-checkpoint-args --load 7"])
 def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --qk-layernorm {end}\n")
+    script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --rotary-interleaved {end}\n")
     configuration, settings = read(str(script), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LEARNING_RATE": "0"})
     (line,) = refused("torch", configuration, settings, VERSIONS)
-    assert "so far: norm of queries and keys is True (train.sh:1 --qk-layernorm); leave it out, or add" in line
+    assert "so far: rotary_interleaved is True (train.sh:1 --rotary-interleaved); leave it out, or add" in line
     assert elsewhere(configuration)
 
 
@@ -86,7 +86,7 @@ def test_a_mixtral_is_read(tmp_path: Path) -> None:
 
 
 def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert said("llama.args", "--qk-layernorm\n", tmp_path) == []
+    assert said("llama.args", "--rotary-interleaved\n", tmp_path) == []
 
 
 MINDFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -122,7 +122,3 @@ def test_what_does_not_train_is_not_refused(tmp_path: Path) -> None:
         .replace("sink_mode: False", "sink_mode: True")
     )
     assert list(refused("ms", read(str(path), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run"}), VERSIONS)) == []
-
-
-def test_every_row_is_there() -> None:
-    assert set(LLAMA) | set(MIXTRAL) <= set(ROW)

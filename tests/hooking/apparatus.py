@@ -9,10 +9,11 @@ from typing import Any
 from align_hooks.hooking.attach import VERSION_MODULES, attach
 from align_hooks.hooking.hook import Hook
 from align_hooks.launch import Launch
-from align_hooks.session import Session, exit_code
+from align_hooks.session import Session
+from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings
 
-__all__ = ["attach", "attempt", "everything", "exit_code", "hook", "new_session"]
+__all__ = ["attach", "attempt", "everything", "exit_code", "failure", "finish", "hook", "new_session"]
 
 VERSION_MODULES["stand-in"] = "stand_in.version"
 

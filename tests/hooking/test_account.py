@@ -9,7 +9,7 @@ RUN = """
     attach([hook(), hook("elsewhere", trigger="stand_in.consumer", targets=("epoch",))], session)
     import stand_in.seams
     {calls}
-    problems = session.finish(failed={failed})
+    problems = finish(session, failure(session, {code}, None))
     seen = dict(problems=problems, code=exit_code({code}, problems))
 """
 NEVER_CALLED = "hook 'training': attached to stand_in.seams, never called"
@@ -17,7 +17,7 @@ NEVER_IMPORTED = "hook 'elsewhere': stand_in.consumer was never imported"
 
 
 def ended(observe: Observe, calls: str, code: int) -> dict[str, object]:
-    return dict(observe(RUN.format(calls=calls, code=code, failed=code != 0)))
+    return dict(observe(RUN.format(calls=calls, code=code)))
 
 
 def test_hooks_never_called_and_triggers_never_imported_are_listed_and_turn_0_into_3(observe: Observe) -> None:
@@ -72,7 +72,7 @@ def test_a_failed_hook_is_listed_even_when_its_error_was_swallowed(observe: Obse
             import stand_in.seams
         except Exception:
             import stand_in.seams
-        problems = session.finish(failed=False)
+        problems = finish(session)
         seen = [len(problems), "trian" in problems[0], exit_code(0, problems), exit_code(7, problems)]
     """)
     assert seen == [1, True, 3, 7]

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import polib
 import pytest
+from jinja2 import Environment, nodes
 
 import align_hooks
 from align_hooks.messages.render import CATALOGUES, CHINESE, ENGLISH, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
-IN_TEMPLATE = re.compile(r'message\("(?P<id>[\w.]+)"(?P<arguments>[^()]*)\)')
-"""A message that a page's template makes."""
+SCRIPT = re.compile(r'\bsay\((?:"([^"]*)"(?:, {([^}]*)})?\))?')
+"""How the page's script says a message: a literal id and an object of its values, which hold no braces."""
+KEY = re.compile(r"(?:^|, )(\w+)(?=:|,|$)")
 
 
 def entries(language: str) -> dict[str, polib.POEntry]:
@@ -48,9 +50,19 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
                 for id in ids:
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
     for path in sorted(SOURCE.rglob("*.html")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            for found in IN_TEMPLATE.finditer(line):
-                yield f"{path.relative_to(SOURCE)}:{number}", found["id"], set(re.findall(r"(\w+)=", found["arguments"]))
+        for call in Environment().parse(path.read_text(encoding="utf-8")).find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and call.node.name in ("say", "m"):
+                for literal in [call.args[0]] if isinstance(call.args[0], nodes.Const) else call.args[0].find_all(nodes.Const):
+                    yield f"{path.relative_to(SOURCE)}:{call.lineno}", literal.value, {one.key for one in call.kwargs}
+    for where, id, keys in said_by_scripts():
+        yield where, id, set(KEY.findall((keys or "").strip()))
+
+
+def said_by_scripts() -> Iterator[tuple[str, str, str]]:
+    """Where a script of the pages says a message, its id, and what stands in the object of its values."""
+    for path in sorted(SOURCE.rglob("*.js")):
+        for found in SCRIPT.finditer(path.read_text(encoding="utf-8")):
+            yield str(path.relative_to(SOURCE)), found[1] or found[0], found[2]
 
 
 def enumerations() -> Iterator[type[Enum]]:
@@ -84,6 +96,15 @@ def test_no_words_are_left_that_nothing_says() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert sorted(ENGLISH_ENTRIES.keys() - said - literals) == []
+
+
+def test_scripts_are_handed_words_without_forms_of_numbers() -> None:
+    """They write numbers themselves, and know one form of a message."""
+    spoken = {id for _, id, _ in said_by_scripts()}
+    assert len(spoken) > 20
+    for id in spoken:
+        assert not ENGLISH_ENTRIES[id].msgid_plural
+        assert not any(slots(ENGLISH_ENTRIES[id].msgstr).values()), id
 
 
 def test_every_member_of_a_worded_enumeration_has_words() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.layouts import Layout, boxes, cut_and_flat, is_counted, layout_of, place
-from align_hooks.names.layouts import Dims
-from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
-from align_hooks.names.table import Fused
+from align_hooks.names.blocks import Dims
+from align_hooks.names.fused import Fused
+from tables import MINDFORMERS_LLAMA
 
 W1 = ([2, 2], [0, -1], [4, 6], 0, True, "2-520", [8, 6], [4, 6], False, False, 0, 0)
 W2 = ([2, 2], [-1, 0], [6, 4], 0, True, "2-520", [6, 8], [6, 4], False, False, 0, 0)

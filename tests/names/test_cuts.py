@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align_hooks.errors import RefusedRun
-from align_hooks.names.layouts import Cut, Dims
-from align_hooks.names.megatron_llama import MEGATRON_LLAMA
-from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
-from align_hooks.names.table import Fused
+from align_hooks.names.blocks import Cut, Dims
+from align_hooks.names.fused import Fused
+from align_hooks.record.shard import shards_of
+from tables import MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
 
 DIMS = Dims(heads=8, groups=4, head_dim=2, ffn=12, vocabulary=13, padded=16, expert_ffn=8)
 HIDDEN = 6
@@ -75,7 +75,7 @@ def test_what_a_rank_holds_is_what_megatron_gives_it(native: str, ranks: int) ->
         wanted = by_hand(native, rank, ranks)
         fused = on(native, wanted.shape, Cut(axis, rank, ranks))
         np.testing.assert_array_equal(fused.join(CANONICAL), wanted)
-        for shard, (name, piece) in zip(fused.shards(dtype="", counted=True), fused.split(wanted), strict=True):
+        for shard, (name, piece) in zip(shards_of(fused, dtype="", counted=True), fused.split(wanted), strict=True):
             assert (shard.name, shard.shape) == (name, CANONICAL[name].shape)
             np.testing.assert_array_equal(piece, CANONICAL[name][tuple(slice(*bounds) for bounds in shard.box)])
 
@@ -85,7 +85,7 @@ def test_the_ranks_together_hold_every_element_once(native: str, ranks: int) -> 
     seen = {name: np.zeros(shape, int) for name, shape in WHOLE[native].items()}
     axis = 1 if native.endswith("fc2.weight") else 0
     for rank in range(ranks):
-        for shard in on(native, by_hand(native, rank, ranks).shape, Cut(axis, rank, ranks)).shards(dtype="", counted=True):
+        for shard in shards_of(on(native, by_hand(native, rank, ranks).shape, Cut(axis, rank, ranks)), dtype="", counted=True):
             seen[shard.name][tuple(slice(*bounds) for bounds in shard.box)] += 1
     assert all((count == 1).all() for count in seen.values())
 
@@ -104,13 +104,13 @@ def test_ranges_of_a_distributed_optimizer_are_ranges_of_each_piece(data: st.Dat
         mine = local.reshape(-1)[start:stop]
         np.testing.assert_array_equal(part.join(CANONICAL), mine)
         runs = joined(part.split(mine))
-        for shard in part.shards(dtype="", counted=True):
+        for shard in shards_of(part, dtype="", counted=True):
             assert shard.flat is not None
             whole = CANONICAL[shard.name][tuple(slice(*bounds) for bounds in shard.box)].reshape(-1)
             np.testing.assert_array_equal(runs.pop(shard.name), whole[slice(*shard.flat)])
             found.setdefault(shard.name, []).append(np.arange(*shard.flat))
         assert not runs
-    for shard in fused.shards(dtype="", counted=True):
+    for shard in shards_of(fused, dtype="", counted=True):
         np.testing.assert_array_equal(np.concatenate(found[shard.name]), np.arange(shard.elements))
 
 
@@ -124,13 +124,13 @@ def joined(runs: Iterator[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def test_a_range_that_holds_nothing_of_a_parameter_has_no_piece() -> None:
     fused = on(f"decoder.layers.0.{QKV}", (32, HIDDEN), Cut()).narrowed(0, 0)
     assert fused.pieces == ()
-    assert fused.shards(dtype="", counted=True) == []
+    assert shards_of(fused, dtype="", counted=True) == []
     assert list(fused.split(np.zeros(0))) == []
 
 
 def test_the_last_rank_of_a_vocabulary_may_hold_padding_alone() -> None:
     fused = on("output_layer.weight", (2, HIDDEN), Cut(0, 7, 8))
-    assert [(one.name, one.box[0]) for one in fused.shards(dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
+    assert [(one.name, one.box[0]) for one in shards_of(fused, dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
 
 
 @pytest.mark.parametrize("native", [QKV, FC1])
@@ -149,12 +149,12 @@ def test_rows_interleaved_one_by_one_are_cut_by_whole_pairs() -> None:
 
 
 def test_experts_are_counted_over_all_expert_parallel_ranks() -> None:
-    fused = MEGATRON_LLAMA.fused(
+    fused = MEGATRON_MIXTRAL.fused(
         "decoder.layers.1.mlp.experts.local_experts.1.linear_fc1.weight", (16, HIDDEN), DIMS, first_expert=4, first_layer=2
     )
     assert fused is not None
     assert fused.pieces == tuple(f"model.layers.3.block_sparse_moe.experts.5.{name}.weight" for name in ("w1", "w3"))
-    grouped = MEGATRON_LLAMA.fused("decoder.layers.1.mlp.experts.linear_fc2.weight1", (HIDDEN, 8), DIMS, first_expert=4)
+    grouped = MEGATRON_MIXTRAL.fused("decoder.layers.1.mlp.experts.linear_fc2.weight1", (HIDDEN, 8), DIMS, first_expert=4)
     assert grouped is not None
     assert grouped.pieces == ("model.layers.1.block_sparse_moe.experts.5.w2.weight",)
 
@@ -176,7 +176,7 @@ HERE = ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "m
     ],
 )
 def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, elsewhere: bool) -> None:
-    assert MEGATRON_LLAMA.elsewhere(HERE, layers=2, experts=2)(name) is elsewhere
+    assert MEGATRON_MIXTRAL.elsewhere(HERE, layers=2, experts=2)(name) is elsewhere
 
 
 def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:
@@ -188,6 +188,6 @@ def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:
 
 def test_the_table_says_which_axis_is_cut_whatever_the_framework_marks() -> None:
     name = "decoder.layers.0.mlp.experts.linear_fc2.weight0"
-    fused = MEGATRON_LLAMA.fused(name, (HIDDEN, 4), DIMS, cut=Cut(None, 1, 2))
+    fused = MEGATRON_MIXTRAL.fused(name, (HIDDEN, 4), DIMS, cut=Cut(None, 1, 2))
     assert fused is not None
     assert [(one.shape, one.box) for one in fused.parts] == [((HIDDEN, 8), ((0, HIDDEN), (4, 8)))]

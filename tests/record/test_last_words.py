@@ -21,13 +21,14 @@ STEPS = """
     import faulthandler, os, re, signal, subprocess, sys, threading, time
     from align_hooks.launch import Launch
     from align_hooks.session import Session
+    from align_hooks.session.accounting import finish
     from align_hooks.settings import Settings
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests under nohup ignores it
     session = Session("torch", Settings.from_environment({"ALIGN_HOOKS_RUN": sys.argv[1]} | OPTIONS), Launch())
     BEFORE
     session.begin()
     session.describe(place={}, shards=[], facts={}, steps=range(4))
-    session.record.scalars({"step": 0})
+    session.recording.writer.scalars({"step": 0})
     session.made = 1
     def ready():
         print("ready", flush=True)
@@ -90,7 +91,7 @@ def test_what_another_life_of_the_rank_left_is_not_the_next_ones(tmp_path: Path)
 
 
 def test_a_run_that_ends_by_itself_leaves_no_file_and_handles_no_signal(tmp_path: Path) -> None:
-    hang = "session.finish(failed=False); ready(); time.sleep(1000)"
+    hang = "finish(session); ready(); time.sleep(1000)"
     with process(tmp_path / "run", hang) as one:
         assert ended(one, signal.SIGTERM) == -signal.SIGTERM
     assert list((tmp_path / "run/last_words").iterdir()) == []

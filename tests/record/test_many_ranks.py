@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from align_hooks.names.layouts import Dims
+from align_hooks.names.blocks import Dims
 from sharded import Grid, Model, write
 
 BIG = Model(layers=64, hidden=128, dims=Dims(heads=16, groups=8, head_dim=8, ffn=256, vocabulary=4000, padded=4096))

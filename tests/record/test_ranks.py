@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
 from align_hooks.norms import squared_sum
+from align_hooks.record.self_check import Kind
 from align_hooks.record.shard import Shard
 from align_hooks.replay.batches import filled
 from synthetic import CAUSAL, SEQUENCE, batch, begun, job, norm, row
@@ -265,7 +266,7 @@ def test_a_whole_batch_on_every_rank_is_one_batch(tmp_path: Path) -> None:
 
 def test_whole_batches_that_differ_are_named_with_the_rank(tmp_path: Path) -> None:
     run = joined_first(tmp_path / "run", [labelled(place["dp"], 4) for place in GRID], GRID, whole=True, count=2)
-    assert "tokens of data-parallel rank 0" in {one.what for one in run.self_check.contradictions}
+    assert (Kind.BATCH, "tokens", 0) in {(one.kind, one.name, one.place) for one in run.self_check.contradictions}
 
 
 def test_joined_rows_that_make_no_equal_micro_batches_are_refused(tmp_path: Path) -> None:

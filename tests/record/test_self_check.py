@@ -14,7 +14,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.problems import ProblemKind
-from align_hooks.record.self_check import SelfCheck
+from align_hooks.record.self_check import Claim, Contradiction, Kind, SelfCheck, Weighing, Witness
 from rewritten import bend, bend_rows, edit_rows, older
 from sharded import Grid, Model, write
 from synthetic import ROWS, SEQUENCE, Synthetic, batch, row
@@ -43,15 +43,16 @@ def of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     return next(one for one in manifest["parameters"] if one["name"] == name)
 
 
-def said(check: SelfCheck) -> str:
-    return "\n".join(f"{one.what}: {one.one} / {one.other}" for one in check.contradictions)
+def only(path: Path) -> Contradiction:
+    """The one contradiction of a run."""
+    (found,) = open_run(path).self_check.contradictions
+    return found
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
 def test_honest_ranks_hold_every_element_once(tmp_path: Path, grid: Grid) -> None:
     check = checked(tmp_path / "run", grid)
-    assert said(check) == ""
-    assert (check.steps, check.unchecked) == ((0,), ())
+    assert (check.steps, check.unchecked, check.contradictions) == ((0,), (), ())
     assert check.inexact == pytest.approx(0, abs=1e-12)
     run = open_run(tmp_path / "run")
     gradients, norms = run.gradients(0), run.local_norms(0)
@@ -68,54 +69,59 @@ def test_copies_are_counted(tmp_path: Path, grid: Grid, copies: int) -> None:
 
 
 def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
-    check = checked(tmp_path / "run", Grid(tp=2), lose=lambda rank, shard: rank == 1 and shard.name == DOWN)
-    assert "global norm: " in said(check)
-    assert "each element once" in said(check)
+    lost = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, lose=lambda rank, shard: rank == 1 and shard.name == DOWN))
+    assert lost.kind is Kind.ELEMENTS  # of whom it was, nothing tells
+    assert (lost.first.witness, lost.second.witness) == (Witness.COUNTED_GRADIENTS, Witness.RECORDED_NORMS)
 
 
 def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
     """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
     bend(path / "manifest" / "rank_1.json", lambda manifest: of(manifest, NORM).update(counted=True))
-    assert "decoder.final_layernorm.weight of rank 1 is left out by the framework" in said(open_run(path).self_check)
+    assert (Kind.LEFT_OUT, "decoder.final_layernorm.weight", 1) in {
+        (one.kind, one.name, one.rank) for one in open_run(path).self_check.contradictions
+    }
 
 
 @pytest.mark.parametrize("grid", [Grid(tp=2), Grid(dp=2)], ids=["tensor parallel", "data parallel"])
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, grid: Grid) -> None:
-    check = checked(tmp_path / "run", grid, bend=lambda rank, name, part: part * np.float32(0.5) if (rank, name) == (1, NORM) else part)
-    found = said(check)
-    assert f"gradient of {NORM}, replicated: norm" in found
-    assert "on rank 0" in found
-    assert "on rank 1" in found
-    assert len(check.contradictions) == 1
+    def halved(rank: int, name: str, part: Any) -> Any:
+        return part * np.float32(0.5) if (rank, name) == (1, NORM) else part
+
+    copy = only(write(tmp_path / "run", grid, GRADIENTS, bend=halved))
+    assert (copy.kind, copy.name, copy.rank) == (Kind.GRADIENT_COPIES, NORM, 1)
+    assert (copy.first.rank, copy.second.rank) == (0, 1)
+    assert copy.first.value == pytest.approx(2 * copy.second.value)
 
 
 def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
     honest = open_run(path).rank_rows(0)[0]["grad_norm"]
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
-    assert f"grad_norm: {honest} on rank 0 / 3.25 on rank 1" in said(open_run(path).self_check)
+    assert only(path) == Contradiction(0, Kind.GRAD_NORM, Claim(Witness.RANK, honest, 0), Claim(Witness.RANK, 3.25, 1), rank=1)
 
 
 @pytest.mark.parametrize(
     ("per_token", "shares", "found"),
     [
-        (True, [[20.0, 10, 20.0], [6.0, 2, 6.0]], ""),
-        (False, [[20.0, 10, 1.0], [6.0, 2, 1.5]], ""),
-        (False, [[20.0, 10, 1.0], [30.0, 10, 1.5]], ""),
-        (True, [[20.0, 10, 1.0], [6.0, 2, 1.5]], "by micro-batch in what was differentiated"),
-        (False, [[20.0, 10, 20.0], [6.0, 2, 6.0]], "alike in what was differentiated"),
-        (True, [[20.0, 10, 20.0], [6.0, 2, 7.0]], "neither alike nor by micro-batch in what was differentiated"),
-        (True, [[20.0, 10, -20.0], [6.0, 2, 6.0]], "neither alike nor by micro-batch in what was differentiated"),
-        (True, [[20.0, 10, "nan"], [6.0, 2, 6.0]], "neither alike nor by micro-batch in what was differentiated"),
+        (True, [[20.0, 10, 20.0], [6.0, 2, 6.0]], None),
+        (False, [[20.0, 10, 1.0], [6.0, 2, 1.5]], None),
+        (False, [[20.0, 10, 1.0], [30.0, 10, 1.5]], None),
+        (True, [[20.0, 10, 1.0], [6.0, 2, 1.5]], Weighing.BY_MICRO_BATCH),
+        (False, [[20.0, 10, 20.0], [6.0, 2, 6.0]], Weighing.ALIKE),
+        (True, [[20.0, 10, 20.0], [6.0, 2, 7.0]], Weighing.NEITHER),
+        (True, [[20.0, 10, -20.0], [6.0, 2, 6.0]], Weighing.NEITHER),
+        (True, [[20.0, 10, "nan"], [6.0, 2, 6.0]], Weighing.NEITHER),
     ],
 )
 def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
-    tmp_path: Path, per_token: bool, shares: list[list[Any]], found: str
+    tmp_path: Path, per_token: bool, shares: list[list[Any]], found: Weighing | None
 ) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
-    assert said(open_run(path).self_check).endswith(found)
+    weighed = [one for one in open_run(path).self_check.contradictions if one.kind is Kind.WEIGHTS_OF_TOKENS]
+    assert [one.second.value for one in weighed] == ([] if found is None else [found])
+    assert [one.first.value for one in weighed] in ([], [Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH])
 
 
 def untaken(path: Path) -> Path:
@@ -129,7 +135,7 @@ def untaken(path: Path) -> Path:
 def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
     path = untaken(tmp_path / "run")
     check = open_run(path).self_check
-    assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
+    assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
 
 
 def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_known(tmp_path: Path) -> None:
@@ -138,7 +144,7 @@ def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_kn
     (path / "manifest" / "rank_1.json").unlink()
     run = open_run(path)
     check = run.self_check
-    assert (check.steps, check.unchecked, said(check)) == ((), (0,), "")
+    assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
     assert [run.scalars()[0][key] for key in ("loss", "objective_loss", "valid_tokens")] == [None, None, None]
     assert [one.kind for one in run.problems] == [ProblemKind.RANKS_MISSING]
 

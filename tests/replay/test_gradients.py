@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.names.layouts import Blocks
+from align_hooks.names.blocks import Blocks
 from align_hooks.replay.gradients import Injection
 from align_hooks.settings import PREFIX, Settings
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, fused

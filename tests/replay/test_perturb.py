@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from align_hooks.names.layouts import Blocks
+from align_hooks.names.blocks import Blocks
 from align_hooks.replay.perturb import EPS, Perturbed
 from align_hooks.replay.weights import Loader
 from align_hooks.settings import Settings, SettingsError, Source, Steps

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.names.layouts import Blocks
-from align_hooks.names.table import Fused
+from align_hooks.names.blocks import Blocks
+from align_hooks.names.fused import Fused
 from align_hooks.replay.weights import Loader, is_checkpoint, open_weights, vocabulary_of
 from align_hooks.settings import PREFIX, Settings, Source, Steps
 from synthetic import NAMES, SHAPES, Synthetic, fused, tensors

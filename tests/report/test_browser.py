@@ -351,7 +351,13 @@ def test_chinese_by_the_switch_the_address_and_the_browser(opened: Open, text: s
     assert "diverged" not in visible(found, "main")
     assert "误差" in visible(found, "#tensor-table thead")
     assert "步" in found.locator("#plot-loss svg").text_content()
+    labels = "[...document.querySelectorAll('[data-label-zh]')].map((one) => [one.getAttribute('aria-label'), one.dataset.labelZh])"
+    labelled = found.evaluate(labels)
+    assert len(labelled) > 10
+    assert all(told == chinese for told, chinese in labelled)
+    assert found.title() == found.locator("title").get_attribute("data-zh")
     found.click("#language")
+    assert [told for told, chinese in found.evaluate(labels) if told == chinese] == []
     assert "diverged" in visible(found, "#verdict-title")
     assert "未对齐" in visible(opened(text, "?lang=zh").page, "#verdict-title")
     assert "未对齐" in visible(opened(text, locale="zh-CN").page, "#verdict-title")

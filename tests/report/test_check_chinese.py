@@ -76,7 +76,7 @@ class Page:
     def __init__(self) -> None:
         self.heard: dict[str, None] = {}
         self.environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
-        self.environment.globals |= {"t": self.hear, "both": frame.both, "broken": frame.broken, "number": frame.number}
+        self.environment.globals |= frame.GLOBALS | {"t": self.hear}
 
     def hear(self, text: str) -> Markup:
         self.heard[str(text)] = None

@@ -14,21 +14,19 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare import blame
-from align_hooks.compare.acceptance import acceptance
+from align_hooks.compare.findings import contradictions
 from align_hooks.compare.health import health
 from align_hooks.compare.next_step import ADVICE
 from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.signatures import SIGNATURES
-from align_hooks.compare.token_losses import Where
 from align_hooks.compare.verdict import Comparison, Finding, Status, Value, Verdict, when
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
 from align_hooks.messages import Joined, Message, Side, message, rendered
-from align_hooks.names.megatron_llama import MEGATRON_LLAMA
 from align_hooks.norms import squared_sum
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import ProblemKind, distinct
-from align_hooks.record.self_check import Taken, recomputed
+from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.record.verify import summary, verify
 from align_hooks.record.weakness import Weakness
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
@@ -38,6 +36,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import bend, edit, edit_rows, older
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
+from tables import MEGATRON_MIXTRAL
 from work import at_most
 
 ENOUGH = 200_000
@@ -84,6 +83,12 @@ def english(text: Value | Enum) -> list[str]:
     """The English words that are left in the Chinese of a text."""
     words = rendered(text, CHINESE_WORDS) if isinstance(text, Message | Joined | Enum) else chinese(rendered(shown(text)))
     return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", words)) if word not in TERMS.split()]
+
+
+def words_left(contradiction: Contradiction) -> list[str]:
+    """The English words that are left in the Chinese of a contradiction, told of one run and of one side of two."""
+    findings = [*contradictions([contradiction]), *contradictions([contradiction], Side.CANDIDATE)]
+    return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
 def said(comparison: Comparison) -> Iterator[Value]:
@@ -146,19 +151,10 @@ def test_causes(one: Any) -> None:
         *blame.TENSORS,
         *NEITHER,
         *(blame.FORWARD, blame.NORMALISATION, blame.GRADIENTS, blame.OPTIMIZER),
-        *(one.what for one in acceptance([])),
-        *(one.value for one in acceptance([])),
     ],
 )
 def test_words_that_a_table_has(text: str) -> None:
     assert text in CHINESE
-
-
-@pytest.mark.parametrize("one", [one for one in Where if one.value], ids=lambda one: one.name)
-def test_positions(one: Where) -> None:
-    text = one.value.format(7)
-    assert english(text) == []
-    assert chinese(f"token losses of {when(3)}, {text}") == f"第3步（iteration 4）的逐token loss，{chinese(text)}"
 
 
 # ---- what real records are told of
@@ -204,7 +200,7 @@ def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], sp
     assert problems
     for problem in problems:
         assert set(english(problem.message)) - set(re.findall(r"[A-Za-z]+", problem.place)) <= {"OSError", "SIGINT"}
-        of_side = message("run.of_side", side=Side.REFERENCE, what=problem.message)
+        of_side = message("notes.of_side", side=Side.REFERENCE, problem=problem.message)
         assert rendered(of_side, CHINESE_WORDS) == f"标杆：{rendered(problem.message, CHINESE_WORDS)}"
 
 
@@ -254,10 +250,10 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("planted", FAULTS.values(), ids=FAULTS.keys())
 def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> None:
-    contradictions = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
-    assert contradictions
-    for one in contradictions:
-        assert [word for text in (f"the candidate's {one.what} at {when(one.step)}", one.one, one.other) for word in english(text)] == []
+    found = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
+    assert found
+    for one in found:
+        assert words_left(one) == []
 
 
 @pytest.mark.parametrize("per_token", [True, False])
@@ -268,7 +264,7 @@ def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, sh
     path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
     for one in open_run(path).self_check.contradictions:
-        assert [word for text in (one.what, one.one, one.other) for word in english(text)] == []
+        assert words_left(one) == []
 
 
 def test_contradictions_of_norms(tmp_path: Path) -> None:
@@ -277,9 +273,9 @@ def test_contradictions_of_norms(tmp_path: Path) -> None:
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     found += open_run(path).self_check.contradictions
     assert len(found) == 4
-    assert [word for one in found for text in (one.what, one.one, one.other) for word in english(text)] == []
-    for how in ("left out by", "counted only by"):
-        assert english(f"the candidate's global norm: {DOWN} of rank 1 is {how} the framework at {when(0)}") == []
+    claims = Claim(Witness.COUNTED_GRADIENTS, 1.5), Claim(Witness.RECORDED_NORMS, 2.5)
+    found += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
+    assert [word for one in found for word in words_left(one)] == []
 
 
 # ---- whole comparisons
@@ -413,7 +409,7 @@ def test_norms_of_injected_gradients_are_said_to_be_theirs() -> None:
     [
         "",
         *NAMES,
-        *sorted({name.format(layer=3, expert=1) for rule in MEGATRON_LLAMA.rules for name in rule.canonical}),
+        *sorted({name.format(layer=3, expert=1) for rule in MEGATRON_MIXTRAL.rules for name in rule.canonical}),
         *sorted(optimizer()["groups"][0]),
         *("rms_norm_eps", "rope_theta", "max_position_embeddings", "clip_grad", "loss_mask", "objective_loss", "lm_head.weight#padding"),
         *("0", "-1.5e-07", "nan", "inf", "[0.9, 0.95]", "True", "bfloat16", "1.25"),

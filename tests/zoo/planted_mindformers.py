@@ -12,7 +12,8 @@ from mindformers.models.llama import llama, llama_transformer
 from mindformers.trainer import base_trainer
 from mindspore import nn, ops
 
-from align_hooks.names import mindformers_llama, table
+from align_hooks.families import registry
+from align_hooks.families.llama import LLAMA
 
 LOSS = llama.CrossEntropyLoss
 
@@ -21,9 +22,13 @@ def keys_as_values() -> None:
     """Our own name table exchanges keys and values, as a conversion script may."""
     key, value = (f"model.layers.{{layer}}.self_attn.{name}_proj.weight" for name in "kv")
     exchanged = {(key,): (value,), (value,): (key,)}
-    rules = mindformers_llama.MINDFORMERS_LLAMA.rules
-    changed = tuple(dataclasses.replace(rule, canonical=exchanged.get(rule.canonical, rule.canonical)) for rule in rules)
-    mindformers_llama.MINDFORMERS_LLAMA = table.Table("MindFormers", changed)
+    assert LLAMA.mindformers is not None
+    table = LLAMA.mindformers.table
+    rules = tuple(dataclasses.replace(rule, canonical=exchanged.get(rule.canonical, rule.canonical)) for rule in table.rules)
+    assert rules != table.rules
+    changed = dataclasses.replace(LLAMA.mindformers, table=dataclasses.replace(table, rules=rules))
+    swapped = dataclasses.replace(LLAMA, mindformers=changed)
+    registry.FAMILIES = tuple(swapped if family is LLAMA else family for family in registry.FAMILIES)
 
 
 class Shifted(nn.Cell):  # type: ignore[misc]

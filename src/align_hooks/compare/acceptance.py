@@ -11,6 +11,7 @@ from typing import Any
 
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Criterion
+from align_hooks.messages import Message, message
 
 FIRST_ABSOLUTE, FIRST_RELATIVE = 0.005, 0.005
 MEAN_ABSOLUTE, MEAN_RELATIVE = 0.01, 0.01
@@ -29,22 +30,22 @@ def acceptance(rows: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[C
     mean = _either(losses, MEAN_ABSOLUTE, MEAN_RELATIVE)
     norm = _mean([relative_difference(*pair) for pair in norms])
     return (
-        Criterion("first loss within 0.005 or 0.5 %", *first),
-        Criterion("mean loss within 0.01 or 1 %", *mean),
+        Criterion(message("acceptance.first_loss", absolute=FIRST_ABSOLUTE, percent=100 * FIRST_RELATIVE), *first),
+        Criterion(message("acceptance.mean_loss", absolute=MEAN_ABSOLUTE, percent=100 * MEAN_RELATIVE), *mean),
         Criterion(
-            "mean global norm within 10 %",
+            message("acceptance.mean_norm", percent=100 * GLOBAL_NORM),
             None if norm is None else norm <= GLOBAL_NORM,
-            "no global norm" if norm is None else f"{norm:.3g}",
+            message("acceptance.no_norm") if norm is None else message("acceptance.of_norm", relative=norm),
         ),
     )
 
 
-def _either(pairs: Sequence[tuple[float, float]], absolute: float, relative: float) -> tuple[bool | None, str]:
+def _either(pairs: Sequence[tuple[float, float]], absolute: float, relative: float) -> tuple[bool | None, Message]:
     gap = _mean([abs(other - one) for one, other in pairs])
     part = _mean([relative_difference(one, other) for one, other in pairs])
     if gap is None or part is None:
-        return None, "no loss"
-    return gap < absolute or part < relative, f"{gap:.3g} absolute, {part:.3g} relative"
+        return None, message("acceptance.no_loss")
+    return gap < absolute or part < relative, message("acceptance.of_losses", absolute=gap, relative=part)
 
 
 def _mean(values: Sequence[float]) -> float | None:

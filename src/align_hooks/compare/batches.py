@@ -7,33 +7,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.verdict import Finding
+from align_hooks.compare.verdict import Finding, Quantity, Value, Words
+from align_hooks.messages import message
 
 
-def differences(ours: Any, theirs: Any, when: str) -> tuple[list[Finding], list[str]]:
-    """What differs, and what only one of the two holds and so cannot be compared.
+def differences(ours: Any, theirs: Any, step: int) -> tuple[list[Finding], list[str]]:
+    """What differs, and the names of what only one of the two holds and so cannot be compared.
 
     A side that recorded no loss mask or position ids had the plain ones: every token counts, positions run from 0. A
     label that does not count may be anything.
     """
     one, other = ours.arrays(), theirs.arrays()
-    alone = [f"{name} of {when}" for name in ("tokens", "labels") if (name in one) != (name in other)]
-    found = _attention(ours, theirs, when)
+    alone = [name for name in ("tokens", "labels") if (name in one) != (name in other)]
+    findings = _attention(ours, theirs, step)
     for name in ("tokens", "labels", "loss_mask", "position_ids"):
         left, right = _or_plain(one, name), _or_plain(other, name)
         if left is None or right is None:
             continue
         if left.shape != right.shape:
-            found.append(Finding(f"{name} of {when}: shape", str(list(left.shape)), str(list(right.shape)), name=name))
+            findings.append(_shapes(name, name, step, left, right))
             continue
         wrong = left != right
         if name == "labels" and (mask := _or_plain(one, "loss_mask")) is not None and mask.shape == wrong.shape:
             wrong = wrong & (mask > 0)
         if wrong.any():
             place = tuple(int(index) for index in np.argwhere(wrong)[0])
-            what = f"{name} of {when}: {int(wrong.sum())} of {wrong.size} differ, first at {list(place)}"
-            found.append(Finding(what, str(left[place]), str(right[place]), name=name))
-    return found, alone
+            count, at = int(wrong.sum()), str(list(place))
+            what = message("batches.differ_first", what=name, step=step, iteration=step + 1, count=count, all=wrong.size, place=at)
+            findings.append(_finding(what, name, step, left[place].item(), right[place].item()))
+    return findings, alone
 
 
 def weights_of_tokens(batch: Any, per_token: bool) -> NDArray[Any] | None:
@@ -66,15 +68,27 @@ def _or_plain(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None
     return {"loss_mask": np.ones(shape, np.float32), "position_ids": np.broadcast_to(np.arange(shape[1]), shape)}.get(name)
 
 
-def _attention(ours: Any, theirs: Any, when: str) -> list[Finding]:
+def _attention(ours: Any, theirs: Any, step: int) -> list[Finding]:
     """A causal mask is the same whether it was written or made by a kernel."""
     if ours.causal and theirs.causal:
         return []
+    name, mask = "attention_mask", message("batches.attention_mask")
     if ours.causal != theirs.causal:
-        left, right = ("causal" if one.causal else "its own" for one in (ours, theirs))
-        return [Finding(f"attention mask of {when}", left, right)]
+        left, right = (message("batches.causal" if one.causal else "batches.its_own") for one in (ours, theirs))
+        return [_finding(message("batches.of_step", what=mask, step=step, iteration=step + 1), name, step, left, right)]
     one, other = ours.attention_mask, theirs.attention_mask
     if one.shape[1:] != other.shape[1:]:
-        return [Finding(f"attention mask of {when}: shape", str(list(one.shape)), str(list(other.shape)))]
-    wrong = int((one != other).sum())
-    return [Finding(f"attention mask of {when}: {wrong} of {max(one.size, other.size)} differ")] if wrong else []
+        return [_shapes(mask, name, step, one, other)]
+    wrong, size = int((one != other).sum()), max(one.size, other.size)
+    what = message("batches.differ", what=mask, step=step, iteration=step + 1, count=wrong, all=size)
+    return [_finding(what, name, step)] if wrong else []
+
+
+def _shapes(what: Words | str, name: str, step: int, ours: NDArray[Any], theirs: NDArray[Any]) -> Finding:
+    """Two shapes of one array."""
+    shapes = (str(list(array.shape)) for array in (ours, theirs))
+    return _finding(message("batches.shape", what=what, step=step, iteration=step + 1), name, step, *shapes)
+
+
+def _finding(what: Words, name: str, step: int, reference: Value = "", candidate: Value = "") -> Finding:
+    return Finding(what, reference, candidate, name=name, step=step, quantity=Quantity.BATCHES)

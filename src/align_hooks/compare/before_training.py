@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -14,78 +16,110 @@ from align_hooks.compare.findings import WORST, contradictions, copies_alike, ra
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import by_parameter, show
-from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, when
-from align_hooks.messages import message
-
-OTHER_MODEL, OTHER_PADDING = "the models differ in parameters", "vocabulary padding differs"
+from align_hooks.compare.settings import as_written, by_parameter, presence, show
+from align_hooks.compare.verdict import Finding, Quantity, Reason, Stage, Status, Words, at_step
+from align_hooks.messages import Message, Side, both, message, sentences, terms
 
 
 def match(ladder: Ladder) -> Stage:
     """How much of the two runs can be laid side by side."""
     problems = [
-        Finding(one.message, side, step=one.step, rank=one.rank, quantity=Quantity.WHOLENESS)
+        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Quantity.WHOLENESS)
         for side, run in ladder.pair.sides
-        for one in run.problems
+        for problem in run.problems
     ]
+    if unfit := _unfit(ladder):
+        reason, why = unfit
+        return Stage("match", Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
+    nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
+    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.both)
+    summary = _laid_out(ladder, None if nameless else (ours, theirs))
+    padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
+    if padding:
+        why = sentences(message("match.other_padding", names=terms(padding)), summary)
+        return Stage("match", Status.NOT_COMPARABLE, why, tuple(problems), reason=Reason.OTHER_PADDING)
+    if apart := _unlike_parameters(ours, theirs, ladder.allow_missing):
+        why = sentences(message("match.other_model"), summary)
+        return Stage("match", Status.NOT_COMPARABLE, why, (*apart, *problems), reason=Reason.OTHER_MODEL)
+    if not ladder.pair.rows:
+        why = sentences(message("match.no_common_step"), summary)
+        return Stage("match", Status.NOT_COMPARABLE, why, tuple(problems), reason=Reason.NO_COMMON_STEP)
+    return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+
+
+def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
+    """Why a run cannot be compared with any other."""
     for side, run in ladder.pair.sides:
         if not run.steps:
-            return Stage(
-                "match", Status.NOT_COMPARABLE, f"the {side} recorded no whole step; see its log, and record it again", tuple(problems)
-            )
+            return Reason.NO_WHOLE_STEP, message("match.no_whole_step", side=side)
         if ladder.noise.problem:
-            return Stage("match", Status.NOT_COMPARABLE, ladder.noise.problem)
+            return Reason.NO_REPEAT, ladder.noise.problem
         if (run.manifest.get("settings") or {}).get("perturb"):
-            moved = f"of the {side} every weight was moved by ALIGN_HOOKS_PERTURB: it is for --noise; record the run without"
-            return Stage("match", Status.NOT_COMPARABLE, moved, tuple(problems))
+            return Reason.MOVED_WEIGHTS, message("match.moved_weights", side=side)
         if run.missing is not None:
-            lacking = message("run.lacks_ranks", side=side, missing=run.missing.message)
-            return Stage("match", Status.NOT_COMPARABLE, lacking, tuple(problems))
-    nameless = [side for side, run in ladder.pair.sides if side in ladder.pair.converted and not ladder.pair.pieces(run)]
-    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.both)
-    names, shared = ours.keys() & theirs.keys(), {name for name in ours if ours[name] == theirs.get(name)}
+            return Reason.RANKS_MISSING, message("match.ranks_missing", side=side, missing=run.missing.message)
+    return None
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Canonical name to shape."""
+
+
+def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
+    """How many steps, parameters and elements both runs have in common; of a log there are steps alone."""
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.both)
-    elements, total = (sum(map(math.prod, shapes)) for shapes in ([ours[name] for name in shared], (theirs | ours).values()))
-    summary = f"steps {steps} of {expected}, names {len(names)} of {len(ours.keys() | theirs.keys())}, elements {elements} of {total}"
-    if nameless:
-        summary = f"steps {steps} of {expected}; a log names no parameters"
-    padding = sorted(name for name in (ours.keys() | theirs.keys()) - shared if name.endswith("#padding"))
-    if padding:
-        return Stage("match", Status.NOT_COMPARABLE, f"{OTHER_PADDING} ({', '.join(padding)}); {summary}", tuple(problems))
-    apart = [Finding(f"shape of {name}", show(list(ours[name])), show(list(theirs[name]))) for name in sorted(names - shared)]
-    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in ladder.allow_missing)]
-    apart += [Finding(f"{name} is missing", *(("there", "-") if name in ours else ("-", "there"))) for name in missing]
-    if apart:
-        return Stage("match", Status.NOT_COMPARABLE, f"{OTHER_MODEL}; {summary}", tuple(apart + problems))
-    if not steps:
-        return Stage("match", Status.NOT_COMPARABLE, f"no step was completed by both; {summary}", tuple(problems))
-    return Stage("match", Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
+    if shapes is None:
+        return message("match.log", steps=steps, expected=expected)
+    ours, theirs = shapes
+    shared = [shape for name, shape in ours.items() if shape == theirs.get(name)]
+    elements, total = (sum(map(math.prod, shapes)) for shapes in (shared, {**theirs, **ours}.values()))
+    names, every = len(ours.keys() & theirs.keys()), len(ours.keys() | theirs.keys())
+    return message("match.laid_out", steps=steps, expected=expected, names=names, all=every, elements=elements, total=total)
+
+
+def _unlike_parameters(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
+    """Parameters of other shapes, and parameters that one side lacks."""
+    unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
+    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in allow_missing)]
+    kind = Quantity.SHAPE
+    return [
+        *(
+            Finding(message("match.shape", name=name), show(list(ours[name])), show(list(theirs[name])), name=name, quantity=kind)
+            for name in unlike
+        ),
+        *(Finding(message("match.missing", name=name), *presence(name in ours), name=name, quantity=kind) for name in missing),
+    ]
 
 
 def self_check(ladder: Ladder) -> Stage:
     """Whether each record holds every element once, by the norm that its framework took, and copies that are copies."""
     checks = {side: run.self_check for side, run in ladder.pair.sides if run.manifests}
-    found = [one for side, check in checks.items() for one in contradictions(check.of_layout, f"the {side}'s ")]
-    held = [
-        f"{len(check.steps)} of {len(check.steps) + len(check.unchecked)} of the {side}"
-        for side, check in checks.items()
-        if check.steps or check.unchecked
-    ]
-    copies, inexact = sum(check.copies for check in checks.values()), max((check.inexact for check in checks.values()), default=0.0)
-    of_steps = " and ".join(held) or "of none"
-    summary = f"norms of steps {of_steps} are the frameworks' own (their rounding {inexact:.1e}), {copies_alike(copies)}"
-    if found:
-        said = f"a record contradicts itself in {len(found)} ways: its layout loses, repeats or does not reduce something"
-        return Stage("self-check", Status.DIFFERENT, said, tuple(found[:WORST]))
-    checked = bool(checks) and all(check.steps or not check.unchecked for check in checks.values())
-    checked = checked and any(check.steps for check in checks.values())
+    findings = [finding for side, check in checks.items() for finding in contradictions(check.of_layout, side)]
+    if findings:
+        return Stage("self-check", Status.DIFFERENT, message("self_check.contradictions", count=len(findings)), tuple(findings[:WORST]))
+    copies = sum(check.copies for check in checks.values())
+    known = [check for check in checks.values() if check.steps or check.unchecked]
+    if not known or not all(check.steps for check in known):
+        alike = copies_alike(copies) if copies else None
+        return Stage("self-check", Status.NOT_COMPARED, sentences(_unchecked(ladder, checks), alike))
+    steps = both(
+        *(
+            message("self_check.steps", checked=len(check.steps), all=len(check.steps) + len(check.unchecked), side=side)
+            for side, check in checks.items()
+            if check.steps or check.unchecked
+        )
+    )
+    inexact = max(check.inexact for check in checks.values())
+    return Stage("self-check", Status.SAME, message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies)))
+
+
+def _unchecked(ladder: Ladder, checks: Mapping[Side, Any]) -> Message:
+    """Why no norm of a framework is known to hold a record against."""
     bare = [side for side, check in checks.items() if not check.steps]
-    handed = [side for side, run in ladder.pair.sides if side in bare and run.manifest.get("injected")]
-    none = f"of the {' and the '.join(bare) or 'runs'} no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS)"
-    if bare and handed == bare:
-        none = f"of the {' and the '.join(bare)} gradients were injected, of which the framework took its norms"
-    none += f"; {copies} copies alike" if copies else ""
-    return Stage("self-check", Status.SAME if checked else Status.NOT_COMPARED, summary if checked else none)
+    injected = bare and all(run.manifest.get("injected") for side, run in ladder.pair.sides if side in bare)
+    if len(bare) == 1:
+        return message("self_check.injected_of_side" if injected else "self_check.no_norms_of_side", side=bare[0])
+    return message("self_check.injected" if injected else "self_check.no_norms")
 
 
 def hyper_parameters(ladder: Ladder) -> Stage:
@@ -95,16 +129,14 @@ def hyper_parameters(ladder: Ladder) -> Stage:
     rates, steps = learning_rates(ladder.pair)
     if not one or not other:  # a log has the rates alone
         if not steps:
-            return Stage(name, Status.NOT_COMPARED, "a record does not hold them")
-        return Stage(
-            name, Status.DIFFERENT if rates else Status.SAME, f"learning rate of {steps} steps, which is all that is known", tuple(rates)
-        )
+            return Stage(name, Status.NOT_COMPARED, message("settings.not_on_record"))
+        status = Status.DIFFERENT if rates else Status.SAME
+        return Stage(name, status, message("hyper_parameters.rates_alone", count=steps), tuple(rates))
     shared = by_parameter(one).keys() & by_parameter(other).keys()
     together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
     findings = [*settings.hyper_parameters(one, other, rates=together), *rates]
-    summary = f"of {len(shared)} parameters, learning rate of {steps} steps"
     status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
-    return Stage(name, status, summary, tuple(findings))
+    return Stage(name, status, message("hyper_parameters.compared", count=len(shared), steps=steps), tuple(findings))
 
 
 def learning_rates(pair: Pair) -> tuple[list[Finding], int]:
@@ -114,46 +146,48 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], int]:
     apart = [(ours, theirs) for ours, theirs in known if not rates_equal(ours["learning_rate"], theirs["learning_rate"], within)]
     if not apart:
         return [], len(known)
-    ours, theirs = apart[0]
-    more = f" (and at {len(apart) - 1} later steps)" if len(apart) > 1 else ""
-    what, step = f"learning rate at {when(ours['step'])}{more}", ours["step"]
-    return [Finding(what, show(ours["learning_rate"]), show(theirs["learning_rate"]), name="learning rate", step=step)], len(known)
+    step, later = apart[0][0]["step"], len(apart) - 1
+    what = at_step(Quantity.LEARNING_RATE, step)
+    if later:
+        what = message("hyper_parameters.rate_and_later", step=step, iteration=step + 1, count=later)
+    ours, theirs = (as_written(row["learning_rate"]) for row in apart[0])
+    return [Finding(what, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], len(known)
 
 
 def batches(ladder: Ladder) -> Stage:
     """What the models consumed, element by element, and the number of tokens that count."""
-    counts = [
-        Finding(f"valid tokens at {when(ours['step'])}", str(ours["valid_tokens"]), str(theirs["valid_tokens"]), step=ours["step"])
-        for ours, theirs in ladder.pair.rows
-        if None not in (ours["valid_tokens"], theirs["valid_tokens"]) and ours["valid_tokens"] != theirs["valid_tokens"]
-    ]
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
     findings: list[Finding] = []
     agreed = (ladder.pair.first or 0) - 1
     for index, step in enumerate(steps):
         ladder.progress(f"batch of step {step}", index, len(steps))
         ours, theirs = ladder.batches(step)
-        found, alone = differences(ours, theirs, when(step))
-        findings += [replace(one, step=step, since=agreed + 1) for one in found]  # batches between two that were recorded are not known
-        agreed = agreed if found else step
-        gaps += [f"{what} in one run only" for what in alone]
+        unlike, alone = differences(ours, theirs, step)
+        findings += [replace(one, since=agreed + 1) for one in unlike]  # batches between two that were recorded are not known
+        agreed = agreed if unlike else step
+        gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
+    counted, counts = _valid_tokens(ladder.pair)
     findings += counts
-    if not findings and ladder.pair.first in steps and (why := _normalisation(ladder)):
-        return Stage("batches", Status.NOT_COMPARABLE, why)
-    counted = any(None not in (ours["valid_tokens"], theirs["valid_tokens"]) for ours, theirs in ladder.pair.rows)
-    without = [ladder.pair.why_not("batches"), *(["numbers of valid tokens compared"] if counted else [])]
-    summary = f"{len(steps)} steps, every element" if steps else "; ".join(without)
+    if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
+        return Stage("batches", Status.NOT_COMPARABLE, message("batches.normalisation"), reason=Reason.LOSS_NORMALISATION)
+    numbers_alone = message("batches.valid_tokens_alone") if counted else None
+    compared = message("batches.compared", count=len(steps)) if steps else sentences(ladder.pair.why_not("batches"), numbers_alone)
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
-    return Stage("batches", status, "; ".join([summary, *gaps[:1]]), tuple(findings[:WORST]))
+    return Stage("batches", status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]))
 
 
-def _normalisation(ladder: Ladder) -> str | None:
-    """Why the two sides weigh the same tokens differently in what they differentiate, None where they do not."""
+def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
+    """Of how many steps both sides counted the tokens that count, and where their numbers differ."""
+    counts = [(ours["step"], ours["valid_tokens"], theirs["valid_tokens"]) for ours, theirs in pair.rows]
+    known = [row for row in counts if None not in row]
+    kind = Quantity.VALID_TOKENS
+    return len(known), [
+        Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in known if ours != theirs
+    ]
+
+
+def _weighs_otherwise(ladder: Ladder) -> bool:
+    """Whether the two sides weigh the same tokens differently in what they differentiate."""
     per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in ladder.pair.both]
     one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(ladder.first_batches, per_token, strict=True))
-    if one is None or other is None or one.shape != other.shape or np.allclose(one, other, rtol=1e-9, atol=0):
-        return None
-    return (
-        "loss normalisation differs: tokens of micro-batches with unequal masks weigh differently on the two sides; "
-        "train both with the same micro-batches, or with a per-token loss on both"
-    )
+    return one is not None and other is not None and one.shape == other.shape and not np.allclose(one, other, rtol=1e-9, atol=0)

@@ -7,78 +7,100 @@ rounded on the way. So nothing is estimated here; what is told holds for every e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from align_hooks.messages import Message, message
 
 Array = NDArray[Any]
 SAME_NORM = 1e-6
 """Relative; tensors whose norms are further apart are not the same numbers."""
 SAME_SUM = 1e-11
 """Relative; sums of the same numbers, added up in another order."""
-AXES = ("rows", "columns")
-IS = "it is the reference's "
-TAKEN = f": {IS}"
 LARGEST_HEAD = 1024
 """Rows within which rotary halves are looked for."""
 
 
-def told(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, sizes: Mapping[str, float]) -> str:
-    """What the candidate's tensor ``name`` is of the reference's, in words; empty where it is none of what is known.
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What a conversion did to the candidate's tensor ``name``, in words; ``taken`` is the reference's tensor whose numbers it has, None
+    where these are its own."""
+
+    name: str
+    words: Message
+    taken: str | None = None
+
+
+def mistake(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, sizes: Mapping[str, float]) -> Mistake | None:
+    """What the candidate's tensor ``name`` is of the reference's; None where it is none of what is known.
 
     ``sizes`` are the norms of all of the reference's tensors, so that only those are read that the candidate's may be.
     """
-    one, other = ours[name], theirs[name]
-    found = next(_known(one, other), "")
-    if not found:
-        size = float(np.linalg.norm(other.astype(np.float64)))
-        alike = (it for it in sizes if it != name and abs(sizes[it] - size) <= SAME_NORM * size)
-        found = next((f"{IS}{it}" for it in alike if np.array_equal(ours[it], other)), "")
-    return f"{name}: {found}" if found else ""
+    before, after = ours[name], theirs[name]
+    words = next(_known(name, before, after), None)
+    if words is not None:
+        return Mistake(name, words)
+    size = float(np.linalg.norm(after.astype(np.float64)))
+    alike = (other for other in sizes if other != name and abs(sizes[other] - size) <= SAME_NORM * size)
+    return next((_taken(name, other) for other in alike if np.array_equal(ours[other], after)), None)
 
 
-def exchanged(found: Sequence[str]) -> list[str]:
-    """What was told of several tensors, two that took each other's place in one sentence."""
-    takes = dict(one.partition(TAKEN)[::2] for one in found if TAKEN in one)
+def exchanged(mistakes: Sequence[Mistake]) -> list[Message]:
+    """Mistakes of several tensors in words, two that took each other's place in one sentence."""
+    takes = {each.name: each.taken for each in mistakes if each.taken is not None}
     pairs = {name: other for name, other in takes.items() if takes.get(other) == name}
-    apart = [one for one in found if one.partition(TAKEN)[0] not in pairs]
-    return [f"{name} and {other} are exchanged" for name, other in pairs.items() if name < other] + apart
+    apart = [each.words for each in mistakes if each.name not in pairs]
+    return [message("conversion.exchanged", name=name, other=other) for name, other in pairs.items() if name < other] + apart
 
 
-def told_of_sketches(ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def mistake_by_sketches(
+    ours: Mapping[str, Array], theirs: Mapping[str, Array], name: str, shapes: Mapping[str, tuple[int, ...]]
+) -> Mistake | None:
     """The same of sketches: another tensor of its shape, a turned sign, or the same numbers by their norm."""
-    one, other = ours[name], theirs[name]
-    if not one[0] or not other[0]:
-        return ""
-    if _same(one, np.concatenate([other[:1], -other[1:]])):
-        return f"{name}: its sign is turned"
-    found = [it for it in ours if it != name and shapes[it] == shapes[name] and _same(ours[it], other)]
-    if len(found) == 1:
-        return f"{name}: {IS}{found[0]}"
-    same = abs(other[0] - one[0]) <= SAME_SUM * one[0]
-    return f"{name}: the same numbers by its norm, at other places or under other signs" if same else ""
+    before, after = ours[name], theirs[name]
+    if not before[0] or not after[0]:
+        return None
+    if _same(before, np.concatenate([after[:1], -after[1:]])):
+        return Mistake(name, message("conversion.sign_turned", name=name))
+    alike = [other for other in ours if other != name and shapes[other] == shapes[name] and _same(ours[other], after)]
+    if len(alike) == 1:
+        return _taken(name, alike[0])
+    same = abs(after[0] - before[0]) <= SAME_SUM * before[0]
+    return Mistake(name, message("conversion.same_numbers", name=name)) if same else None
+
+
+def _taken(name: str, other: str) -> Mistake:
+    return Mistake(name, message("conversion.another_tensor", name=name, other=other), other)
 
 
 def _same(one: Array, other: Array) -> bool:
     return bool(np.abs(one[1:] - other[1:]).max() <= SAME_SUM * np.sqrt(one[0]) and abs(one[0] - other[0]) <= SAME_SUM * one[0])
 
 
-def _known(one: Array, other: Array) -> Iterator[str]:
-    """Every known mistake that makes ``other`` of ``one``."""
+def _known(name: str, one: Array, other: Array) -> Iterator[Message]:
+    """Every known mistake that makes ``other`` of ``one``, the tensor ``name``."""
     if np.array_equal(-one, other):
-        yield "its sign is turned"
+        yield message("conversion.sign_turned", name=name)
     if one.ndim == 2 and one.shape[0] == one.shape[1] and np.array_equal(one.T, other):
-        yield "it is transposed"
+        yield message("conversion.transposed", name=name)
     if other.size > 1 and (other == other.flat[0]).all() and not (one == one.flat[0]).all():
-        yield f"every element is {other.flat[0]:g}: it was not loaded"
+        yield message("conversion.not_loaded", name=name, value=float(other.flat[0]))
     for kind, kept in (("bfloat16", 16), ("float16", 0)):
         if np.array_equal(other, _rounded(one, kept)):
-            yield f"it was rounded to {kind}"
+            yield message("conversion.rounded", name=name, type=kind)
     for axis in range(one.ndim if one.size else 0):
         order = _order(np.moveaxis(one, axis, 0), np.moveaxis(other, axis, 0))
-        if order:
-            yield f"its {AXES[axis] if axis < 2 else f'places along axis {axis}'} stand in another order, {order}"
+        if order is not None:
+            yield _in_another_order(name, axis, order)
+
+
+def _in_another_order(name: str, axis: int, order: Message) -> Message:
+    if axis > 1:
+        return message("conversion.places_in_another_order", name=name, axis=axis, order=order)
+    return message("conversion.columns_in_another_order" if axis else "conversion.rows_in_another_order", name=name, order=order)
 
 
 def _rounded(array: Array, kept: int) -> Array:
@@ -92,29 +114,30 @@ def _rounded(array: Array, kept: int) -> Array:
     return rounded
 
 
-def _order(one: Array, other: Array) -> str:
-    """In which order the rows of ``other`` are those of ``one``, in words; empty where they are not the same rows."""
+def _order(one: Array, other: Array) -> Message | None:
+    """In which order the rows of ``other`` are those of ``one``, in words; None where they are not the same rows."""
     ours, theirs = (_keys(array) for array in (one, other))
     for order, words in _known_orders(len(one), ours, theirs):
         if np.array_equal(ours[order], theirs) and np.array_equal(one[order], other):
             return words
-    return ""
+    return None
 
 
-def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArray[np.int64], str]]:
+def _known_orders(size: int, ours: Array, theirs: Array) -> Iterator[tuple[NDArray[np.int64], Message]]:
     """Orders that conversions make, then whatever order the rows themselves tell."""
     plain = np.arange(size)
     for shift in np.flatnonzero(ours == theirs[0])[:1].tolist() if size else ():
-        yield (plain + shift) % size, f"{min(shift, size - shift)} off"
+        yield (plain + shift) % size, message("conversion.off", count=min(shift, size - shift))
     for block in (one for one in range(4, min(size, LARGEST_HEAD) + 1, 2) if size % one == 0):
         halves = plain.reshape(-1, 2, block // 2).swapaxes(1, 2).reshape(-1)
-        yield halves, f"the halves of every {block} interleaved, as rotary embeddings of neighbours want them"
-        yield np.argsort(halves), f"every {block} cut from neighbours into halves, as rotary embeddings of halves want them"
+        yield halves, message("conversion.interleaved", block=block)
+        yield np.argsort(halves), message("conversion.cut_into_halves", block=block)
     order = np.empty(size, np.int64)
     order[np.argsort(theirs, kind="stable")] = np.argsort(ours, kind="stable")
     moved = np.flatnonzero(order != plain)
     if len(moved):
-        yield order, f"{len(moved)} of {size}, first {moved[0]}, which was {order[moved[0]]}"
+        first = int(moved[0])
+        yield order, message("conversion.moved", count=len(moved), all=size, first=first, before=int(order[first]))
 
 
 def _keys(rows: Array) -> Array:

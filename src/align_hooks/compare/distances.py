@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.verdict import Quantity, Words
+from align_hooks.messages import message
 from align_hooks.progress import Progress, silent
 
 Sketches = Mapping[str, NDArray[np.float64]]
@@ -80,7 +82,7 @@ def local_norms(reference: Any, run: Any, step: int, eps: float) -> Distances:
 
 def gradients(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    found = list(_of_tensors("gradients", reference, run, step, progress))
+    found = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, progress))
     floor = eps * max((one.reference for one in found), default=0.0)
     for one in found:
         small = max(one.reference, one.candidate) < floor
@@ -89,26 +91,26 @@ def gradients(reference: Any, run: Any, step: int, eps: float, progress: Progres
 
 def weights(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Weights after ``step`` updates."""
-    yield from _of_tensors("weights", reference, run, step, progress)
+    yield from _of_tensors(Quantity.WEIGHTS, reference, run, step, progress)
 
 
-def _of_tensors(kind: str, reference: Any, run: Any, step: int, progress: Progress) -> Distances:
+def _of_tensors(kind: Quantity, reference: Any, run: Any, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
-    steps = "gradient_steps" if kind == "gradients" else "weight_steps"
+    steps = "gradient_steps" if kind is Quantity.GRADIENTS else "weight_steps"
     if all(step in getattr(one, steps)() for one in (reference, run)):
-        ours, theirs = (getattr(one, kind)(step) for one in (reference, run))
-        yield from of_tensors(ours, theirs, f"{kind} of step {step}", progress)
+        ours, theirs = (getattr(one, kind.value)(step) for one in (reference, run))
+        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), progress)
     elif all(step in one.sketch_steps(kind) for one in (reference, run)):
-        progress(f"sketches of {kind} of step {step}")
+        progress(message("distances.sketches", what=kind, step=step))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Any, theirs: Any, what: str, progress: Progress) -> Distances:
+def of_tensors(ours: Any, theirs: Any, what: Words, progress: Progress) -> Distances:
     """Two sets of tensors."""
     names = list(ours)
     for index, name in enumerate(names):
         if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(f"{what}: {name}", index, len(names))
+            progress(message("distances.tensor", what=what, name=name), index, len(names))
             distance, size, other = distances(ours[name], theirs[name])
             yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
 
@@ -118,9 +120,9 @@ def updates(reference: Any, run: Any, step: int, eps: float, progress: Progress 
     both, rounding = (reference, run), max(map(weights_eps, (reference, run)))
     if all({step, step + 1} <= set(one.weight_steps()) for one in both):
         ours, theirs = (Change(one.weights(step), one.weights(step + 1)) for one in both)
-        found, sizes = of_tensors(ours, theirs, f"update of step {step}", progress), ours.sizes
+        found, sizes = of_tensors(ours, theirs, message("distances.update", step=step), progress), ours.sizes
     elif all({step, step + 1} <= set(one.sketch_steps("weights")) for one in both):
-        progress(f"sketches of the update of step {step}")
+        progress(message("distances.sketches_of_update", step=step))
         before = [one.sketches("weights", step) for one in both]
         after = [one.sketches("weights", step + 1) for one in both]
         found = of_sketches(*(change_of_sketches(*one) for one in zip(before, after, strict=True)))

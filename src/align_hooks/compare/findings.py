@@ -15,7 +15,7 @@ from align_hooks.compare.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, at_step, when
-from align_hooks.messages import Joined, Message, message, sentences
+from align_hooks.messages import Joined, Message, Side, message, sentences
 from align_hooks.progress import Progress
 
 WORST = 10
@@ -56,7 +56,7 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
             quantity=Quantity.OPTIMIZER_STATE,
         )
         for moment in ours
-        for one in distances.of_tensors(ours[moment], theirs[moment], f"{moment} of step {step}", progress)
+        for one in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), progress)
     ]
 
 
@@ -77,9 +77,17 @@ def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> 
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
-def contradictions(found: Sequence[Any], whose: str = "") -> list[Finding]:
-    """Contradictions of a record's self-check; ``whose`` is put before each, ``the candidate's `` say."""
-    return [Finding(f"{whose}{one.what} at {when(one.step)}", one.one, one.other, step=one.step) for one in found]
+def contradictions(found: Sequence[Any], side: Side | None = None) -> list[Finding]:
+    """Contradictions of a record's self-check, and whose record it is where there are two."""
+    return [_contradiction(contradiction, side) for contradiction in found]
+
+
+def _contradiction(contradiction: Any, side: Side | None) -> Finding:
+    step, what = contradiction.step, at_step(contradiction.what, contradiction.step)
+    if side is not None:
+        what = message("self_check.of_side", side=side, what=contradiction.what, step=step, iteration=step + 1)
+    claims = contradiction.first.words, contradiction.second.words
+    return Finding(what, *claims, name=contradiction.name, step=step, quantity=Quantity.SELF_CHECK, rank=contradiction.rank)
 
 
 def copies_alike(copies: int) -> Message:

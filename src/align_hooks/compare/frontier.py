@@ -14,22 +14,11 @@ from dataclasses import dataclass
 from align_hooks.compare.places import place
 from align_hooks.compare.settings import listed
 from align_hooks.compare.verdict import Finding
+from align_hooks.families.registry import levels
+from align_hooks.messages import Message, message
 
-LEVELS = (
-    ("embed_tokens",),
-    ("input_layernorm",),
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.q_norm", "self_attn.k_norm"),
-    ("self_attn.o_proj",),
-    ("post_attention_layernorm",),
-    ("block_sparse_moe.gate",),
-    ("mlp.gate_proj", "mlp.up_proj", "block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3"),
-    ("mlp.down_proj", "block_sparse_moe.experts.*.w2"),
-    ("norm",),
-    ("lm_head",),
-)
-"""Kinds of tensors in the order of a forward pass; those of one level stand side by side, so that none hands its error to another."""
-LEVEL = {kind: level for level, kinds in enumerate(LEVELS) for kind in kinds}
+LEVEL = {kind: number for number, kinds in enumerate(levels()) for kind in kinds}
+"""Kinds of tensors to their place in a forward pass; those of one level stand side by side, so that none hands its error to another."""
 MOST = 0.8
 """The part of the tensors behind the boundary that must differ. An expert that no token chose has no gradient on either side."""
 
@@ -42,11 +31,12 @@ class Frontier:
     below: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """The same in words."""
+        below = listed(self.below)
         if not self.above:
-            return f"gradients differ from the output on, first {listed(self.below)}"
-        return f"gradients agree from the output back to {listed(self.above)} and differ from {listed(self.below)} on"
+            return message("frontier.from_the_output", below=below)
+        return message("frontier.boundary", above=listed(self.above), below=below)
 
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:

@@ -13,8 +13,8 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Finding
-from align_hooks.messages import message
+from align_hooks.compare.verdict import Finding, Quantity, Words
+from align_hooks.messages import Message, message, terms
 from align_hooks.progress import Progress
 
 
@@ -42,7 +42,9 @@ class Ladder:
         """Settings of the model that differ, what it computes in before all."""
         models = [run.manifest.get("model") or {} for run in self.pair.both]
         ours, theirs = self.pair.compute_types
-        types = [Finding("compute type", ours, theirs, name="compute type")] if ours and theirs and ours != theirs else []
+        unlike = ours and theirs and ours != theirs
+        what = message("settings.compute_type")
+        types = [Finding(what, ours, theirs, name="compute type", quantity=Quantity.MODEL_SETTING)] if unlike else []
         return types + (model_settings(*models) if all(models) else [])
 
     @cached_property
@@ -64,36 +66,32 @@ class Ladder:
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
         return tensor_errors(self.pair, kind, step, limit, self.progress)
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Words | str]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
-        notes = [self._limits_note()]
-        notes += [message("run.of_side", side=side, what=one.message) for side, run in self.pair.sides for one in run.problems]
+        notes: list[Words | str] = [self._limits_note()]
+        notes += [message("notes.of_side", side=side, problem=one.message) for side, run in self.pair.sides for one in run.problems]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             coarser, _ = limits_for(ours, theirs)
-            notes.append(
-                f"the reference computes in {ours}, the candidate in {theirs}: what agrees does within the rounding of {coarser}, and a "
-                f"fault that is smaller cannot be seen; record both in one type"
-            )
+            notes.append(message("notes.compute_types", reference=ours, candidate=theirs, coarser=coarser))
         for side, run in self.pair.sides:
-            if run.without_digests is not None:
-                notes.append(message("run.of_side", side=side, what=run.without_digests))
+            if run.undigested:
+                notes.append(message("notes.without_digests", side=side, count=len(run.undigested)))
             if run.unrecorded_inputs:
-                names = ", ".join(run.unrecorded_inputs)
-                notes.append(f"the model of the {side} is given {names} beside the batch, which is neither recorded nor replayed")
+                notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
         if self.drawn is not None:
             notes.append(self.drawn.told)
-        for side in self.pair.converted:
-            notes.append(f"of the {side} a log was read: its losses are good to {self.pair.resolution:.2g}, and limits are wider by that")
-        steps = [len(run.steps) for run in self.pair.both]
-        if steps[0] != steps[1]:
-            notes.append(f"the reference made {steps[0]} steps, the candidate {steps[1]}: only common ones were compared")
+        notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted]
+        reference, candidate = (len(run.steps) for run in self.pair.both)
+        if reference != candidate:
+            notes.append(message("notes.steps", reference=reference, candidate=candidate))
         return notes
 
-    def _limits_note(self) -> str:
+    def _limits_note(self) -> Message:
         if not self.noise.repeats:
             return self.pair.limits_note
-        runs = ", ".join(str(run.path) for run in self.noise.repeats)
-        factors = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
-        times = " and ".join(f"{one:g}" for one in factors)
-        return f"limits are {times} times the noise measured on {runs}, tensor by tensor (eps {self.pair.limits.eps:.3g})"
+        runs, eps = terms(str(run.path) for run in self.noise.repeats), self.pair.limits.eps
+        times, *others = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
+        if others:
+            return message("notes.limits_of_two_factors", times=times, other=others[0], runs=runs, eps=eps)
+        return message("notes.measured_limits", times=times, runs=runs, eps=eps)

@@ -9,10 +9,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from align_hooks.compare.before_training import OTHER_MODEL, OTHER_PADDING
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.rows import Rows
-from align_hooks.compare.verdict import Blame, Stage, Status, Verdict, differing
+from align_hooks.compare.verdict import Blame, Reason, Stage, Status, Verdict, differing
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
 FED = "ALIGN_HOOKS_RUN={again} " + FEED + " <the candidate's command>"
@@ -169,7 +168,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
     settings = candidate.manifest.get("settings") or {}
     suspects = blamed.suspects[:1] if blamed else ()
     rates = differing(stages, "hyper-parameters")
-    padding = any(stage.summary.startswith(OTHER_PADDING) for stage in stages)
+    padding = any(stage.reason is Reason.OTHER_PADDING for stage in stages)
     first, rows = ladder.pair.first or 0, [run.manifest.get("padded_vocabulary") for run in (reference, candidate)]
     checkpoint = f"step_{first}/rank_0/weights"
     compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
@@ -194,7 +193,7 @@ def about(ladder: Ladder, stages: Sequence[Stage], blamed: Blame | None) -> tupl
         "told": any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
         "nothing": not (reference.steps and candidate.steps),
         "other rows": padding and None not in rows and rows[0] != rows[1],
-        "another model": any(stage.summary.startswith(OTHER_MODEL) for stage in stages),
+        "another model": any(stage.reason is Reason.OTHER_MODEL for stage in stages),
         "bare": not compared & {"local norms", "gradients"},
     }
     paths = {

@@ -27,7 +27,8 @@ from align_hooks.compare.batches import differences
 from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import hyper_parameters, model_settings
+from align_hooks.compare.settings import hyper_parameters, model_settings, show
+from align_hooks.messages import Message, message
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
@@ -60,15 +61,15 @@ class Noise:
     _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
 
     @cached_property
-    def problem(self) -> str:
-        """Which run is no repeat, and why, in words: it is of another model, other data or another optimizer. Empty where all are."""
+    def problem(self) -> Message | None:
+        """Which run is no repeat, and why: it is of another model, other data or another optimizer. None where all are."""
         for run in self.repeats:
             why = unlike(self.pair.reference, run, self.pair.limits.eps)
             if run.path.resolve() in [one.path.resolve() for one in self.pair.both]:
-                why = "it is one of the two runs that are compared"
+                why = message("noise.compared_itself")
             if why:
-                return f"--noise {run.path} is no repeat of {self.pair.reference.path}: {why}; repeat the run that is the reference"
-        return ""
+                return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
+        return None
 
     def limit(self, kind: str, step: int, name: str, default: float) -> float:
         """The limit of one quantity at one step: measured where a repeat has it, ``default`` where none does."""
@@ -106,36 +107,49 @@ class Noise:
         return Measured(errors, allowed)
 
 
-def unlike(reference: Any, run: Any, eps: float) -> str:
-    """Why a run is no repeat of the reference, in words; empty where it is."""
+def unlike(reference: Any, run: Any, eps: float) -> Message | None:
+    """Why a run is no repeat of the reference; None where it is."""
     if run.missing is not None:
         return run.missing.message  # type: ignore[no-any-return]
     if reference.steps[:1] != run.steps[:1]:
-        return "it begins with another step"
+        return message("noise.other_step")
     types = [(one.manifest.get("training") or {}).get("compute_type") for one in (reference, run)]
     if types[0] != types[1]:
-        return f"it computes in {types[1]}, the reference in {types[0]}"
+        return message("noise.compute_type", reference=types[0], candidate=types[1])
+    return _other_settings(reference, run) or _other_batch(reference, run) or _other_weights(reference, run, eps)
+
+
+def _other_settings(reference: Any, run: Any) -> Message | None:
+    """A setting of the model or the optimizer, or a learning rate, that differs."""
     models = [one.manifest.get("model") or {} for one in (reference, run)]
     optimizers = [one.manifest.get("optimizer") for one in (reference, run)]
-    found = model_settings(*models) + (hyper_parameters(*optimizers) if all(optimizers) else [])
-    if found:
-        return f"{found[0].what} is {found[0].reference} there and {found[0].candidate} here"
-    rows = {row["step"]: row["learning_rate"] for row in run.scalars()}
+    for finding in model_settings(*models) + (hyper_parameters(*optimizers) if all(optimizers) else []):
+        if not finding.name:  # it is about parameters, and not a setting with a value
+            return message("noise.optimizer", what=finding.what)
+        return message("noise.setting", what=finding.what, reference=show(finding.reference), candidate=show(finding.candidate))
+    rates = {row["step"]: row["learning_rate"] for row in run.scalars()}
     for row in reference.scalars():
-        if row["step"] in rows and not rates_equal(row["learning_rate"], rows[row["step"]]):
-            return f"its learning rate at step {row['step']} is {rows[row['step']]} and not {row['learning_rate']}"
+        step, rate = row["step"], row["learning_rate"]
+        if step in rates and not rates_equal(rate, rates[step]):
+            return message("noise.learning_rate", step=step, reference=show(rate), candidate=show(rates[step]))
+    return None
+
+
+def _other_batch(reference: Any, run: Any) -> Message | None:
+    """A batch that differs, of the steps of which both are recorded."""
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
         if (known := _digests(reference, step)) and known == _digests(run, step):
             continue
-        other, _ = differences(reference.batch(step), run.batch(step), f"step {step}")
-        if other:
-            return f"it consumed another batch, {other[0].what}"
-    first = reference.steps[0] if reference.steps else None
-    if first is not None:
-        far = [one.name for one in weights(reference, run, first, eps) if not one.error <= MOVED * eps]
-        if far:
-            return f"it starts from other weights, {far[0]}"
-    return ""
+        findings, _ = differences(reference.batch(step), run.batch(step), step)
+        if findings:
+            return message("noise.batch", what=findings[0].what)
+    return None
+
+
+def _other_weights(reference: Any, run: Any, eps: float) -> Message | None:
+    """An initial weight that is further from the reference's than a repeat moves one."""
+    far = [one.name for one in weights(reference, run, reference.steps[0], eps) if not one.error <= MOVED * eps] if reference.steps else []
+    return message("noise.weights", name=far[0]) if far else None
 
 
 def _digests(run: Any, step: int) -> dict[int, dict[str, str]]:

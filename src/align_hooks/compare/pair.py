@@ -12,7 +12,7 @@ import numpy as np
 
 from align_hooks.compare.distances import weights
 from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
-from align_hooks.messages import Side
+from align_hooks.messages import Message, Side, message
 
 KINDS: dict[str, Callable[[Any], list[int]]] = {
     "batches": lambda run: run.batch_steps(),
@@ -94,11 +94,12 @@ class Pair:
         return max((one for one in found if type(one) is int), default=0)
 
     @property
-    def limits_note(self) -> str:
+    def limits_note(self) -> Message:
         """Where the limits come from."""
         name, limits = limits_for(*self.compute_types)
-        deep = f" and {self.layers} layers" if self.layers else ""
-        return f"limits are the defaults for {name}{deep} (eps {limits.eps:.3g}); they were not measured on this pair"
+        if self.layers:
+            return message("notes.default_limits_by_layers", type=name, layers=self.layers, eps=limits.eps)
+        return message("notes.default_limits", type=name, eps=limits.eps)
 
     def pieces(self, run: Any) -> dict[str, tuple[int, ...]]:
         """Canonical name to shape of everything in a run's parameter tables."""
@@ -128,26 +129,31 @@ class Pair:
         """Steps whose update both sides skipped for an overflow: their gradients are not finite, and their weights stay."""
         return {ours["step"] for ours, theirs in self.rows if ours["skipped"] and theirs["skipped"]}
 
-    def gaps(self, kind: str) -> list[str]:
-        """What both runs were asked for, could have and at least one lacks, in words."""
+    def gaps(self, kind: str) -> list[Message]:
+        """What both runs were asked for, could have and at least one lacks."""
         found = self._lacking(kind, KINDS[kind], kind)
         return found + (self._lacking("sketches", lambda run: run.sketch_steps(kind), kind) if kind in SKETCHED else [])
 
-    def _lacking(self, asked: str, there: Callable[[Any], list[int]], kind: str) -> list[str]:
+    def _lacking(self, asked: str, there: Callable[[Any], list[int]], kind: str) -> list[Message]:
         settings = [run.asked(asked) for run in self.both]
         wanted = {step for step in self._possible(kind) if all(step in one for one in settings)}
         lost = {side: sorted(wanted - set(there(run))) for side, run in self.sides}
-        what = "sketches of " if asked == "sketches" else ""
-        return [f"the {side} lacks {what}{len(steps)} of {len(wanted)} steps, first {steps[0]}" for side, steps in lost.items() if steps]
+        sketches = asked == "sketches"
+        return [
+            message("gaps.lacks_sketches" if sketches else "gaps.lacks", side=side, count=len(steps), all=len(wanted), step=steps[0])
+            for side, steps in lost.items()
+            if steps
+        ]
 
-    def why_not(self, kind: str) -> str:
+    def why_not(self, kind: str) -> Message:
         """Why there is nothing of ``kind`` to compare."""
         asked = [bool(run.asked(kind)) or (kind in SKETCHED and bool(run.asked("sketches"))) for run in self.both]
         if all(asked) and self.skipped and kind in GRADIENTS:
-            return "the steps that both recorded were skipped for an overflow"
+            return message("gaps.skipped")
         if all(asked):
-            return "the two runs recorded different steps"
-        return "neither run recorded them" if not any(asked) else f"only the {'reference' if asked[0] else 'candidate'} recorded them"
+            return message("gaps.different_steps")
+        recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
+        return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
     def _possible(self, kind: str) -> set[int]:
         steps = {ours["step"] for ours, _ in self.rows}

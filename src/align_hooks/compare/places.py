@@ -9,30 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from align_hooks.families.registry import levels
+
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 NUMBER = re.compile(r"\.\d+(?=\.)")
 EMBEDDING, HEAD = "embed", "head"
-KINDS = (
-    "embed_tokens",
-    "input_layernorm",
-    "self_attn.q_proj",
-    "self_attn.q_norm",
-    "self_attn.k_proj",
-    "self_attn.k_norm",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "post_attention_layernorm",
-    "block_sparse_moe.gate",
-    "block_sparse_moe.experts.*.w1",
-    "block_sparse_moe.experts.*.w3",
-    "block_sparse_moe.experts.*.w2",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-    "norm",
-    "lm_head",
-)
-"""Kinds in the order of a forward pass; others stand where their last known beginning does, or behind all."""
+KINDS = tuple(kind for level in levels() for kind in level)
+"""Kinds of all families in the order of a forward pass; others stand where their last known beginning does, or behind all."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

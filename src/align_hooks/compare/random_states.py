@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.verdict import when
+from align_hooks.messages import Message, message, terms
 
 OF_DATA = ("python", "numpy")
 """Generators of data sets; what these draw shows in the batches."""
@@ -31,10 +32,12 @@ class Drawn:
     generators: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """The same in words."""
-        at = f"micro-batch {self.micro_batch} of {when(self.step)}" if self.micro_batch is not None else when(self.step)
-        return f"random states differ from {at} on: {', '.join(self.generators)} of rank {self.rank}"
+        where = when(self.step)
+        if self.micro_batch is not None:
+            where = message("random_states.micro_batch", number=self.micro_batch, step=self.step, iteration=self.step + 1)
+        return message("random_states.differ", where=where, generators=terms(self.generators), rank=self.rank)
 
 
 def first_difference(pair: Pair) -> Drawn | None:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.messages import Message, Side, message, terms
+
 SHOWN = 5
 """How many rows are listed."""
 
@@ -33,7 +35,7 @@ class Wrong:
     """Which rows are wrong, and that in words; no words where all are."""
 
     rows: Rows = Rows.ALL
-    told: str = ""
+    told: Message | None = None
 
 
 def counts(losses: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[np.bool_]:
@@ -63,25 +65,30 @@ def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
     rows = set(np.flatnonzero(wrong).tolist())
     if not rows or wrong.all():
         return Wrong()
-    sides = tuple(zip(("candidate", "reference"), map(owners, reversed(batches)), strict=True))
+    sides = tuple(zip((Side.CANDIDATE, Side.REFERENCE), map(owners, reversed(batches)), strict=True))
     sides = tuple((side, owned) for side, owned in sides if len(owned) == wrong.size)
     for side, owned in sides:
         ranks = {rank for _, rank in owned}
         mine = {owned[row][1] for row in rows}
         if len(mine) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in mine}:
-            whose = ", ".join(map(str, sorted(mine)))
-            return Wrong(Rows.RANK, f"only rows of the {side}'s data-parallel rank {whose} differ")
+            return Wrong(Rows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(mine))))
     for side, owned in sides:
         seen = {owned[row][0] for row in rows}
         first, last = min(seen), max(part for part, _ in owned)
         if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
             continue
         if first and seen == set(range(first, last + 1)):
-            agree = f"micro-batch 0 of the {side} agrees" if first == 1 else f"micro-batches 0 to {first - 1} of the {side} agree"
-            return Wrong(Rows.LATER, f"{agree}, those after do not: something carries over from one micro-batch to the next")
+            return Wrong(Rows.LATER, _later(side, first))
         if len(seen) == 1:
-            return Wrong(Rows.MICRO_BATCH, f"only micro-batch {first} of the {side} differs")
+            return Wrong(Rows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
     return some(wrong)
+
+
+def _later(side: Side, first: int) -> Message:
+    """That micro-batches differ from the ``first`` on."""
+    if first == 1:
+        return message("wrong_rows.after_the_first_micro_batch", side=side)
+    return message("wrong_rows.after_micro_batches", side=side, last=first - 1)
 
 
 def some(wrong: NDArray[np.bool_]) -> Wrong:
@@ -89,8 +96,8 @@ def some(wrong: NDArray[np.bool_]) -> Wrong:
     rows = np.flatnonzero(wrong)
     if not rows.size or wrong.all():
         return Wrong()
-    shown = ", ".join(map(str, rows[:SHOWN])) + (" …" if len(rows) > SHOWN else "")
-    return Wrong(Rows.SOME, f"only rows {shown} of {wrong.size} differ")
+    shown = terms(rows[:SHOWN].tolist())
+    return Wrong(Rows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
 
 
 def owners(batch: Any) -> list[tuple[int, int]]:

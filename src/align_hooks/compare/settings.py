@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
-from align_hooks.compare.verdict import Finding
+from align_hooks.compare.verdict import Finding, Quantity, Value
+from align_hooks.messages import Message, message
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
@@ -35,46 +37,78 @@ def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any],
     A group's learning rate is the one that it stood at when the run began: with ``rates`` it is compared, which says something where both
     runs begin with one and the same step.
     """
-    kinds = [str(one.get("type")) for one in (reference, candidate)]
-    families = {"Adam" if "adam" in kind.lower() else kind for kind in kinds}
-    found = [_setting("type", *kinds)] if len(families) > 1 else []
-    found += [_setting(key, reference.get(key), candidate.get(key)) for key in OVERALL if not equal(reference.get(key), candidate.get(key))]
-    ours, theirs = by_parameter(reference), by_parameter(candidate)
-    alone = [sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())]
-    found += [
-        Finding(f"{listed(names)} in one optimizer only", *(("there", "-") if names is alone[0] else ("-", "there")))
-        for names in alone
-        if names and ours.keys() & theirs.keys()
+    kind = Quantity.HYPER_PARAMETER
+    ours, theirs = (str(optimizer.get("type")) for optimizer in (reference, candidate))
+    families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
+    findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
+    whole = [(key, reference.get(key), candidate.get(key)) for key in OVERALL]
+    findings += [_setting(*setting, kind) for setting in whole if not equal(*setting[1:])]
+    groups = by_parameter(reference), by_parameter(candidate)
+    return [*findings, *_in_one_only(*groups), *_of_parameters(*groups, PER_GROUP if rates else PER_GROUP[1:])]
+
+
+Groups = Mapping[str, Mapping[str, Any]]
+"""Canonical name to the hyper-parameters of its group."""
+
+
+def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
+    """Parameters that one optimizer holds alone; nothing where the two have none in common."""
+    if not ours.keys() & theirs.keys():
+        return []
+    alone = {True: sorted(ours.keys() - theirs.keys()), False: sorted(theirs.keys() - ours.keys())}
+    return [
+        Finding(message("hyper_parameters.in_one_only", names=listed(names)), *presence(in_reference), quantity=Quantity.HYPER_PARAMETER)
+        for in_reference, names in alone.items()
+        if names
     ]
-    for key in PER_GROUP if rates else PER_GROUP[1:]:
+
+
+def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Finding]:
+    """Hyper-parameters of groups that differ, each with its parameters where these are not all."""
+    findings = []
+    for key in keys:
         differing: dict[tuple[str, str], list[str]] = {}
-        for name in ours.keys() & theirs.keys():
-            unknown = key == "bias_correction" and None in (ours[name][key], theirs[name][key])
-            if not unknown and not equal(ours[name][key], theirs[name][key]):
-                differing.setdefault((show(ours[name][key]), show(theirs[name][key])), []).append(name)
-        for (one, other), names in differing.items():
-            what = key if len(names) == len(ours) else f"{key} of {listed(sorted(names))}"
-            found.append(Finding(what, one, other, name=what))
-    return found
+        for name in sorted(ours.keys() & theirs.keys()):
+            pair = ours[name][key], theirs[name][key]
+            if not equal(*pair) and not (key == "bias_correction" and None in pair):  # None is not known
+                differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
+        for names in differing.values():
+            setting = _setting(key, ours[names[0]][key], theirs[names[0]][key], Quantity.HYPER_PARAMETER)
+            of_some = message("hyper_parameters.of", setting=key, names=listed(names))
+            findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
+    return findings
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> Message | str:
     """The first of some names, and how many more there are."""
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
+
+
+def presence(in_reference: bool) -> tuple[Value, Value]:
+    """What both sides have of something that one of them lacks."""
+    there = message("match.there")
+    return (there, "-") if in_reference else ("-", there)
 
 
 def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
     """What differs between two recorded model configurations."""
     keys = [key for key in (reference.keys() | candidate.keys()) - {LONGEST} if not equal(reference.get(key), candidate.get(key))]
-    return [_setting(key, reference.get(key), candidate.get(key)) for key in sorted(keys)]
+    return [_setting(key, reference.get(key), candidate.get(key), Quantity.MODEL_SETTING) for key in sorted(keys)]
 
 
-def _setting(key: str, one: Any, other: Any) -> Finding:
-    return Finding(key, show(one), show(other), name=key)
+def _setting(key: str, reference: Any, candidate: Any, quantity: Quantity) -> Finding:
+    return Finding(key, as_written(reference), as_written(candidate), name=key, quantity=quantity)
+
+
+def as_written(value: Any) -> Value:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list, or nothing, is text."""
+    if isinstance(value, float):
+        return float(show(value))
+    return value if isinstance(value, bool | int | str) else show(value)
 
 
 def show(value: Any) -> str:
-    """A setting as people wrote it: fp32's view of 0.1 is 0.1."""
+    """The same as text."""
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(show, value)) + "]"
     return f"{value:.7g}" if isinstance(value, float) else str(value)

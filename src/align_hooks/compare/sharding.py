@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from align_hooks.compare.unused import unused
-from align_hooks.compare.verdict import Finding
+from align_hooks.compare.verdict import Finding, Quantity, Words
+from align_hooks.messages import Message, Side, message, sentences, terms
+from align_hooks.messages.render import id_of
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
@@ -28,19 +31,47 @@ SHOWN = 3
 """How many tensors are searched for the rank that holds their error."""
 
 
-def explanation(runs: tuple[Any, Any], kind: str, step: int, findings: Sequence[Finding]) -> str:
-    """What the findings of one exact step have in common, in words; empty where nothing is known of them."""
+class Divisor(Enum):
+    """What a normalisation may multiply or divide by; the catalogues word each with its number."""
+
+    DATA_PARALLEL_RANKS = "data-parallel ranks"
+    MICRO_BATCHES_A_RANK = "micro-batches a rank"
+    CONTEXT_PARALLEL_RANKS = "context-parallel ranks"
+    TENSOR_PARALLEL_RANKS = "tensor-parallel ranks"
+    DATA_AND_CONTEXT_PARALLEL_RANKS = "data- and context-parallel ranks"
+    MICRO_BATCHES = "micro-batches"
+    LOSS_SCALE = "loss scale"
+    TOKENS_A_STEP = "tokens a step"
+    TOKENS_A_MICRO_BATCH = "tokens a micro-batch"
+
+
+OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
+"""Numbers of which a loss may be divided by one less."""
+
+
+def explanation(runs: tuple[Any, Any], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
+    """What the findings of one exact step have in common; None where nothing is known of them."""
     factor = common_factor(findings)
     if factor is not None:
-        what = "norm" if kind == "local_norms" else "tensor"
-        return f"every {what} is {factor:.6g} times the reference's{origin(factor, runs)}"
-    kind = "gradients" if kind == "local_norms" else kind  # a norm says nothing of places; what it is of does, where that was stored
-    if not all(step in (run.gradient_steps() if kind == "gradients" else run.weight_steps()) for run in runs):
-        return ""
+        return _scaled(kind, factor, runs)
+    kind = Quantity.GRADIENTS if kind is Quantity.LOCAL_NORMS else kind  # a norm says nothing of places; what it is of does, if stored
+    if not all(step in (run.gradient_steps() if kind is Quantity.GRADIENTS else run.weight_steps()) for run in runs):
+        return None
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
-    tensors = tuple(getattr(run, kind)(step) for run in runs)
-    told = [place_of_error(runs, tensors, one) for one in bad[:SHOWN]]
-    return "; ".join(one for one in told if one) or (unused(tensors, bad) if kind == "gradients" else "")
+    tensors = tuple(getattr(run, kind.value)(step) for run in runs)
+    places = [place for place in (place_of_error(runs, tensors, one) for one in bad[:SHOWN]) if place is not None]
+    if places:
+        return sentences(*places)
+    return unused(tensors, bad) if kind is Quantity.GRADIENTS else None
+
+
+def _scaled(kind: Quantity, factor: float, runs: tuple[Any, Any]) -> Message:
+    """That all norms or tensors are the reference's times a factor, and where that comes from, if it is known."""
+    source = origin(factor, runs)
+    if source is None:
+        return message("sharding.norm_scaled" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled", factor=factor)
+    by_own = "sharding.norm_scaled_by_own_number" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled_by_own_number"
+    return message(by_own, factor=factor, origin=source)
 
 
 def common_factor(findings: Sequence[Finding]) -> float | None:
@@ -56,66 +87,76 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
     return middle if alike and straight and middle and math.isfinite(middle) else None
 
 
-def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> str:
-    """What was differentiated against what was computed: a loss that agrees and an objective that does not; empty otherwise."""
+def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> Message | None:
+    """What was differentiated against what was computed: a loss that agrees and an objective that does not; None otherwise."""
     wrong = [one for one in findings if one.excess > 1]
-    if len(wrong) != 1 or not wrong[0].what.startswith("objective_loss") or wrong[0].scale is None or len(findings) < 2:
-        return ""
-    return f"the loss agrees, the objective is {wrong[0].scale:.6g} times the reference's{origin(wrong[0].scale, runs)}"
+    if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
+        return None
+    factor, source = wrong[0].scale, origin(wrong[0].scale, runs)
+    if source is None:
+        return message("sharding.objective_scaled", factor=factor)
+    return message("sharding.objective_scaled_by_own_number", factor=factor, origin=source)
 
 
-def origin(factor: float, runs: tuple[Any, Any]) -> str:
-    """Which of the two runs' own numbers a factor is, in words."""
-    for side, run, value in (("candidate", runs[1], factor), ("reference", runs[0], 1 / factor)):
-        numbers = own_numbers(run)
-        for what, number in numbers.items():
-            if number > 1 and abs(value - number) <= CLOSE * number:
-                return f": the {side} has {what}, over which it sums where the other averages"
-        for what, number in numbers.items():
-            if number > 1 and abs(value * number - 1) <= CLOSE:
-                return f": the {side} has {what}, by which it divides once more than the other"
-        for what, number in numbers.items():
-            if "tokens" in what and number > 1 and abs((value - 1) * (number - 1) - 1) <= LESS_ONE:
-                return f": the {side} has {what} and divides by one less"
-    return ""
+def origin(factor: float, runs: tuple[Any, Any]) -> Message | None:
+    """Which of the two runs' own numbers a factor is; None where it is none of them."""
+    for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor)):
+        numbers = [(divisor, number) for divisor, number in own_numbers(run).items() if number > 1]
+        for divisor, number in numbers:
+            if abs(value - number) <= CLOSE * number:
+                return message("sharding.sums", side=side, what=message(id_of(divisor), number=number))
+        for divisor, number in numbers:
+            if abs(value * number - 1) <= CLOSE:
+                return message("sharding.divides_once_more", side=side, what=message(id_of(divisor), number=number))
+        for divisor, number in numbers:
+            if divisor in OF_TOKENS and abs((value - 1) * (number - 1) - 1) <= LESS_ONE:
+                return message("sharding.divides_by_one_less", side=side, what=message(id_of(divisor), number=number))
+    return None
 
 
-def own_numbers(run: Any) -> dict[str, float]:
-    """Numbers of a run that a normalisation may have been multiplied or divided by, with their names."""
+def own_numbers(run: Any) -> dict[Divisor, float]:
+    """Numbers of a run that a normalisation may have been multiplied or divided by."""
     place: Mapping[str, int] = next((manifest.get("place") or {} for manifest in run.manifests.values()), {})
     training = run.manifest.get("training") or {}
     dp, cp, tp = (place.get(f"{axis}_size", 1) for axis in ("dp", "cp", "tp"))
     size, micro = training.get("global_batch_size"), training.get("micro_batch_size")
     parts = size // (micro * dp) if size and micro else 1
-    rows = run.scalars()
-    numbers: dict[str, float] = {
-        f"{dp} data-parallel ranks": dp,
-        f"{parts} micro-batches a rank": parts,
-        f"{cp} context-parallel ranks": cp,
+    numbers: dict[Divisor, float] = {
+        Divisor.DATA_PARALLEL_RANKS: dp,
+        Divisor.MICRO_BATCHES_A_RANK: parts,
+        Divisor.CONTEXT_PARALLEL_RANKS: cp,
+        Divisor.TENSOR_PARALLEL_RANKS: tp,
+        Divisor.DATA_AND_CONTEXT_PARALLEL_RANKS: dp * cp,
+        Divisor.MICRO_BATCHES: dp * parts,
     }
-    numbers |= {f"{tp} tensor-parallel ranks": tp, f"{dp * cp} data- and context-parallel ranks": dp * cp}
-    numbers |= {f"{dp * parts} micro-batches": dp * parts}
+    rows = run.scalars()
     if rows:
-        numbers |= {f"a loss scale of {rows[0]['loss_scale']:g}": rows[0]["loss_scale"] or 1.0}
         tokens = rows[0]["valid_tokens"] or 1
-        numbers |= {f"{tokens} tokens a step": tokens, f"{tokens / (dp * parts):g} tokens a micro-batch": tokens / (dp * parts)}
+        numbers[Divisor.LOSS_SCALE] = rows[0]["loss_scale"] or 1.0
+        numbers |= {Divisor.TOKENS_A_STEP: tokens, Divisor.TOKENS_A_MICRO_BATCH: tokens / (dp * parts)}
     return numbers
 
 
-def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], finding: Finding) -> str:
-    """Which one rank's part of a tensor holds its error, in words; empty where several do or the tensor is not cut."""
+def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], finding: Finding) -> Message | None:
+    """Which one rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
     name = finding.name
     ours, theirs = (one[name] for one in tensors)
     total = float(np.square(theirs.astype(np.float64) - ours).sum())
-    for side, run in (("candidate", runs[1]), ("reference", runs[0])):
+    for side, run, whole in ((Side.CANDIDATE, runs[1], theirs), (Side.REFERENCE, runs[0], ours)):
         parts = list(parts_of(run, name))
         errors = [float(np.square(held(theirs, shard).astype(np.float64) - held(ours, shard)).sum()) for _, shard in parts]
         if len(parts) > 1 and total > 0 and max(errors) >= 0.999 * total:
             rank, shard = parts[errors.index(max(errors))]
-            mine = held(theirs if side == "candidate" else ours, shard)
-            zero = ", which is zero there" if not mine.any() else ""
-            return f"{name}: the {side}'s rank {rank} ({coordinates(run, rank)}) holds all of its error, in {region(shard)}{zero}"
-    return ""
+            empty = not held(whole, shard).any()
+            return message(
+                "sharding.rank_holds_the_error_and_zeros" if empty else "sharding.rank_holds_the_error",
+                name=name,
+                side=side,
+                rank=rank,
+                place=coordinates(run, rank),
+                region=region(shard),
+            )
+    return None
 
 
 def parts_of(run: Any, name: str) -> Iterator[tuple[int, Any]]:
@@ -132,19 +173,23 @@ def held(whole: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
     return part.reshape(-1)[slice(*shard.flat)] if shard.flat else part
 
 
-def coordinates(run: Any, rank: int) -> str:
+def coordinates(run: Any, rank: int) -> Words:
     """A rank's place along the axes that have more than one rank."""
     place = run.manifests[rank].get("place") or {}
-    return ", ".join(f"{axis} {place[axis]}" for axis in AXES if place.get(f"{axis}_size", 1) > 1) or "alone"
+    axes = [f"{axis} {place[axis]}" for axis in AXES if place.get(f"{axis}_size", 1) > 1]
+    return terms(axes) if axes else message("sharding.alone")
 
 
-def region(shard: Any) -> str:
-    """The box of a shard in words."""
+def region(shard: Any) -> Words:
+    """The box of a shard, and the range of its elements."""
     cut = [
-        f"{'rows' if axis == 0 else 'columns'} {start} to {stop - 1}"
+        message("sharding.columns" if axis else "sharding.rows", first=start, last=stop - 1)
         for axis, ((start, stop), size) in enumerate(zip(shard.box, shard.shape, strict=True))
         if (start, stop) != (0, size)
     ]
-    if shard.flat:
-        cut.append(f"elements {shard.flat[0]} to {shard.flat[1] - 1}" + (" of these" if cut else ""))
-    return ", ".join(cut) or "the whole tensor"
+    if not shard.flat:
+        return terms(cut) if cut else message("sharding.whole_tensor")
+    first, last = shard.flat[0], shard.flat[1] - 1
+    if cut:
+        return message("sharding.elements_of_these", region=terms(cut), first=first, last=last)
+    return message("sharding.elements", first=first, last=last)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.rows import Wrong, beyond, counts, pattern, some, wrong_rows
-from align_hooks.compare.verdict import Finding, when
+from align_hooks.compare.verdict import Finding, Quantity, Value, Words, when
+from align_hooks.messages import Message, Side, message, sentences
 
 MOST = 0.9
 """The part of positions that must be wrong for a pattern to be told."""
@@ -30,13 +31,13 @@ FEWEST = 3
 
 
 class Where(Enum):
-    """Which positions of the sequence have wrong losses; the value is what it means."""
+    """Which positions of the sequence have wrong losses."""
 
-    NOWHERE = ""
-    EVERYWHERE = "at every position: what a token goes through by itself"
-    AFTER_THE_FIRST = "at every position but the first, which attends to itself alone: scores of the attention"
-    FROM_ONE_ON = "from position {} on: what early tokens do not need, as a window of the attention or far positions"
-    HERE_AND_THERE = "at some positions"
+    NOWHERE = "nowhere"
+    EVERYWHERE = "everywhere"
+    AFTER_THE_FIRST = "after the first"
+    FROM_ONE_ON = "from one on"
+    HERE_AND_THERE = "here and there"
 
 
 EVEN = 1e-2
@@ -54,14 +55,20 @@ class Parted:
     shift: float | None = None
     later: bool = False
 
-    def told(self, runs: Sequence[Any]) -> str:
-        """The same in words, but for the positions; ``runs`` are the reference and the candidate. Empty where there is no pattern."""
-        parts = [self.rows.told] if self.rows.told else []
-        if self.shift is not None:
-            parts.append(f"every token's loss is {self.shift:+.6f} off{logarithm(self.shift, runs)}")
-        if self.later:
-            parts.append("earlier steps on equal weights agree: something beside the recorded weights carries over from step to step")
-        return "; ".join(parts)
+    def told(self, runs: Sequence[Any]) -> Words | None:
+        """The same in words, but for the positions; ``runs`` are the reference and the candidate. None where there is no pattern."""
+        carried = message("token_losses.earlier_steps_agree") if self.later else None
+        parts = [part for part in (self.rows.told, self._shifted(runs), carried) if part is not None]
+        return sentences(*parts) if parts else None
+
+    def _shifted(self, runs: Sequence[Any]) -> Message | None:
+        """By how much every token is off, and whose number of ranks that comes from."""
+        if self.shift is None:
+            return None
+        summed = logarithm(self.shift, runs)
+        if summed is None:
+            return message("token_losses.shifted", shift=self.shift)
+        return message("token_losses.shifted_by_logarithm", shift=self.shift, side=summed[0], ranks=summed[1])
 
 
 EARLY, MANY = 0.125, 0.25
@@ -91,13 +98,13 @@ def shift(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> float | No
     return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
 
 
-def logarithm(number: float, runs: Sequence[Any]) -> str:
-    """Of what number of tensor-parallel ranks a shift is the logarithm, in words; empty where of none."""
-    for side, run, value in (("candidate", runs[1], number), ("reference", runs[0], -number)):
+def logarithm(number: float, runs: Sequence[Any]) -> tuple[Side, int] | None:
+    """Of whose number of tensor-parallel ranks a shift is the logarithm, and that number; None where of none."""
+    for side, run, value in ((Side.CANDIDATE, runs[1], number), (Side.REFERENCE, runs[0], -number)):
         ranks = max(((manifest.get("place") or {}).get("tp_size", 1) for manifest in run.manifests.values()), default=1)
         if ranks > 1 and abs(value - math.log(ranks)) <= EVEN * math.log(ranks):
-            return f", the logarithm of {ranks}: the {side} has {ranks} tensor-parallel ranks, and its softmax counts every id that often"
-    return ""
+            return side, ranks
+    return None
 
 
 def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -119,18 +126,43 @@ def finding(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) 
     """Their relative distance, and where they part, if they do."""
     distance, size, _ = distances(*losses)
     where, first = (Where.NOWHERE, 0) if ratio(distance, size) <= limit else positions(losses, limit)
-    told = f", {where.value.format(first)}" if where.value else ""
-    counted = max(int(counts(losses).sum()), 1)
-    mean = [f"mean {array.sum(dtype=np.float64) / counted:.9g}" if np.isfinite(array).all() else "nan" for array in losses]
-    return Finding(f"token losses of {when(step)}{told}", mean[0], mean[1], ratio(distance, size), limit, step=step), where
+    what = _parting(message("token_losses.of", step=when(step)), where, first)
+    ours, theirs = (_shown(number) for number in means(losses))
+    return Finding(what, ours, theirs, ratio(distance, size), limit, step=step, quantity=Quantity.TOKEN_LOSSES), where
 
 
 def mean(losses: tuple[NDArray[Any], NDArray[Any]], step: int, limit: float) -> Finding:
     """Their means over the tokens that count, which is what a loss is before anything is reduced: one that a whole batch moves alike is
     seen here first, and a loss that differs where this agrees was normalised otherwise."""
-    ours, theirs = (float(array.sum(dtype=np.float64)) / max(int(counts(losses).sum()), 1) for array in losses)
-    apart = relative_difference(ours, theirs)
-    return Finding(f"mean of the token losses of {when(step)}", f"{ours:.9g}", f"{theirs:.9g}", apart, limit, step=step)
+    ours, theirs = means(losses)
+    what = message("token_losses.mean_of", step=when(step))
+    return Finding(what, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Quantity.TOKEN_LOSSES)
+
+
+def means(losses: tuple[NDArray[Any], NDArray[Any]]) -> list[float]:
+    """Of both sides the mean over the tokens that count."""
+    counted = max(int(counts(losses).sum()), 1)
+    return [float(array.sum(dtype=np.float64)) / counted for array in losses]
+
+
+def _shown(mean: float) -> Value:
+    """What is shown beside a distance of all tokens: their mean, or that it is not finite."""
+    return message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan
+
+
+def _parting(what: Message, where: Where, first: int) -> Message:
+    """Token losses of a step with where they part, from position ``first`` on, and what that means."""
+    match where:
+        case Where.NOWHERE:
+            return what
+        case Where.EVERYWHERE:
+            return message("token_losses.everywhere", what=what)
+        case Where.AFTER_THE_FIRST:
+            return message("token_losses.after_the_first", what=what)
+        case Where.FROM_ONE_ON:
+            return message("token_losses.from_one_on", what=what, position=first)
+        case Where.HERE_AND_THERE:
+            return message("token_losses.here_and_there", what=what)
 
 
 def positions(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> tuple[Where, int]:

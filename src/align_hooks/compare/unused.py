@@ -12,40 +12,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Finding
+from align_hooks.compare.verdict import Finding, Words
+from align_hooks.families.registry import end_kinds
+from align_hooks.messages import Argument, Message, Side, both, message, sentences
 
 SEARCHED, SHOWN = 24, 3
 """How many tensors are searched, those of the attention first, and how many are told of."""
-LOOKED_UP = ("embed_tokens", "lm_head")
+LOOKED_UP = end_kinds()
 """Kinds of which rows are used or not by what tokens a batch has."""
-AXES = ("rows", "columns")
 
 
-def unused(tensors: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:
-    """What is used on one side only, of the tensors that differ, in words; ``tensors`` are the reference's and the candidate's gradients.
+def unused(tensors: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> Words | None:
+    """What is used on one side only, of the tensors that differ; ``tensors`` are the reference's and the candidate's gradients.
 
-    Empty where there is no such thing.
+    None where there is no such thing.
     """
     wrong = [one.name for one in findings if one.excess > 1]
     names = sorted((name for name in wrong if place(name).kind not in LOOKED_UP), key=lambda name: (".self_attn." not in name, place(name)))
-    told = [one for name in names[:SEARCHED] for one in sides(name, *(tensor[name] for tensor in tensors))]
-    return "; ".join(told[:SHOWN]) + (f"; and so on in {len(told) - SHOWN} more" if len(told) > SHOWN else "")
+    parts = [part for name in names[:SEARCHED] for part in sides(name, *(tensor[name] for tensor in tensors))]
+    more = len(parts) - SHOWN
+    return sentences(*parts[:SHOWN], message("unused.and_so_on", count=more) if more > 0 else None) if parts else None
 
 
-def sides(name: str, ours: NDArray[Any], theirs: NDArray[Any]) -> Iterator[str]:
+def sides(name: str, ours: NDArray[Any], theirs: NDArray[Any]) -> Iterator[Message]:
     """What one tensor has without a gradient on one side only."""
     if ours.ndim != 2 or ours.shape != theirs.shape:
         return
-    for axis, what in enumerate(AXES):
+    for axis in range(2):
         used = [tensor.any(axis=1 - axis) for tensor in (ours, theirs)]
-        for side, without in (("candidate", used[0] & ~used[1]), ("reference", used[1] & ~used[0])):
+        for side, without in ((Side.CANDIDATE, used[0] & ~used[1]), (Side.REFERENCE, used[1] & ~used[0])):
             there = np.flatnonzero(without)
             if there.size and there.size < without.size and used[0].any() and used[1].any():
-                yield f"{name}: {what} {spans(there)} have no gradient in the {side}"
+                yield message("unused.columns" if axis else "unused.rows", name=name, places=spans(there), side=side)
 
 
-def spans(places: NDArray[Any]) -> str:
-    """Numbers in a row as ``first to last``, the first two such rows; one alone as itself."""
+def spans(places: NDArray[Any]) -> Words:
+    """Numbers in a row as their first and last, the first two such rows; one alone as itself."""
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    shown = (f"{one[0]} to {one[-1]}" if len(one) > 1 else str(one[0]) for one in runs[:2])
-    return " and ".join(shown) + (" …" if len(runs) > 2 else "")
+    shown = both(*(_span(int(run[0]), int(run[-1])) for run in runs[:2]))
+    return message("unused.and_further", places=shown) if len(runs) > 2 else shown
+
+
+def _span(first: int, last: int) -> Argument:
+    return message("unused.span", first=first, last=last) if last > first else first

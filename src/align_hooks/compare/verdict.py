@@ -22,6 +22,19 @@ class Status(Enum):
     NOT_COMPARED = "not compared"
 
 
+class Reason(Enum):
+    """Why two runs, or what they recorded, cannot be laid side by side."""
+
+    NO_WHOLE_STEP = "a run recorded no whole step"
+    NO_REPEAT = "what limits should be measured on is no repeat of the reference"
+    MOVED_WEIGHTS = "the weights of a run were moved to measure noise"
+    RANKS_MISSING = "ranks of a run left no manifest"
+    OTHER_PADDING = "the vocabularies are padded otherwise"
+    OTHER_MODEL = "the models have other parameters"
+    NO_COMMON_STEP = "no step was completed by both"
+    LOSS_NORMALISATION = "the sides weigh tokens otherwise in their loss"
+
+
 class Verdict(Enum):
     """The verdict states of the contract; the exit code beside each."""
 
@@ -125,7 +138,8 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what the
-    findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either."""
+    findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either.
+    ``reason`` is why there is nothing to compare, where what to do next depends on it."""
 
     name: str
     status: Status
@@ -133,8 +147,9 @@ class Stage:
     findings: tuple[Finding, ...] = ()
     told: str = ""
     open: bool = False
+    reason: Reason | None = None
 
-    def telling(self, told: str) -> Stage:
+    def telling(self, told: Words | str | None) -> Stage:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
         if not told:
             return self
@@ -155,9 +170,9 @@ class Blame:
 class Criterion:
     """One line of the guide's acceptance standard, None where nothing could be judged."""
 
-    what: str
+    what: Words
     passed: bool | None
-    value: str
+    value: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,5 +273,5 @@ def decide(stages: list[Stage], symptom: Stage | None, compared: int) -> tuple[V
         if stage.status is Status.INCONCLUSIVE:
             return Verdict.INCONCLUSIVE, stage
     if compared == 0:
-        return Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, "nothing was compared: the runs have no recorded step in common")
+        return Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, message("match.nothing_compared"))
     return Verdict.ALIGNED, None

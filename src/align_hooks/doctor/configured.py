@@ -4,50 +4,16 @@ what feeds the run and does not fit it."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from align_hooks.checklist.held import Held, hold
-from align_hooks.checklist.row import UNSET, is_new
-from align_hooks.checklist.tables import ROW
+from align_hooks.checklist.row import is_new
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.doctor.belongs import NETWORK, experts, misfits, named, of_side
 from align_hooks.doctor.fit import unfit
+from align_hooks.families.registry import closest, in_mindformers, models
 from align_hooks.launcher import room
 from align_hooks.settings import Settings
-
-LLAMA: Mapping[str, tuple[Any, ...]] = {
-    "normalization": ("rmsnorm",),
-    "activation function": ("swiglu", "silu"),
-    "gated linear unit": (True,),
-    "bias of linear layers": (False,),
-    "bias of queries, keys and values": (False,),
-    "norm of queries and keys": (False,),
-    "zero-centred norm weights": (False,),
-    "position_embedding_type": ("rope",),
-    "rotary_percent": (1.0,),
-    "rotary_interleaved": (False,),
-    "rope scaling": ("none",),
-    "sliding window": (None,),
-    "softmax_type": ("vanilla",),
-    "multi_latent_attention": (False,),
-    "mtp_num_layers": (None, 0),
-    "use_mup": (False,),
-}
-"""Row of the CheckList to what a Llama holds of it: the models with canonical names."""
-
-MIXTRAL: Mapping[str, tuple[Any, ...]] = {
-    "score function": ("softmax",),
-    "weights of the chosen add up to one": (True,),
-    "size of the shared experts": (None,),
-    "groups of experts": (None,),
-    "bias of the experts": (False,),
-    "routed_scaling_factor": (1.0, None),
-    "capacity_factor": (None, -1),
-}
-"""The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
-
-UNSAID = "default"
-"""Where a value comes from that a configuration does not say."""
 
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
@@ -63,9 +29,9 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if not settings.any_set() or not trains:
         return
     yield from rules.refusals(settings, said, *([versions.get("mindspore", "")] if side == "ms" else []))
-    if odd := list(_odd(configuration, said)):
-        models = "dense Llama models" if configuration.side == MINDFORMERS else "Llama models, dense or with experts as in Mixtral,"
-        yield f"only {models} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
+    if odd := _odd(configuration):
+        known = models(of_side(configuration))
+        yield f"only {known} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
         return
     yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
 
@@ -78,28 +44,14 @@ def elsewhere(configuration: Configuration) -> str:
     return configuration.unread or next(iter(configuration.gaps), "")
 
 
-def _odd(configuration: Configuration, said: Callable[[str], Any]) -> Iterator[str]:
+def _odd(configuration: Configuration) -> list[str]:
     """In what a model is none that has canonical names."""
-    if configuration.side == MINDFORMERS and is_new(configuration):
-        yield f"use_legacy is False ({configuration.values['use_legacy'].where}), and only LlamaForCausalLM of use_legacy: True is read"
-        return
-    built = said("model.arch.type") if configuration.side == MINDFORMERS else None
-    if built not in (None, "LlamaForCausalLM"):
-        yield f"model.arch.type is {built} ({configuration.values['model.arch.type'].where}), and only LlamaForCausalLM is read"
-        return
-    plain = dict(LLAMA)
-    if hold(ROW["expert_num"], configuration).meaning not in (None, UNSET, 0, 1):
-        plain |= {"expert_num": (None,)} if configuration.side == MINDFORMERS else MIXTRAL
-        layers = hold(ROW["layers with experts"], configuration)
-        if "dense" in layers.shown:
-            yield _shown("layers with experts", layers)
     partly = bool(elsewhere(configuration))
-    for name, allowed in plain.items():
-        held = hold(ROW[name], configuration)
-        told = held.meaning is not UNSET and not held.why and not (partly and held.where == UNSAID)
-        if told and held.meaning not in allowed:
-            yield _shown(name, held)
-
-
-def _shown(name: str, held: Held) -> str:
-    return f"{name} is {held.shown}" + (f" ({held.where})" if held.where else "")
+    if families := named(configuration):
+        sort = experts(configuration, partly=partly)
+        return closest(families, lambda family: misfits(family, configuration, partly=partly), experts=sort)[1]
+    older = " and ".join(built.network for built in in_mindformers() if built.legacy)
+    if is_new(configuration):
+        return [f"use_legacy is False ({configuration.values['use_legacy'].where}), and only {older} of use_legacy: True is read"]
+    network = configuration.values[NETWORK]
+    return [f"{NETWORK} is {network.value} ({network.where}), and only {older} is read"]

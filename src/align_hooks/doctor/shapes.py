@@ -1,7 +1,7 @@
 """Canonical name to whole shape of the model that a configuration describes: what the built model would want of a record.
 
-Llama, dense or with experts as in Mixtral, the families that have canonical names. Sizes come from the CheckList's rows, so that aliases
-and defaults count as they do there; a size that is not known leaves out the tensors that it is a part of.
+The tensors are those of the family that it describes. Sizes come from the CheckList's rows, so that aliases and defaults count as they
+do there; a size that is not known leaves out the tensors that it is a part of.
 """
 
 from __future__ import annotations
@@ -17,32 +17,9 @@ from align_hooks.checklist.held import hold
 from align_hooks.checklist.row import MODEL, UNSET, model
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
+from align_hooks.doctor.belongs import misfits, named, of_side
+from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
-from align_hooks.record.layout import PADDING
-
-Axes = Mapping[str, tuple[str, ...]]
-EMBEDDING: Axes = {"model.embed_tokens.weight": ("vocabulary", "hidden")}
-OUTPUT: Axes = {"lm_head.weight": ("vocabulary", "hidden")}
-NORM: Axes = {"model.norm.weight": ("hidden",)}
-LAYER: Axes = {
-    "model.layers.{layer}.input_layernorm.weight": ("hidden",),
-    "model.layers.{layer}.self_attn.q_proj.weight": ("queries", "hidden"),
-    "model.layers.{layer}.self_attn.k_proj.weight": ("keys", "hidden"),
-    "model.layers.{layer}.self_attn.v_proj.weight": ("keys", "hidden"),
-    "model.layers.{layer}.self_attn.o_proj.weight": ("hidden", "queries"),
-    "model.layers.{layer}.post_attention_layernorm.weight": ("hidden",),
-}
-DENSE: Axes = {
-    "model.layers.{layer}.mlp.gate_proj.weight": ("ffn", "hidden"),
-    "model.layers.{layer}.mlp.up_proj.weight": ("ffn", "hidden"),
-    "model.layers.{layer}.mlp.down_proj.weight": ("hidden", "ffn"),
-}
-ROUTER: Axes = {"model.layers.{layer}.block_sparse_moe.gate.weight": ("experts", "hidden")}
-EXPERT: Axes = {
-    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight": ("expert_ffn", "hidden"),
-    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight": ("hidden", "expert_ffn"),
-    "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight": ("expert_ffn", "hidden"),
-}
 
 SAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "num_layers": (("num_layers",), model("num_layers")),
@@ -101,26 +78,41 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
     by the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
     """
     sizes = _sizes(configuration, elsewhere, vocabulary, megatron)
-    tied, experts = said("tied embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
-    parts = [(EMBEDDING, True), (NORM, True), (OUTPUT, None if tied is UNSET else not tied), (LAYER, True)]
-    dense = None if experts is UNSET else not experts
-    parts += [(DENSE, dense), (ROUTER, None if dense is None else not dense), (EXPERT, None if dense is None else not dense)]
     whole: dict[str, tuple[int, ...]] = {}
     unknown: set[str] = set()
-    for table, there in parts:
-        for name, axes in table.items() if there is not False else ():
-            lengths = [sizes[axis] for axis in axes]
-            known = [length for length in lengths if length is not None]
-            if there is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
-                unknown |= {_any(name), name + PADDING}
-                continue
-            whole |= {one: tuple(known) for one in _numbered(name, sizes["layers"] or 0, sizes["experts"] or 0)}
-            padding = sizes["padding"] if axes[0] == "vocabulary" else 0
-            if padding is None:
-                unknown.add(name + PADDING)
-            elif padding:
-                whole[name + PADDING] = (padding, *known[1:])
+    for name, axes in _tensors(configuration, elsewhere).items():
+        lengths = [sizes[axis] for axis in axes or ()]
+        known = [length for length in lengths if length is not None]
+        if axes is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
+            unknown |= {_any(name), name + PADDING}
+            continue
+        whole |= dict.fromkeys(_numbered(name, sizes["layers"] or 0, sizes["experts"] or 0), tuple(known))
+        padding = sizes["padding"] if axes[0] == "vocabulary" else 0
+        if padding is None:
+            unknown.add(name + PADDING)
+        elif padding:
+            whole[name + PADDING] = (padding, *known[1:])
     return Shapes(whole, frozenset(unknown), sizes["padded"])
+
+
+def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[str, ...] | None]:
+    """Every tensor that a model may have, with the sizes of its axes; None of one that it may be without.
+
+    Where several families fit, only what all of them have is known to be there.
+    """
+    tied, number = said("tied embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
+    partly, sort = bool(elsewhere), None if number is UNSET else bool(number)
+    families = named(configuration) or of_side(configuration)
+    alike = [family for family in families if sort in (None, family.experts)] or families
+    wrong = {family.name: len(misfits(family, configuration, partly=partly)) for family in alike}
+    fitting = [family for family in alike if wrong[family.name] == min(wrong.values())]
+    shapes = [family.shapes(tied=tied is True) for family in fitting]
+    maybe = {family.output for family in fitting} if tied is UNSET else set()
+    names = dict.fromkeys(name for tensors in shapes for name in tensors)
+    return {
+        name: shapes[0][name] if name not in maybe and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None
+        for name in names
+    }
 
 
 def said(row: str, configuration: Configuration, elsewhere: str) -> Any:
@@ -207,12 +199,12 @@ def _with_end(ids: int, megatron: str) -> int | None:
 
 
 def _any(name: str) -> str:
-    """A name of the tables with ``*`` for its numbers."""
+    """A tensor's name with ``*`` for its numbers."""
     return name.format(layer="*", expert="*")
 
 
 def _numbered(name: str, layers: int, experts: int) -> Iterator[str]:
-    """A name of the tables with every number of its layer and its expert."""
+    """A tensor's name with every number of its layer and its expert."""
     for layer in range(layers) if "{layer}" in name else (0,):
         for expert in range(experts) if "{expert}" in name else (0,):
             yield name.format(layer=layer, expert=expert)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,8 @@ from align_hooks.checklist.held import hold
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
+from align_hooks.doctor.belongs import described, layers_with_experts
+from align_hooks.families.family import Family
 from align_hooks.record.reader import Run
 
 
@@ -52,7 +53,7 @@ def of_configuration(configuration: Configuration) -> Size:
 
 
 def parameters(configuration: Configuration) -> int:
-    """Trainable elements of the model that a configuration describes, without layers for multi-token prediction.
+    """Trainable elements of the model that a configuration describes: its family's, or those of the decoder that it comes to.
 
     :raises TypeError: a size that it takes is not known.
     """
@@ -60,6 +61,20 @@ def parameters(configuration: Configuration) -> int:
     def of(name: str) -> Any:
         return _held(name, configuration)
 
+    family = described(configuration)
+    return _of_any_decoder(of, configuration) if family is None else _of_family(of, family)
+
+
+def _of_family(of: Any, family: Family) -> int:
+    heads, groups, size = of("num_heads"), of("n_kv_heads"), of("head_dim")
+    axes = {"hidden": of("hidden_size"), "queries": heads * size, "keys": groups * size, "ffn": of("intermediate_size")}
+    axes |= {"vocabulary": of("rows of the embedding"), "experts": of("expert_num"), "expert_ffn": of("size of an expert")}
+    axes["layers"] = of("num_layers")
+    return int(family.elements(axes.__getitem__, tied=of("tied embeddings") is True))
+
+
+def _of_any_decoder(of: Any, configuration: Configuration) -> int:
+    """Elements of a decoder with usual or latent attention, dense or of experts, without layers for multi-token prediction."""
     hidden, layers, rows = of("hidden_size"), of("num_layers"), of("rows of the embedding")
     norm = hidden * (2 if of("normalization") == "layernorm" else 1)
     attention = _latent(of, hidden) if of("multi_latent_attention") is True else _usual(of, hidden)
@@ -73,7 +88,10 @@ def parameters(configuration: Configuration) -> int:
     if of("position_embedding_type") == "learned_absolute":
         total += of("max_position_embeddings") * hidden
     if experts:
-        sparse = sum(map(int, re.findall(r"(\d+) with experts", of("layers with experts"))))
+        digits = layers_with_experts(configuration)
+        if digits is None:
+            raise TypeError("which layers have experts is not known")
+        sparse = digits.count("1")
         shared = of("size of the shared experts")
         total += sparse * (experts * (mlp(of("size of an expert")) + hidden) + (mlp(shared) if shared else 0))
     dense = layers - sparse

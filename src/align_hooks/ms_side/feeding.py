@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.registry import mindformers_families, models
 from align_hooks.ms_side.layouts import place
 
 
@@ -68,7 +69,7 @@ class Sizes:
 
 
 REFUSED = {
-    "expert_parallel": "this version reads dense Llama models",
+    "expert_parallel": f"this version reads {models(mindformers_families())}",
     "seq_split_num": "this version reads losses of whole sequences",
 }
 """Numbers of ``parallel_config`` that this version cannot follow, and why."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from align_hooks.errors import RefusedRun
-from align_hooks.names.layouts import WHOLE, Cut
+from align_hooks.names.blocks import WHOLE, Cut
 
 Box = tuple[tuple[int, int], ...]
 

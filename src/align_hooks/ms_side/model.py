@@ -15,14 +15,16 @@ from mindspore import communication
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.family import Family, InMindFormers
+from align_hooks.families.registry import closest, in_mindformers, mindformers_families, models
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
-from align_hooks.names.layouts import Dims
-from align_hooks.names.mindformers_llama import MINDFORMERS_LLAMA
-from align_hooks.names.table import Fused, gathered
+from align_hooks.names.blocks import Dims
+from align_hooks.names.fused import Fused, gathered
+from align_hooks.names.table import Table
 from align_hooks.norms import squared_sum
-from align_hooks.record.shard import Shard
+from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import sketch
 
 
@@ -43,13 +45,15 @@ class Parameter:
 class Parameters:
     """All trainable parameters of this rank, in the order of the training cell's gradients.
 
-    ``alone`` where the job has no other rank; ``layers`` is how many the model has, where pipeline stages share them, and 0 elsewhere.
+    ``alone`` where the job has no other rank; ``layers`` is how many the model has, where pipeline stages share them, and 0 elsewhere;
+    then ``table`` is that of the model's family.
     """
 
     all: tuple[Parameter, ...]
     dims: Dims
     alone: bool = True
     layers: int = 0
+    table: Table | None = None
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -59,17 +63,19 @@ class Parameters:
         return [
             shard
             for parameter in self.all
-            for shard in parameter.fused.shards(dtype=str(parameter.model.dtype).lower(), counted=parameter.counted)
+            for shard in shards_of(parameter.fused, dtype=str(parameter.model.dtype).lower(), counted=parameter.counted)
         ]
 
     def wanted(self) -> dict[str, tuple[int, ...]]:
         """Canonical name to whole shape of everything that this rank computes with, whatever part its optimizer holds."""
         whole = (replace(parameter.fused, flat=None) for parameter in self.all)
-        return {shard.name: shard.shape for fused in whole for shard in fused.shards(dtype="", counted=True)}
+        return {piece.name: piece.shape for fused in whole for piece, _ in fused.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Whether another pipeline stage holds a canonical tensor."""
-        return MINDFORMERS_LLAMA.elsewhere(self.wanted().keys(), layers=self.layers) if self.layers else lambda name: False
+        if self.table is None or not self.layers:
+            return lambda name: False
+        return self.table.elsewhere(self.wanted().keys(), layers=self.layers)
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Canonical name to fp32 array; nothing of copies."""
@@ -118,7 +124,7 @@ def sketches(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, list[float]]
     """Canonical name to sketch, one tensor after the other, taken on the host: devices that MindSpore runs on have no fp64."""
     found: dict[str, list[float]] = {}
     for one in tensors:
-        shards = {shard.name: shard for shard in one[0].fused.shards(dtype="", counted=True)}
+        shards = {shard.name: shard for shard in shards_of(one[0].fused, dtype="", counted=True)}
         found |= {name: sketch(piece, shards[name]).tolist() for name, piece in pieces([one]).items()}
     return found
 
@@ -133,22 +139,24 @@ def parameters_of(
     layouts: Mapping[str, Any] | None = None,
     rank: int = 0,
 ) -> Parameters:
-    """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where nothing tells it.
+    """The parameters that the optimizer updates; ``config`` is the model's, ``vocabulary`` excludes padding, None where nothing tells it.
 
     ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has the weights of
     this ``rank``'s pipeline stage only. Raises RefusedRun for a layout that this version does not read.
     """
-    dims = dims_of(config, vocabulary)
+    dims, table = dims_of(config, vocabulary), built_by(family_of(config)).table
     if layouts is not None:
         held = tuple(
-            part_of(weight, index, dims, layouts[weight.name], rank) for index, weight in enumerate(weights) if weight.name in layouts
+            part_of(weight, index, table, dims, layouts[weight.name], rank)
+            for index, weight in enumerate(weights)
+            if weight.name in layouts
         )
-        return Parameters(held, dims, alone, config.num_layers if len(held) < len(weights) else 0)
-    found = ((index, weight, MINDFORMERS_LLAMA.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
+        return Parameters(held, dims, alone, config.num_layers if len(held) < len(weights) else 0, table)
+    found = ((index, weight, table.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
     return Parameters(tuple(Parameter(weight, fused, counted, index) for index, weight, fused in found if fused is not None), dims, alone)
 
 
-def part_of(weight: Any, index: int, dims: Dims, entry: Any, rank: int) -> Parameter:
+def part_of(weight: Any, index: int, table: Table, dims: Dims, entry: Any, rank: int) -> Parameter:
     """What a rank holds of a weight that MindSpore has cut by an ``entry`` of its layouts."""
     shape = tuple(weight.param_info.parameter_shape)
     layout = layout_of(weight.name, entry, shape)
@@ -160,49 +168,45 @@ def part_of(weight: Any, index: int, dims: Dims, entry: Any, rank: int) -> Param
             f"this version does not read what this MindSpore makes of it"
         )
     cut, flat = cut_and_flat(layout, rank, *group)
-    fused = MINDFORMERS_LLAMA.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut=cut)
+    fused = table.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut=cut)
     if fused is None:
         raise RefusedRun(f"{weight.name} has no canonical name")
     return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
 
 
 def dims_of(config: Any, vocabulary: int | None) -> Dims:
-    """The sizes of a LlamaConfig, over all ranks."""
-    heads = config.num_heads
-    return Dims(
-        heads=heads,
-        groups=config.n_kv_heads or heads,
-        head_dim=config.hidden_size // heads,
-        ffn=intermediate_size(config),
-        vocabulary=min(vocabulary or config.vocab_size, config.vocab_size),
-        padded=config.vocab_size,
-    )
+    """The sizes of a model, over all ranks, by its configuration."""
+    return built_by(family_of(config)).dims(config, vocabulary)
 
 
-def intermediate_size(config: Any) -> int:
-    """The feed-forward size; MindFormers computes it where the YAML does not say (``modules/transformer``, LlamaFeedForward)."""
-    if config.intermediate_size is not None:
-        return int(config.intermediate_size)
-    size = config.hidden_size * 4
-    if config.ffn_dim_multiplier is not None:
-        size = int((config.ffn_dim_multiplier + 0.01) * size)
-    size = int(2 * size / 3)
-    return int(config.multiple_of * ((size + config.multiple_of - 1) // config.multiple_of))
+def built_by(family: Family) -> InMindFormers:
+    """How MindFormers builds one of its families."""
+    assert family.mindformers is not None
+    return family.mindformers
 
 
-def llama_config(cell: Any) -> Any:
-    """The LlamaConfig inside a training cell's network; raises RefusedRun for another model."""
-    return llama(cell).config
+def family_of(config: Any) -> Family:
+    """The family that the model of a configuration is of, or is nearest to."""
+    families = mindformers_families()
+    alike = [family for family in families if built_by(family).configuration == type(config).__name__]
+    return closest(alike or families[:1], lambda family: built_by(family).misfits(config), experts=None)[0]
 
 
-def llama(cell: Any) -> Any:
-    """The LlamaForCausalLM inside a training cell; raises RefusedRun for another model."""
+def config_of(cell: Any) -> Any:
+    """The configuration of the model inside a training cell's network; raises RefusedRun for a model of no family."""
+    return network_of(cell).config
+
+
+def network_of(cell: Any) -> Any:
+    """The model inside a training cell; raises RefusedRun for one of no family."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
-    if type(network).__name__ != "LlamaForCausalLM" or getattr(network, "config", None) is None:
-        raise RefusedRun(f"only LlamaForCausalLM (use_legacy: True) has canonical names so far, this model is {type(network).__name__}")
-    if network.config.qkv_concat and not takes_cut(type(network)):
+    known = {built.network: f"{built.network} (use_legacy: {built.legacy})" for built in in_mindformers()}
+    if type(network).__name__ not in known or getattr(network, "config", None) is None:
+        has = "has" if len(known) == 1 else "have"
+        raise RefusedRun(f"only {' and '.join(known.values())} {has} canonical names so far, this model is {type(network).__name__}")
+    if getattr(network.config, "qkv_concat", False) and not takes_cut(type(network)):
         raise RefusedRun("qkv_concat joins queries, keys and values otherwise before MindFormers 1.5; set it to False in the YAML")
     return network
 
@@ -213,31 +217,9 @@ def is_per_token(cell: Any) -> bool:
 
 
 def huggingface_config(config: Any, dims: Dims) -> dict[str, Any]:
-    """``config.json`` of the Hugging Face model that a LlamaForCausalLM of MindFormers is."""
-    odd = {
-        "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
-        "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
-    }
-    wrong = [what for what, found in odd.items() if found]
-    if wrong:
-        raise RefusedRun(f"only dense Llama models have canonical names so far; this one has {' and '.join(wrong)}")
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": config.hidden_size,
-        "intermediate_size": dims.ffn,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": dims.heads,
-        "num_key_value_heads": dims.groups,
-        "head_dim": dims.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": float(config.theta),
-        "rope_scaling": None,
-        "vocab_size": dims.vocabulary,
-        "max_position_embeddings": config.max_position_embedding,
-        "tie_word_embeddings": bool(config.tie_word_embeddings),
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": "float32",
-    }
+    """``config.json`` of the Hugging Face model that the model of a configuration is; raises RefusedRun where it is of no family."""
+    family = family_of(config)
+    if misfits := built_by(family).misfits(config):
+        known = models(mindformers_families())
+        raise RefusedRun(f"only {known} have canonical names so far; this one has {' and '.join(misfits)}")
+    return family.huggingface(built_by(family).decoder(config, dims))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
-from align_hooks.ms_side.model import llama_config, parameters_of
+from align_hooks.ms_side.model import config_of, parameters_of
 from align_hooks.ms_side.reducer import CaptureGradients
 from align_hooks.norms import print_norms, squared_sum
 from align_hooks.patched import asked
@@ -65,7 +65,7 @@ def capture(cell: Any, vocabulary: int | None = None) -> None:
     Call it in ``__init__``, once ``weights`` and ``grad_reducer`` stand there, and hand :class:`SaveSteps` to the training.
     It takes device memory for one set of fp32 gradients. Raises RefusedRun for a model that no name table knows.
     """
-    parameters = parameters_of(cell.weights, llama_config(cell), vocabulary)
+    parameters = parameters_of(cell.weights, config_of(cell), vocabulary)
     cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, point="reduced", norms=True, gradients=True, inject=False)
 
 
@@ -96,7 +96,7 @@ class SaveSteps(Callback):  # type: ignore[misc]
             return
         cell = arguments.train_network
         save_batch(here.run, here.step, consumed(arguments.train_dataset_element, self.columns, cell), rank=here.rank)
-        save_gradients(here.run, here.step, cell.weights, cell.grad_reducer.buffers, llama_config(cell), rank=here.rank)
+        save_gradients(here.run, here.step, cell.weights, cell.grad_reducer.buffers, config_of(cell), rank=here.rank)
         print_norms(here.rank, here.step, {name: squared**0.5 for name, squared in cell.grad_reducer.squared_sums().items()})
 
 

@@ -61,7 +61,7 @@ def refuse_shards(launch: Launch) -> None:
 
 
 def refuse_layouts(settings: Settings, sizes: Sizes, model: Any) -> None:
-    """Refuse what a semi-automatic job of ``model``, a LlamaConfig, does that this version would record or feed wrongly."""
+    """Refuse what a semi-automatic job of ``model``, its configuration, does that this version would record or feed wrongly."""
     if get_auto_parallel_context("gradients_mean"):
         raise RefusedRun(
             "parallel.gradients_mean is on, which under semi_auto_parallel divides each gradient by its own number of ranks, "

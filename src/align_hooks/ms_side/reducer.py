@@ -26,7 +26,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from align_hooks.ms_side.model import Parameters
-from align_hooks.names.table import Fused
+from align_hooks.names.fused import Fused
 from align_hooks.norms import CHUNK, squared_sum
 
 

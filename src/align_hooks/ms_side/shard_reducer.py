@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Parameters, fill, squared_sums
-from align_hooks.names.table import Fused
+from align_hooks.names.fused import Fused
 from align_hooks.norms import squared_sum
 
 

@@ -41,8 +41,6 @@ SKETCHED = ("gradients", "weights")
 """What sketches are taken of; numbered as the tensors are."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
-PADDING = "#padding"
-"""Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
 
 
 def run_file(run: Path) -> Path:

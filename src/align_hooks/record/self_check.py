@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from align_hooks.errors import RecordError
+from align_hooks.messages import Message, message
 from align_hooks.record import layout
 
 SAME = 2e-6
@@ -33,16 +35,109 @@ WEIGHT = 1e-4
 """How far two tokens' weights in the loss may be apart, relative, where they should be equal."""
 
 
+class Kind(Enum):
+    """What a record says twice and differently; the value is the id of its words."""
+
+    RANKS_OF_NORM = "self_check.ranks_of_norm"
+    NORM_TAKEN_AGAIN = "self_check.norm_taken_again"
+    NORM_OF_RANKS = "self_check.norm_of_ranks"
+    ELEMENTS = "self_check.elements"
+    LEFT_OUT = "self_check.left_out"
+    COUNTED_ALONE = "self_check.counted_alone"
+    GRADIENT_COPIES = "self_check.gradient_copies"
+    WEIGHT_COPIES = "self_check.weight_copies"
+    BATCH = "self_check.batch"
+    GRAD_NORM = "self_check.grad_norm"
+    LOSS_SCALE = "self_check.loss_scale"
+    SKIPPED = "self_check.skipped"
+    LOSS = "self_check.loss"
+    WEIGHTS_OF_TOKENS = "self_check.weights_of_tokens"
+
+
+class Witness(Enum):
+    """Who says one of the two; the value is the id of the words. What tokens weigh has no number: :data:`WEIGHED` words it."""
+
+    FRAMEWORK = "self_check.by_framework"
+    RECORD = "self_check.recorded"
+    SAME_GRADIENTS = "self_check.by_same_gradients"
+    COUNTED_GRADIENTS = "self_check.by_counted_gradients"
+    RECORDED_NORMS = "self_check.by_recorded_norms"
+    FIRST_RANK = "self_check.on_first_rank"
+    LATER_RANK = "self_check.on_later_rank"
+    COPY = "self_check.copy_on_rank"
+    ARRAY = "self_check.array_on_rank"
+    OTHER_ARRAY = "self_check.other_array_on_rank"
+    RANK = "self_check.on_rank"
+    RUN = "self_check.by_run"
+    TOKEN_LOSSES = "self_check.by_token_losses"
+    SETTINGS = "settings"
+    DERIVATIVE = "derivative"
+
+
+class Weighing(Enum):
+    """How tokens weigh in a loss: each alike, each micro-batch as one, or neither."""
+
+    ALIKE = "alike"
+    BY_MICRO_BATCH = "by micro-batch"
+    NEITHER = "neither"
+
+
+WEIGHED = {
+    (Witness.SETTINGS, Weighing.ALIKE): "self_check.alike_by_settings",
+    (Witness.SETTINGS, Weighing.BY_MICRO_BATCH): "self_check.by_micro_batch_by_settings",
+    (Witness.DERIVATIVE, Weighing.ALIKE): "self_check.alike_in_derivative",
+    (Witness.DERIVATIVE, Weighing.BY_MICRO_BATCH): "self_check.by_micro_batch_in_derivative",
+    (Witness.DERIVATIVE, Weighing.NEITHER): "self_check.neither_in_derivative",
+}
+"""The ids of what the two say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One of the two things that a record says of the same: what, None where there is no number to show, who says so, and of which rank."""
+
+    witness: Witness
+    value: float | Weighing | None = None
+    rank: int | None = None
+
+    @property
+    def words(self) -> Message:
+        """As people read it."""
+        if isinstance(self.value, Weighing):
+            return message(WEIGHED[self.witness, self.value])
+        return message(self.witness.value, **_without_none(value=self.value, rank=self.rank))
+
+
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Something that a record says twice and differently: what, where, and both numbers in words. ``of_loss`` is about what the run's
-    script made of its token losses, and not about what the record holds of the run."""
+    """Something that a record says twice and differently: of which step, what, and both claims.
+
+    ``name`` is the tensor or the array, ``rank`` the one that is odd where one is, ``place`` its data-parallel rank where that was fed
+    otherwise, and ``count`` how many ranks are odd where it is not known which.
+    """
 
     step: int
-    what: str
-    one: str
-    other: str
-    of_loss: bool = False
+    kind: Kind
+    first: Claim
+    second: Claim
+    name: str = ""
+    rank: int | None = None
+    place: int | None = None
+    count: int | None = None
+
+    @property
+    def what(self) -> Message:
+        """What the two claims are about, in words."""
+        return message(self.kind.value, **_without_none(name=self.name or None, rank=self.rank, place=self.place, count=self.count))
+
+    @property
+    def of_loss(self) -> bool:
+        """Whether it is about what the run's script made of its token losses, and not about what the record holds of the run."""
+        return self.kind is Kind.LOSS
+
+
+def _without_none(**arguments: str | float | None) -> dict[str, str | float]:
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +234,15 @@ def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
     """Whether each norm is that of the gradients it was given, taken again in the same way, and the same on all ranks."""
     for call in calls:
         if call.ranks != call.expected:
-            yield Contradiction(step, "ranks that make the global norm", f"{call.expected} by the framework", f"{call.ranks} recorded")
+            ranks = Claim(Witness.FRAMEWORK, call.expected), Claim(Witness.RECORD, call.ranks)
+            yield Contradiction(step, Kind.RANKS_OF_NORM, *ranks)
         elif call.same is not None and _apart(call.norm, math.sqrt(call.same)) > SAME:
-            again = f"{math.sqrt(call.same):.9g} taken again in the same way of the same gradients"
-            yield Contradiction(step, "global norm", f"{call.norm:.9g} by the framework", again)
+            norms = Claim(Witness.FRAMEWORK, call.norm), Claim(Witness.SAME_GRADIENTS, math.sqrt(call.same))
+            yield Contradiction(step, Kind.NORM_TAKEN_AGAIN, *norms)
         odd = [norm for norm in call.others if _apart(call.norm, norm) > SAME]
         if odd:
-            yield Contradiction(step, f"global norm on {len(odd)} ranks", f"{call.norm:.9g} on the first", f"{odd[0]:.9g}")
+            norms = Claim(Witness.FIRST_RANK, call.norm), Claim(Witness.LATER_RANK, odd[0])
+            yield Contradiction(step, Kind.NORM_OF_RANKS, *norms, count=len(odd))
 
 
 def accounted(run: Any, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
@@ -155,13 +252,17 @@ def accounted(run: Any, step: int, calls: Sequence[Taken], ours: float) -> Itera
     exact = all(call.exact is not None for call in calls)
     theirs = math.fsum(call.exact if call.exact is not None else call.norm**2 for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
+        norms = Claim(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Claim(Witness.RECORDED_NORMS, math.sqrt(ours))
         culprit = _culprit(run, step, ours - theirs, ours * 4 * EXACT)
-        said = f"{math.sqrt(ours):.9g} by the recorded norms, each element once"
-        yield Contradiction(step, f"global norm{culprit}", f"{math.sqrt(theirs):.9g} of the gradients that the framework counts", said)
+        if culprit is None:
+            yield Contradiction(step, Kind.ELEMENTS, *norms)
+        else:
+            rank, native = culprit
+            yield Contradiction(step, Kind.LEFT_OUT if ours > theirs else Kind.COUNTED_ALONE, *norms, name=native, rank=rank)
 
 
-def _culprit(run: Any, step: int, difference: float, blur: float) -> str:
-    """The parameter of one rank whose squares are the difference, in words; nothing where there is none or are several."""
+def _culprit(run: Any, step: int, difference: float, blur: float) -> tuple[int, str] | None:
+    """The rank and the parameter whose squares are the difference; None where there is none or are several."""
     squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
     sums: dict[tuple[int, str], float] = {}
     for rank in run.manifests:
@@ -171,9 +272,8 @@ def _culprit(run: Any, step: int, difference: float, blur: float) -> str:
                 sums[key] = sums.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
     near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
     if len({native for _, native in near}) != 1:
-        return ""
-    rank, native = max(near)  # of copies the first counts, so a later one is the odd one
-    return f": {native} of rank {rank} is {'left out by' if difference > 0 else 'counted only by'} the framework"
+        return None
+    return max(near)  # of copies the first counts, so a later one is the odd one
 
 
 # ---- copies
@@ -201,7 +301,8 @@ def unlike_gradients(
         error[np.isnan(error)] = np.inf
         for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
             worst = int(error[:, index].argmax())
-            yield _replicated("gradient", steps[index], name, (ranks[0], float(held[0, index])), (ranks[worst], float(held[worst, index])))
+            counts, differs = (Claim(Witness.COPY, float(held[at, index]), ranks[at]) for at in (0, worst))
+            yield Contradiction(steps[index], Kind.GRADIENT_COPIES, counts, differs, name=name, rank=ranks[worst])
 
 
 def unlike_weights(
@@ -214,12 +315,8 @@ def unlike_weights(
         apart = [(error, rank) for rank, norm in held.items() if (error := _apart(one, norm)) > limit]
         if apart and not math.isnan(one):
             rank = max(apart)[1]
-            yield _replicated("weight", step, name, (first, one), (rank, held[rank]))
-
-
-def _replicated(kind: str, step: int, name: str, one: tuple[int, float], other: tuple[int, float]) -> Contradiction:
-    said = (f"{norm:.9g} on rank {rank}" for rank, norm in (one, other))
-    return Contradiction(step, f"{kind} of {name}, replicated", f"norm {next(said)}", next(said))
+            norms = Claim(Witness.COPY, one, first), Claim(Witness.COPY, held[rank], rank)
+            yield Contradiction(step, Kind.WEIGHT_COPIES, *norms, name=name, rank=rank)
 
 
 def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
@@ -234,16 +331,18 @@ def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
             key = (0, 0, name) if whole else (place.get("dp", rank), place.get("cp", 0), name)
             first, digest = seen.setdefault(key, (rank, mine))
             if digest != mine:
-                yield Contradiction(step, f"{name} of data-parallel rank {key[0]}", f"one array on rank {first}", f"another on rank {rank}")
+                arrays = Claim(Witness.ARRAY, rank=first), Claim(Witness.OTHER_ARRAY, rank=rank)
+                yield Contradiction(step, Kind.BATCH, *arrays, name=name, rank=rank, place=key[0])
 
 
 def agreed(rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
     """Numbers of a step that every rank must have alike."""
     first, one = next(iter(rows.items()))
-    for key in ("grad_norm", "loss_scale", "skipped"):
+    for key, kind in (("grad_norm", Kind.GRAD_NORM), ("loss_scale", Kind.LOSS_SCALE), ("skipped", Kind.SKIPPED)):
         for rank, row in rows.items():
             if one.get(key) is not None and row.get(key) is not None and _apart(float(one[key]), float(row[key])) > SAME:
-                yield Contradiction(step, key, f"{one[key]} on rank {first}", f"{row[key]} on rank {rank}")
+                numbers = Claim(Witness.RANK, one[key], first), Claim(Witness.RANK, row[key], rank)
+                yield Contradiction(step, kind, *numbers, rank=rank)
                 break
 
 
@@ -268,9 +367,7 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
     by = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
     mean = total / by[0] if by else loss
     if all(_apart(total / count, loss) > MEAN for count in by) and by:
-        yield Contradiction(
-            step, "loss and token losses", f"{loss:.9g} by the run", f"{mean:.9g} as their mean under the mask", of_loss=True
-        )
+        yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
 
 
 def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
@@ -284,9 +381,9 @@ def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Itera
     by_count, by_micro_batch = _spread([weight for weight, _ in known]), _spread([weight * tokens for weight, tokens in known])
     per_token = bool((run.facts.get("training") or {}).get("per_token_loss"))
     if (by_count if per_token else by_micro_batch) > WEIGHT:
-        found = "by micro-batch" if by_micro_batch <= WEIGHT else "alike" if by_count <= WEIGHT else "neither alike nor by micro-batch"
-        said = "alike (per-token loss)" if per_token else "by micro-batch (no per-token loss)"
-        yield Contradiction(step, "weight of tokens in the loss", f"{said} by its settings", f"{found} in what was differentiated")
+        seen = Weighing.BY_MICRO_BATCH if by_micro_batch <= WEIGHT else Weighing.ALIKE if by_count <= WEIGHT else Weighing.NEITHER
+        asked = Claim(Witness.SETTINGS, Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH)
+        yield Contradiction(step, Kind.WEIGHTS_OF_TOKENS, asked, Claim(Witness.DERIVATIVE, seen))
 
 
 def _spread(values: Sequence[float]) -> float:

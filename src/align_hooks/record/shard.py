@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from align_hooks.names.fused import Fused
+
 LONGEST_NAME = 1000
 """Characters of a parameter's name, and no more."""
 
@@ -74,3 +76,11 @@ class Shard:
         if flat is not None and not (len(flat) == 2 and all(type(end) is int for end in flat) and 0 <= flat[0] <= flat[1] <= size):
             raise ValueError(f"{known['name']}: {flat} is no range of {size} elements")
         return cls(**known)
+
+
+def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True) -> list[Shard]:
+    """A rank's rows of its parameter table for one of the framework's parameters."""
+    return [
+        Shard(piece.name, piece.shape, fused.native, dtype, piece.box, flat, counted=counted, trainable=trainable)
+        for piece, flat in fused.ranges()
+    ]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
+from align_hooks.names.blocks import PADDING
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.continued import continued
@@ -289,7 +290,7 @@ class Writer:
         """
         if squared:
             self._json(step, layout.SQUARED, squared)
-        padding = {name: tensor for name, tensor in tensors.items() if name.endswith(layout.PADDING)}
+        padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
         if tensors and self._holds_all:  # of a part of a model it would make a checkpoint that no model can load
             self._json(step, layout.CONFIG, config)
         if padding:

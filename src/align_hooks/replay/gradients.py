@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.names.layouts import Array
-from align_hooks.names.table import Fused, refuse_unfit
+from align_hooks.names.blocks import Array
+from align_hooks.names.fused import Fused
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.tensors import Tensors
+from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.settings import Source
 
 

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
-from align_hooks.names.table import Fused, refuse_unfit
-from align_hooks.record import layout
+from align_hooks.names.blocks import PADDING
+from align_hooks.names.fused import Fused
 from align_hooks.record.files import STORED, TensorFile
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.replay.perturb import EPS, Perturbed
+from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.settings import Source
 
 Array = NDArray[Any]
@@ -86,7 +88,7 @@ def open_optimizer_state(source: Source) -> OptimizerState | None:
 def vocabulary_of(source: Source) -> int | None:
     """Rows of the embedding without padding, as the source knows them."""
     weights = open_weights(source)
-    return int(weights.shape("model.embed_tokens.weight")[0]) if "model.embed_tokens.weight" in weights else None
+    return next((int(weights.shape(name)[0]) for name in embeddings() if name in weights), None)
 
 
 def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
@@ -117,14 +119,14 @@ class Loader:
         if perturb is not None:
             self._weights = Perturbed(self._weights, EPS[perturb[1]], perturb[0])
         given = {name: self._weights.shape(name) for name in self._weights if not name.endswith(".rotary_emb.inv_freq")}
-        padding = {name for name in wanted if name.endswith(layout.PADDING)} - given.keys()
+        padding = {name for name in wanted if name.endswith(PADDING)} - given.keys()
         if padding:
             raise RefusedRun(
                 f"{source} has no padded vocabulary rows, this model pads ({', '.join(sorted(padding))}); "
                 f"its softmax includes them, so give both sides the same padded size"
             )
-        if "lm_head.weight" not in wanted:  # tied: some checkpoints keep a copy of the embedding under its name
-            given.pop("lm_head.weight", None)
+        for name in outputs() - wanted.keys():  # tied: some checkpoints keep a copy of the embedding under its name
+            given.pop(name, None)
         refuse_unfit(wanted, given, f"weights of {source}", elsewhere=elsewhere)
 
     def read(self, fused: Fused) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 
 from align_hooks.compare.settings import equal, show
 from align_hooks.compare.verdict import RunSummary
+from align_hooks.messages import Message, message
 from align_hooks.report.text import plain
 
 MISSING = "–"
@@ -25,23 +26,44 @@ class Row:
     differs: bool
 
 
-def configurations(sides: Sequence[RunSummary]) -> list[tuple[str, list[Row]]]:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Settings under a head; ``always`` are shown where differences only are asked for, too."""
+
+    name: Message
+    rows: list[Row]
+    always: bool = False
+
+
+def configurations(sides: Sequence[RunSummary]) -> list[Group]:
     """Groups of settings of one side or of two.
 
     Of the frameworks' own arguments, hundreds, only those that differ are shown, where both have the same names.
     """
     facts = [one.facts for one in sides]
-    groups = [("run", rows([about(one) for one in sides], OWN)), ("versions", rows([_table(one.get("versions")) for one in facts], FOUND))]
-    groups += [(name, rows([_table(one.get(name)) for one in facts])) for name in ("model", "training")]
-    groups.append(("optimizer", rows([optimizer(one.get("optimizer") or {}) for one in facts])))
-    groups.append(("determinism", rows([_table(one.get("determinism")) for one in facts], FOUND)))
-    groups.append(("what align_hooks was asked for", rows([_table(one.get("settings")) for one in facts], FOUND)))
-    groups.append(("what align_hooks changed", rows([overrides(one) for one in facts], OWN)))
-    for key, label in (("arguments", "framework arguments that differ"), ("environment", "environment that differs")):
-        tables = [_table(one.get(key)) for one in facts]
-        shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
-        groups.append((label, [row for row in rows(tables) if row.differs] if shared else []))
-    return [(label, found) for label, found in groups if found]
+
+    def tables(key: str) -> list[Mapping[str, Any]]:
+        return [_table(one.get(key)) for one in facts]
+
+    groups = [
+        Group(message("page.group_run"), rows([about(one) for one in sides], OWN), always=True),
+        Group(message("page.group_versions"), rows(tables("versions"), FOUND), always=True),
+        Group(message("page.group_model"), rows(tables("model"))),
+        Group(message("page.group_training"), rows(tables("training"))),
+        Group(message("page.group_optimizer"), rows([optimizer(one.get("optimizer") or {}) for one in facts])),
+        Group(message("page.group_determinism"), rows(tables("determinism"), FOUND)),
+        Group(message("page.group_asked_for"), rows(tables("settings"), FOUND)),
+        Group(message("page.group_changed"), rows([overrides(one) for one in facts], OWN)),
+        Group(message("page.group_arguments"), unlike(tables("arguments"))),
+        Group(message("page.group_environment"), unlike(tables("environment"))),
+    ]
+    return [group for group in groups if group.rows]
+
+
+def unlike(tables: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """What differs of two tables that have most of their names in common; nothing of others."""
+    shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
+    return [row for row in rows(tables) if row.differs] if shared else []
 
 
 def about(side: RunSummary) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.compare.verdict import Finding
-from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
+from align_hooks.messages import CHINESE, ENGLISH, Argument, Joined, Message, message, rendered
+from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
 from align_hooks.report.chinese import chinese
 from align_hooks.report.text import plain, shown
@@ -32,10 +33,12 @@ WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")
 """Of the page's own script."""
 DOT = re.compile(r"((?<=\w)\.)(?=\w)")
+SAYS = re.compile(r"\bsay\(\"([\w.]+)\"")
+"""The id of a message in the page's script."""
 
 
-def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
-    """A page from its template, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
+def render(file: str, data: Mapping[str, Any], **content: Any) -> str:
+    """A page from its template's file, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
     style, library = (WEB / "page.css").read_text(encoding="utf-8"), vega()
     parts = [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in PARTS]
     script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
@@ -52,24 +55,14 @@ def render(template: str, data: Mapping[str, Any], **content: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {
-        "t": in_both,
-        "english": rendered,
-        "message": message,
-        "shown": shown,
-        "both": both,
-        "number": number,
-        "times": times,
-        "broken": broken,
-        "escape": escape,
-    }
+    environment.globals |= GLOBALS
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    text = environment.get_template(template).render(
+    text = environment.get_template(file).render(
         policy=Markup(policy),
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
-        data=Markup(json_text(data, indent=None).replace("<", "\\u003c")),
+        data=Markup(json_text(for_script(data) | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
         vega=vl_convert.get_vega_version(),
         made=made,
         **content,
@@ -88,12 +81,28 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def for_script(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data without the messages beside each plot, which the template words."""
+    plots = [{key: value for key, value in plot.items() if key not in ("title", "said")} for plot in data["plots"]]
+    return {**data, "plots": plots}
+
+
+def words_of(script: str) -> dict[str, tuple[str, str]]:
+    """The templates that a script fills in, in English and in Chinese, by their ids."""
+    return {id: (template(id, ENGLISH), template(id, CHINESE)) for id in sorted(set(SAYS.findall(script)))}
+
+
 def in_both(text: Argument) -> Markup:
-    """A text in both languages, of which the page shows one; once where they are the same. What is not printable shows as its escape."""
+    """A text in both languages, of which the page shows one; once where they are the same."""
+    return both(*languages(text))
+
+
+def languages(text: Argument) -> tuple[str, str]:
+    """A text in English and in Chinese. What is not printable shows as its escape."""
     if isinstance(text, Message | Joined | Enum):
-        return both(plain(rendered(text)), plain(rendered(text, CHINESE)))
+        return plain(rendered(text)), plain(rendered(text, CHINESE))
     text = rendered(text)
-    return both(plain(text), plain(WORDS.get(text) or chinese(text)))
+    return plain(text), plain(WORDS.get(text) or chinese(text))
 
 
 def both(english: str, other: str) -> Markup:
@@ -101,6 +110,21 @@ def both(english: str, other: str) -> Markup:
     if english == other:
         return escape(english)
     return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, other)
+
+
+def label(text: Argument) -> Markup:
+    """The attributes that name an element to a screen reader, in the language of the page."""
+    return Markup('aria-label="{}" data-label-zh="{}"').format(*languages(text))
+
+
+def say(id: str, /, **arguments: Argument) -> Markup:
+    """A message by its id, in both languages."""
+    return in_both(message(id, **arguments))
+
+
+def look(member: Enum) -> str:
+    """A member of an enumeration as the style sheet calls it."""
+    return member.name.lower().replace("_", "-")
 
 
 def broken(text: Markup) -> Markup:
@@ -113,8 +137,27 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def times(one: Finding) -> str:
+def times(finding: Finding) -> Message | None:
     """How many times its limit an error is; without a limit, or to the bit, there is no number."""
-    if one.error is None or one.limit is None:
-        return ""
-    return "not finite" if not math.isfinite(one.error) else f"{one.excess:.3g} ×" if math.isfinite(one.excess) else "any is too much"
+    if finding.error is None or finding.limit is None:
+        return None
+    if not math.isfinite(finding.error):
+        return message("page.not_finite")
+    return message("page.times", times=finding.excess) if math.isfinite(finding.excess) else message("page.any_is_too_much")
+
+
+GLOBALS: dict[str, Callable[..., object]] = {
+    "t": in_both,
+    "m": message,
+    "say": say,
+    "label": label,
+    "languages": languages,
+    "look": look,
+    "shown": shown,
+    "both": both,
+    "number": number,
+    "times": times,
+    "broken": broken,
+    "escape": escape,
+}
+"""What templates call: ``t`` words a message, ``m`` makes one to be handed on, ``say`` does both."""

@@ -10,18 +10,20 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Comparison, Curve, Finding, Stage, Status, Value, differing, when
+from align_hooks.compare.verdict import Comparison, Curve, Finding, Quantity, Stage, Status, Value, Verdict, at_step, differing, when
+from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
-from align_hooks.report.chinese import chinese
 from align_hooks.report.configuration import configurations
-from align_hooks.report.frame import number, render, times
+from align_hooks.report.frame import languages, render
 from align_hooks.report.methods import METHODS, Method, method
+from align_hooks.report.stages import named
 from align_hooks.report.text import plain, worst
 from align_hooks.report.text import shown as shown_value
 
@@ -31,36 +33,43 @@ PICTURED = ("initial weights", "local norms", "gradients", "first updates")
 """Stages with one finding a tensor, which make a picture of the model."""
 TENSORS = (*PICTURED, "weights after an update", "free-running steps")
 WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
-BINS = (
-    "equal to the bit",
-    "≤ 0.1 × limit",
-    "within the limit",
-    "out, ≤ 1/1000 of the worst",
-    "≤ 1/100",
-    "≤ 1/30",
-    "≤ 1/10",
-    "≤ 1/3",
-    "≤ 2/3",
-    "the worst",
-    "not finite",
-)
-"""Error over limit, as the picture colours it: beyond the limit by how near it is to the worst of the picture, for where an error starts is
-where it is largest."""
 STARS, NEAR = 3, 0.8
 """So many of a picture are framed, where no more are so near to the worst."""
-TITLES = {"loss": "loss", "grad_norm": "global gradient norm", "learning_rate": "learning rate"}
+TITLES = {
+    "loss": Quantity.LOSS,
+    "grad_norm": message("page.global_gradient_norm"),
+    "learning_rate": Quantity.LEARNING_RATE,
+}
+"""Names of the curves."""
 SECTIONS = (
-    ("verdict", "Verdict"),
-    ("where", "Where"),
-    ("tensors", "Tensors"),
-    ("norms", "Norms"),
-    ("curves", "Curves"),
-    ("stages", "Stages"),
-    ("checklist", "CheckList"),
-    ("configurations", "Configurations"),
-    ("acceptance", "Acceptance"),
-    ("methods", "Methods"),
+    ("verdict", message("page.nav_verdict")),
+    ("where", message("page.nav_where")),
+    ("tensors", message("page.nav_tensors")),
+    ("norms", message("page.nav_norms")),
+    ("curves", message("page.nav_curves")),
+    ("stages", message("page.nav_stages")),
+    ("checklist", message("page.nav_checklist")),
+    ("configurations", message("page.nav_configurations")),
+    ("acceptance", message("page.nav_acceptance")),
+    ("methods", message("page.nav_methods")),
 )
+
+
+class Bin(IntEnum):
+    """Error over limit, as the picture colours it: beyond the limit by how near it is to the worst of the picture, for where an error
+    starts is where it is largest."""
+
+    EQUAL = 0
+    FAR_WITHIN = 1
+    WITHIN = 2
+    THOUSANDTH = 3
+    HUNDREDTH = 4
+    THIRTIETH = 5
+    TENTH = 6
+    THIRD = 7
+    TWO_THIRDS = 8
+    WORST = 9
+    NOT_FINITE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +77,9 @@ class Shown:
     """A stage as the page shows it."""
 
     slug: str
-    name: str
-    status: str
-    summary: str
+    name: Argument
+    status: Status
+    summary: Argument
     worst: str
     findings: tuple[Finding, ...]
     more: int
@@ -92,7 +101,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
     data = {
         "eps": comparison.eps,
         "tensors": columns(rows) if rows else None,
-        "stages": [[name, chinese(name)] for name in TENSORS],
+        "stages": [languages(named(name)) for name in TENSORS],
         "pictures": pictures,
         "plots": [*([norms] if norms else []), *curves],
         "specs": {"steps": plots.steps(), "tensors": plots.tensors(), "picture": plots.picture()},
@@ -101,11 +110,12 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         "comparison.html",
         data,
         version=version,
-        title=f"align_hooks: {comparison.verdict.text}" + (f" at {first.name}" if first else ""),
+        title=title(comparison),
         sections=[one for one in SECTIONS if present.get(one[0], True)],
         names=[plain(one.path) for one in comparison.sides],
         frameworks=[plain(str(one.facts.get("framework") or "")) for one in comparison.sides],
-        verdict=comparison.verdict.text,
+        verdict=comparison.verdict,
+        diverged=comparison.verdict is Verdict.DIVERGED,
         first=first,
         blame=comparison.blame,
         suspects=suspects(comparison),
@@ -117,16 +127,17 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         eps=comparison.eps,
         stages=stages,
         slugs=[one.slug for one in stages],
-        left=[one for one in stages if one.status == Status.NOT_COMPARED.value],
+        left=[one for one in stages if one.status is Status.NOT_COMPARED],
         pictures=pictures,
-        tensors=[{"name": name, "chinese": chinese(name)} for name in TENSORS] if rows else [],
+        tensors=[named(name) for name in TENSORS] if rows else [],
         norms=norms,
         curves=curves,
-        same=[(TITLES[one.name], f"{one.reference[0]:.6g} on both sides at every step") for one in same],
-        bins=BINS,
+        same=[(TITLES[one.name], message("page.constant", value=one.reference[0])) for one in same],
+        bins=list(Bin),
+        sides=list(Side),
         checked=first_rows(checklist) if checklist is not None else None,
         configurations=settings,
-        differing=list(dict.fromkeys([*unlike_rates(comparison), *(row.name for _, rows in settings for row in rows if row.differs)])),
+        differing=list(dict.fromkeys([*unlike_rates(comparison), *(row.name for group in settings for row in group.rows if row.differs)])),
         configured=all(one.facts.get("model") and one.facts.get("optimizer") for one in comparison.sides),
         acceptance=comparison.acceptance,
         notes=comparison.notes,
@@ -134,20 +145,20 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
     )
 
 
+def title(comparison: Comparison) -> Message:
+    """What a browser calls the page."""
+    if comparison.first is None:
+        return message("page.title", verdict=comparison.verdict)
+    return message("page.title_at", verdict=comparison.verdict, stage=named(comparison.first.name))
+
+
 def shown(stage: Stage) -> Shown:
     """A stage with its worst findings."""
     more = len(stage.findings) - WORST if stage.name in TENSORS else 0
     found = stage.findings[:WORST] if more > 0 else stage.findings
-    return Shown(
-        slug(stage.name),
-        stage.name,
-        stage.status.value,
-        stage.summary,
-        worst(stage, " / "),
-        found,
-        max(0, more),
-        method(stage.name),
-    )
+    measured = worst(stage)
+    numbers = f"{measured.error:.1e} / {measured.limit:.0e}" if measured else ""
+    return Shown(slug(stage.name), named(stage.name), stage.status, stage.summary, numbers, found, max(0, more), method(stage.name))
 
 
 def slug(name: str) -> str:
@@ -176,13 +187,12 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     listed = []
     for text in comparison.blame.suspects if comparison.blame else ():
         one = found.get(text)
-        name = one.name if one else text
         listed.append(
             {
-                "text": plain(name),
+                "text": plain(one.name) if one else text,
                 "tensor": one is not None,
-                "link": quote(name.encode("utf-8", "backslashreplace"), safe=""),
-                "times": times(one) if one and math.isfinite(one.excess) else "",
+                "link": quote(one.name.encode("utf-8", "backslashreplace"), safe="") if one else "",
+                "times": one.excess if one and math.isfinite(one.excess) else None,
             }
         )
     return listed
@@ -198,7 +208,11 @@ def closest(comparison: Comparison) -> list[dict[str, Any]]:
     """Of a comparison in which all agrees the stages that came closest to a limit."""
     measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
     furthest = sorted(measured, key=lambda one: -one[0].excess)[:EVIDENCE] if comparison.first is None else []
-    return [{"name": stage.name, "slug": slug(stage.name), "times": times(one), "what": one.what} for one, stage in furthest if one.excess]
+    return [
+        {"name": named(stage.name), "slug": slug(stage.name), "what": one.what, "times": one.excess}
+        for one, stage in furthest
+        if one.excess
+    ]
 
 
 def tensor_rows(comparison: Comparison) -> list[tuple[str, Finding]]:
@@ -261,20 +275,20 @@ def _choose(pictures: list[dict[str, Any]], comparison: Comparison) -> None:
     """Show the stage that decided the verdict first, else the last of those that differ: gradients say more than norms."""
     if not pictures:
         return
-    out = [one for one in pictures if any(bin > 2 for *_, bin, _ in one["cells"])]
+    out = [one for one in pictures if any(bin > Bin.WITHIN for *_, bin, _ in one["cells"])]
     by_name = {one["name"]: one for one in pictures}
     first = comparison.first.name if comparison.first else ""
     telling = [one for one in out if one["name"] in ("gradients", "local norms")]
     (by_name.get(first) or (telling or out or [by_name.get("gradients") or pictures[-1]])[-1])["chosen"] = True
 
 
-def bin_of(one: Finding, largest: float) -> int:
-    """Which of :data:`BINS` a finding is in, where ``largest`` is the largest finite excess of its picture."""
+def bin_of(one: Finding, largest: float) -> Bin:
+    """Which colour a finding has, where ``largest`` is the largest finite excess of its picture."""
     if one.error is None or not math.isfinite(one.error):
-        return len(BINS) - 1
+        return Bin.NOT_FINITE
     if one.excess <= 1:
-        return 0 if one.error == 0 else 1 if one.excess <= WITHIN else 2
-    return 3 + bisect_left(OF_THE_WORST, one.excess / largest if math.isfinite(one.excess) else 1.0)
+        return Bin.EQUAL if one.error == 0 else Bin.FAR_WITHIN if one.excess <= WITHIN else Bin.WITHIN
+    return Bin(Bin.THOUSANDTH + bisect_left(OF_THE_WORST, one.excess / largest if math.isfinite(one.excess) else 1.0))
 
 
 def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
@@ -291,8 +305,8 @@ def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
     return {
         "id": "plot-norms",
         "spec": "tensors",
-        "title": f"local norms at {when(first)}",
-        "said": [f"{len(found)} tensors; {of_norms(furthest)}"],
+        "title": at_step(message("stage.local_norms"), first),
+        "said": [sentences(message("page.tensors_counted", count=len(found)), of_norms(furthest))],
         "x": list(range(len(found))),
         "a": [rounded(one.reference, 9) for one in found],
         "b": [rounded(one.candidate, 9) for one in found],
@@ -305,12 +319,16 @@ def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
     }
 
 
-def of_norms(furthest: Finding) -> str:
-    """The norm that is furthest from the other side's, in words."""
+def of_norms(furthest: Finding) -> Message:
+    """The norm that is furthest from the other side's."""
     if not furthest.error:
-        return "all equal to the bit"
-    where = "furthest beyond" if furthest.excess > 1 else "closest to"
-    return f"{where} its limit: {furthest.name}, {shown_value(furthest.reference)} against {shown_value(furthest.candidate)}"
+        return message("page.all_equal")
+    return message(
+        "page.norm_furthest_beyond" if furthest.excess > 1 else "page.norm_closest",
+        name=furthest.name,
+        reference=shown_value(furthest.reference),
+        candidate=shown_value(furthest.candidate),
+    )
 
 
 def constant(curve: Curve) -> bool:
@@ -335,20 +353,29 @@ def curve_plot(curve: Curve) -> dict[str, Any]:
     }
 
 
-def of_curve(curve: Curve) -> str:
-    """A curve in a sentence."""
-    known = [(abs(one), step) for one, step in zip(curve.differences, curve.steps, strict=False) if one is not None]
+def of_curve(curve: Curve) -> Joined:
+    """What there is to say of a curve: how far it is apart where there are two sides, else where it leads."""
     lost = sum(one is None or not math.isfinite(one) for one in (*curve.reference, *curve.candidate))
-    gaps = f"; {lost} values are missing or not finite" if lost else ""
+    gaps = message("page.values_missing", count=lost) if lost else None
+    known = [(abs(one), step) for one, step in zip(curve.differences, curve.steps, strict=False) if one is not None]
+    counted = message("steps.count", count=len(curve.steps))
     if not known:
-        there = [one for one in curve.reference if one is not None and math.isfinite(one)]
-        between = f"; from {there[0]:.6g} to {there[-1]:.6g}, between {min(there):.6g} and {max(there):.6g}" if there else ""
-        return f"{len(curve.steps)} steps{between}{gaps}"
+        return sentences(counted, range_of(curve), gaps)
     largest, step = max(known, key=lambda one: (math.inf if math.isnan(one[0]) else one[0], -one[1]))
-    held = zip(curve.differences, curve.steps, curve.limits, strict=False)
-    beyond = [step for one, step, limit in held if one is not None and not abs(one) <= limit]
-    out = f"; beyond the limit at {len(beyond)} steps, first at {when(beyond[0])}" if beyond else ""
-    return f"{len(curve.steps)} steps; largest difference {number(largest)} at {when(step)}{out}{gaps}"
+    return sentences(counted, message("page.largest_difference", difference=largest, step=when(step)), beyond_limits(curve), gaps)
+
+
+def range_of(curve: Curve) -> Message | None:
+    """Where the curve of a reference begins and ends, and between which values it lies."""
+    there = [one for one in curve.reference if one is not None and math.isfinite(one)]
+    return message("page.range", first=there[0], last=there[-1], lowest=min(there), highest=max(there)) if there else None
+
+
+def beyond_limits(curve: Curve) -> Message | None:
+    """At how many steps a curve is beyond its limit."""
+    rows = zip(curve.differences, curve.steps, curve.limits, strict=False)
+    beyond = [step for one, step, limit in rows if one is not None and not abs(one) <= limit]
+    return message("page.beyond_at", count=len(beyond), step=when(beyond[0])) if beyond else None
 
 
 def rounded(value: Value, digits: int) -> float | None:

@@ -7,7 +7,10 @@ content-security policy asks for.
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 
 Spec = dict[str, Any]
 UPPER, GAP, LOWER = 170, 26, 96
@@ -48,9 +51,10 @@ LEFT = {"minExtent": 62, "maxExtent": 62}
 """Of the axes on the left, so that plots below one another line up."""
 
 
-def title(english: str, chinese: str) -> Spec:
+def title(text: Message) -> Spec:
     """A text in the language of the page."""
-    return {"signal": f"zh ? '{chinese}' : '{english}'"}
+    english, chinese = (json.dumps(rendered(text, language), ensure_ascii=False) for language in (ENGLISH, CHINESE))
+    return {"signal": f"zh ? {chinese} : {english}"}
 
 
 def steps(*, single: bool = False) -> Spec:
@@ -77,7 +81,13 @@ def steps(*, single: bool = False) -> Spec:
         _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"}),
     ]
     whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
-    x = {"orient": "bottom", "scale": "x", "title": title("step", "步"), "grid": True, "encode": {"labels": {"update": {"text": whole}}}}
+    x = {
+        "orient": "bottom",
+        "scale": "x",
+        "title": title(message("page.step")),
+        "grid": True,
+        "encode": {"labels": {"update": {"text": whole}}},
+    }
     if single:
         return _one_panel(_panels(scales[:1], upper[:1], [], x))
     spec = _panels(scales, upper, lower, x)
@@ -102,7 +112,7 @@ def tensors() -> Spec:
     x = {
         "orient": "bottom",
         "scale": "x",
-        "title": title("layer", "层"),
+        "title": title(message("page.layer")),
         "grid": True,
         "values": {"signal": "starts"},
         "encode": {"labels": {"update": {"text": label}}},
@@ -168,7 +178,7 @@ def picture() -> Spec:
             {"name": "y", "type": "band", "domain": {"signal": "rows"}, "range": "height"},
         ],
         "axes": [
-            {"orient": "top", "scale": "x", "title": title("layer", "层"), "domain": False, "ticks": False},
+            {"orient": "top", "scale": "x", "title": title(message("page.layer")), "domain": False, "ticks": False},
             {"orient": "left", "scale": "y", "domain": False, "ticks": False},
         ],
         "marks": [
@@ -258,7 +268,7 @@ def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -
                 **left,
                 "scale": "lower",
                 "tickCount": 3,
-                "title": title("relative difference", "相对差"),
+                "title": title(message("page.relative_difference")),
                 "encode": {"labels": {"update": power}},
             },
         ],

@@ -15,9 +15,9 @@ from align_hooks.report.text import size
 SECTIONS = (
     ("health", message("health.health")),
     ("holds", message("health.holds")),
-    ("curves", "Curves"),
+    ("curves", message("page.nav_curves")),
     ("ranks", message("health.rank_by_rank")),
-    ("configurations", "Configuration"),
+    ("configurations", message("page.configuration")),
 )
 
 

@@ -13,8 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage, Status, Value, Verdict
-from align_hooks.messages import Argument, rendered
+from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, Stage, Status, Value, Verdict
+from align_hooks.messages import Argument, Joined, Message, Separator, message, rendered, sentences, terms
+from align_hooks.report.stages import named
 
 COLOUR = {
     Status.SAME: "green",
@@ -35,9 +36,9 @@ UNTOLD = (Status.NOT_COMPARED, Status.INCOMPLETE, Status.NOT_COMPARABLE)
 SHOWN, TENSORS, SETTINGS = 3, 3, 8
 
 
-def escape(text: str) -> str:
-    """Text of a record, as itself: neither markup nor a terminal's control sequences."""
-    return escape_markup(plain(text))
+def escape(text: Argument) -> str:
+    """A message, or text of a record, as itself: neither markup nor a terminal's control sequences."""
+    return escape_markup(plain(rendered(text)))
 
 
 def plain(text: str) -> str:
@@ -62,8 +63,8 @@ def size(count: int) -> str:
 
 def render(comparison: Comparison, console: Console) -> None:
     """Print a comparison."""
-    colour = VERDICT_COLOUR[comparison.verdict]
-    console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(headline(comparison))}")
+    verdict = f"[{VERDICT_COLOUR[comparison.verdict]}]{escape(comparison.verdict)}[/]"
+    console.print(f"{verdict}: {escape(headline(comparison))}")
     if comparison.first is not None:
         for finding in comparison.first.findings[:SHOWN]:
             indented(console, escape(describe(finding, comparison.eps)))
@@ -71,26 +72,23 @@ def render(comparison: Comparison, console: Console) -> None:
         for line in blamed(comparison.blame):
             indented(console, escape(line))
     if comparison.next:
-        indented(console, f"next: {escape(comparison.next)}")
+        indented(console, escape(message("terminal.next", what=comparison.next)))
     if comparison.settings:
-        listed = "; ".join(
-            f"{finding.what} {shown(finding.reference)} against {shown(finding.candidate)}" for finding in comparison.settings[:SETTINGS]
-        )
-        listed += f"; and {len(comparison.settings) - SETTINGS} more" if len(comparison.settings) > SETTINGS else ""
-        indented(console, f"model settings that differ: {escape(listed)}")
+        indented(console, escape(settings(comparison.settings)))
     console.print(ladder(comparison.stages))
     for stage in comparison.stages:
         if stage.status in UNTOLD and stage is not comparison.first:
-            indented(console, f"{escape(stage.name)} {stage.status.value}: {escape(stage.summary)}")
-    console.print("The guide's acceptance standard:")
+            line = message("terminal.stage_status", stage=named(stage.name), status=stage.status, summary=stage.summary)
+            indented(console, escape(line))
+    console.print(escape(message("terminal.acceptance")))
     for criterion in comparison.acceptance:
-        result = {True: "[green]passed[/]", False: "[red]failed[/]", None: "[dim]not judged[/]"}[criterion.passed]
-        console.print(f"  {result}  {escape(criterion.what)}: {escape(criterion.value)}")
+        console.print(f"  {judged(criterion)}  {escape(message('terminal.criterion', what=criterion.what, value=criterion.value))}")
     for note in comparison.notes:
         indented(console, f"[dim]{escape(note)}[/]")
     if comparison.first is not None and comparison.first.findings:  # what a reader sees last, too
-        last = f": {comparison.first.name} — {describe(comparison.first.findings[0], comparison.eps)}"
-        console.print(f"[{colour}]{comparison.verdict.text}[/]{escape(last)}")
+        worst_finding = describe(comparison.first.findings[0], comparison.eps)
+        last = message("terminal.stage_says", stage=named(comparison.first.name), summary=worst_finding)
+        console.print(f"{verdict}: {escape(last)}")
 
 
 def indented(console: Console, markup: str) -> None:
@@ -98,47 +96,70 @@ def indented(console: Console, markup: str) -> None:
     console.print(Padding(markup, (0, 0, 0, 2), expand=False))
 
 
-def blamed(blame: Blame) -> list[str]:
+def judged(criterion: Criterion) -> str:
+    """How a line of the acceptance standard came out, in its colour."""
+    if criterion.passed is None:
+        return f"[dim]{escape(message('page.not_judged'))}[/]"
+    if criterion.passed:
+        return f"[green]{escape(message('page.passed'))}[/]"
+    return f"[red]{escape(message('page.failed'))}[/]"
+
+
+def blamed(blame: Blame) -> list[Argument]:
     """Where the fault sits, the first suspects, and what it likely is."""
-    lines = [f"it sits in: {blame.place}" + (f"; first suspects: {'; '.join(blame.suspects[:TENSORS])}" if blame.suspects else "")]
-    return [*lines, *(f"likely: {one}" for one in blame.causes)]
+    suspects = message("terminal.first_suspects", suspects=sentences(*blame.suspects[:TENSORS])) if blame.suspects else None
+    where = sentences(message("terminal.sits_in", place=blame.place), suspects)
+    return [where, *(message("terminal.likely", cause=cause) for cause in blame.causes)]
 
 
-def headline(comparison: Comparison) -> str:
+def settings(unlike: tuple[Finding, ...]) -> Message:
+    """The model settings that differ, the first of many."""
+    listed = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unlike[:SETTINGS]]
+    more = message("terminal.more_settings", count=len(unlike) - SETTINGS) if len(unlike) > SETTINGS else None
+    return message("terminal.settings_differ", settings=sentences(*listed, more))
+
+
+def headline(comparison: Comparison) -> Argument:
     """What follows the verdict on its line."""
-    left = [stage.name for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
-    beside = f" (not compared: {', '.join(left)})" if left else ""
-    if comparison.first is None:
-        return f": {comparison.agreement}{beside}"
-    return f": {comparison.first.name} — {comparison.first.summary}{beside}"
+    first = comparison.first
+    what: Argument = comparison.agreement
+    if first is not None:
+        what = message("terminal.stage_says", stage=named(first.name), summary=first.summary)
+    left = [named(stage.name) for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
+    return message("terminal.left_out", what=what, stages=terms(left)) if left else what
 
 
 def ladder(stages: tuple[Stage, ...]) -> Table:
     """The stages in their order, each with what was compared and its worst error against its limit."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
-    table.add_column("stage", no_wrap=True)
-    table.add_column("result", no_wrap=True)
-    table.add_column("worst", no_wrap=True, justify="right")
-    table.add_column("compared")
+    table.add_column(escape(message("page.stage")), no_wrap=True)
+    table.add_column(escape(message("page.result")), no_wrap=True)
+    table.add_column(escape(message("terminal.worst")), no_wrap=True, justify="right")
+    table.add_column(escape(message("page.compared")))
     for stage in stages:
-        compared = Text(plain(stage.summary), no_wrap=True, overflow="ellipsis")
-        table.add_row(escape(stage.name), f"[{COLOUR[stage.status]}]{stage.status.value}[/]", worst(stage), compared)
+        compared = Text(plain(rendered(stage.summary)), no_wrap=True, overflow="ellipsis")
+        result = f"[{COLOUR[stage.status]}]{escape(stage.status)}[/]"
+        measured = worst(stage)
+        numbers = message("terminal.error_of_limit", error=measured.error, limit=measured.limit) if measured else None
+        table.add_row(escape(named(stage.name)), result, escape(numbers), compared)
     return table
 
 
-def worst(stage: Stage, beside: str = " of ") -> str:
-    """A stage's largest error beside its limit."""
-    numbers = [finding for finding in stage.findings if finding.error is not None and finding.limit is not None]
-    return f"{numbers[0].error:.1e}{beside}{numbers[0].limit:.0e}" if numbers else ""
+def worst(stage: Stage) -> Finding | None:
+    """The finding of a stage that is furthest beyond its limit, of those that have one."""
+    return next((finding for finding in stage.findings if finding.error is not None and finding.limit is not None), None)
 
 
-def describe(finding: Finding, eps: float) -> str:
+def describe(finding: Finding, eps: float) -> Argument:
     """One finding as a line, its error also in eps of the compute type."""
-    values = " against ".join(filter(None, (rendered(shown(one)) for one in (finding.reference, finding.candidate))))
-    values = f": {values}" if values else ""
-    error = (
-        f", error {finding.error:.3g} ({finding.error / eps:.3g} eps), limit {finding.limit:.3g}"
-        if finding.error is not None and finding.limit is not None
-        else ""
-    )
-    return f"{finding.what}{values}{error}"
+    both = values(finding)
+    line: Argument = message("terminal.finding", what=finding.what, values=both) if both.parts else finding.what
+    if finding.error is None or finding.limit is None:
+        return line
+    return message("terminal.finding_error", finding=line, error=finding.error, eps=finding.error / eps, limit=finding.limit)
+
+
+def values(finding: Finding) -> Joined:
+    """What both sides have of what was compared; of a side that has nothing, nothing."""
+    both = (shown(value) for value in (finding.reference, finding.candidate))
+    return Joined((value for value in both if value is not None and value != ""), Separator.AGAINST)

@@ -14,7 +14,7 @@ from align_hooks.torch_side.model import Parameters
 
 def layers(chunks: Iterable[Any], parameters: Parameters) -> dict[str, dict[str, str]]:
     """Canonical name, with ``*`` for the number of the layer, to the class of its module, and the types of weight and computation."""
-    names = {id(one.model): [shard.name for shard in one.whole.shards(dtype="", counted=True)] for one in parameters}
+    names = {id(one.model): list(one.whole.pieces) for one in parameters}
     found: dict[str, dict[str, str]] = {}
     for module in (module for chunk in chunks for module in chunk.modules()):
         for weight in module.parameters(recurse=False):

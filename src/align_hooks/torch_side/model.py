@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
-from align_hooks.names.layouts import Dims
-from align_hooks.names.megatron_llama import MEGATRON_LLAMA
-from align_hooks.names.table import Fused, gathered
-from align_hooks.record.shard import Shard
+from align_hooks.families.family import Family, InMegatron
+from align_hooks.families.registry import closest, megatron_families, models
+from align_hooks.names.blocks import Dims
+from align_hooks.names.fused import Fused, gathered
+from align_hooks.record.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import sketch, squared_sum, to_numpy
 from align_hooks.torch_side.place import ALONE, cut, is_counted
 
@@ -56,9 +57,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of this rank, over all its pipeline stages; ``alone`` where the job has no other rank."""
+    """All parameters of this rank, over all its pipeline stages, of a model of ``family``; ``alone`` where the job has no other rank."""
 
     all: tuple[Parameter, ...]
+    family: Family
     dims: Dims
     layers: int
     experts: int = 0
@@ -77,7 +79,8 @@ class Parameters:
         return [
             shard
             for parameter in self.all
-            for shard in parameter.fused.shards(
+            for shard in shards_of(
+                parameter.fused,
                 dtype=str(parameter.model.dtype).removeprefix("torch."),
                 counted=parameter.counted,
                 trainable=parameter.model.requires_grad,
@@ -87,11 +90,11 @@ class Parameters:
     def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
         """Canonical name to whole shape of everything that the model on this rank computes with, held by its optimizer or not."""
         chosen = (parameter for parameter in self.all if parameter.model.requires_grad or not trainable)
-        return {shard.name: shard.shape for parameter in chosen for shard in parameter.whole.shards(dtype="", counted=True)}
+        return {piece.name: piece.shape for parameter in chosen for piece, _ in parameter.whole.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Whether another rank of this job holds a canonical tensor, of which this one computes with nothing."""
-        return MEGATRON_LLAMA.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
+        return built_by(self.family).table.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters; nothing of copies."""
@@ -151,7 +154,7 @@ def sketches(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.T
         runs: dict[str, list[torch.Tensor]] = {}
         for name, run in fused.split(tensor.detach()):
             runs.setdefault(name, []).append(run)
-        for shard in fused.shards(dtype="", counted=True):
+        for shard in shards_of(fused, dtype="", counted=True):
             held = runs[shard.name]
             found[shard.name] = sketch(held[0] if len(held) == 1 else torch.cat(held), shard)
     return found
@@ -164,7 +167,10 @@ def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] =
     names that no table knows.
     """
     where = dict(found)
-    dims = dims_of(unwrap(chunks[0]), vocabulary)
+    first = unwrap(chunks[0])
+    family = family_of(first)
+    built = built_by(family)
+    dims = built.dims(first, vocabulary)
     distributed = [optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")]
     ranges = {id(model): held for optimizer in distributed for model, held in ranges_of(optimizer)} if distributed else None
     parameters: list[Parameter] = []
@@ -172,8 +178,8 @@ def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] =
         layers = gpt.decoder.layers
         first_layer = layers[0].layer_number - 1 if len(layers) else 0
         for name, model in gpt.named_parameters():
-            fused = MEGATRON_LLAMA.fused(
-                "embedding.word_embeddings.weight" if is_tied_copy(name, gpt) else name,
+            fused = built.table.fused(
+                built.table.native(family.embedding) if is_tied_copy(name, gpt, family) else name,
                 model.shape,
                 dims,
                 cut=cut(name, model, where),
@@ -182,8 +188,8 @@ def parameters_of(chunks: list[Any], vocabulary: int, found: Mapping[str, int] =
             )
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, where, ranges))
-    config = unwrap(chunks[0]).config
-    return Parameters(tuple(parameters), dims, config.num_layers, config.num_moe_experts or 0, alone=where == ALONE)
+    config = first.config
+    return Parameters(tuple(parameters), family, dims, config.num_layers, config.num_moe_experts or 0, alone=where == ALONE)
 
 
 def _parameter(name: str, model: Any, fused: Fused, where: dict[str, int], ranges: Mapping[int, tuple[int, int, Any]] | None) -> Parameter:
@@ -202,31 +208,16 @@ def ranges_of(optimizer: Any) -> Iterator[tuple[Any, tuple[int, int, Any]]]:
     main = optimizer.shard_fp32_from_float16_groups
     if any(one is None for group in main for one in group):
         main = optimizer.shard_float16_groups
-    for models, shards in ((optimizer.model_float16_groups, main), (optimizer.model_fp32_groups, optimizer.shard_fp32_groups)):
-        for model_group, shard_group in zip(models, shards, strict=True):
+    for model_groups, shards in ((optimizer.model_float16_groups, main), (optimizer.model_fp32_groups, optimizer.shard_fp32_groups)):
+        for model_group, shard_group in zip(model_groups, shards, strict=True):
             for model, shard in zip(model_group, shard_group, strict=True):
                 held = optimizer._get_model_param_range_map(model)["param"]
                 yield model, (held.start, held.end, shard)
 
 
-def is_tied_copy(name: str, gpt: Any) -> bool:
+def is_tied_copy(name: str, gpt: Any, family: Family) -> bool:
     """Whether a parameter is the last pipeline stage's copy of the embedding."""
-    return name == "output_layer.weight" and bool(gpt.share_embeddings_and_output_weights)
-
-
-def dims_of(gpt: Any, vocabulary: int) -> Dims:
-    """The sizes of a built model, over all tensor-parallel ranks."""
-    config = gpt.config
-    padded = gpt.vocab_size
-    return Dims(
-        heads=config.num_attention_heads,
-        groups=config.num_query_groups,
-        head_dim=config.kv_channels,
-        ffn=config.ffn_hidden_size,
-        vocabulary=min(vocabulary, padded),
-        padded=padded,
-        expert_ffn=getattr(config, "moe_ffn_hidden_size", None) or config.ffn_hidden_size,
-    )
+    return name == built_by(family).table.native(family.output) and bool(gpt.share_embeddings_and_output_weights)
 
 
 def unwrap(model: Any) -> Any:
@@ -236,76 +227,22 @@ def unwrap(model: Any) -> Any:
     return model
 
 
-PLAIN: dict[str, Any] = {
-    "normalization": "RMSNorm",
-    "gated_linear_unit": True,
-    "multi_latent_attention": False,
-    "mtp_num_layers": None,
-    "add_bias_linear": False,
-    "add_qkv_bias": False,
-    "qk_layernorm": False,
-    "rotary_interleaved": False,
-    "layernorm_zero_centered_gamma": False,
-    "softmax_type": "vanilla",
-    "softmax_scale": None,
-    "window_size": None,
-    "use_mup": False,
-}
-"""What Megatron's configuration says of a plain Llama; a model that differs in any is another Hugging Face model."""
-
-MIXTRAL: dict[str, Any] = {
-    "moe_router_pre_softmax": False,
-    "moe_router_score_function": "softmax",
-    "moe_shared_expert_intermediate_size": None,
-    "moe_router_enable_expert_bias": False,
-    "moe_router_topk_scaling_factor": None,
-    "moe_router_num_groups": None,
-    "moe_expert_capacity_factor": None,
-}
-"""The same of a Mixtral, which is a Llama whose every feed-forward layer is a choice of experts."""
-
-AS_WELL = {"mtp_num_layers": 0, "moe_router_topk_scaling_factor": 1.0}
-"""What says the same as not to say it."""
+def built_by(family: Family) -> InMegatron:
+    """How Megatron builds one of its families."""
+    assert family.megatron is not None
+    return family.megatron
 
 
-def huggingface_config(gpt: Any, dims: Dims, args: Any) -> dict[str, Any]:
-    """``config.json`` of the Hugging Face model that a built Llama is, or with experts a Mixtral; raises RefusedRun where it is neither."""
-    config = gpt.config
-    experts = config.num_moe_experts
-    plain = PLAIN | (MIXTRAL if experts else {})
-    held = {name: getattr(config, name, value) for name, value in plain.items()}
-    wrong = [f"{name} is {held[name]}, not {value}" for name, value in plain.items() if held[name] not in (value, AS_WELL.get(name, value))]
-    built = {"position_embedding_type": (gpt.position_embedding_type, "rope"), "rotary_percent": (args.rotary_percent, 1.0)}
-    built["dense layers between experts"] = (getattr(config, "moe_layer_freq", 1) not in (1, [1] * config.num_layers), False)
-    built["use_rope_scaling"] = (bool(getattr(args, "use_rope_scaling", False)), False)
-    wrong += [f"{name} is {found}, not {wanted}" for name, (found, wanted) in built.items() if found != wanted]
-    if config.activation_func is not torch.nn.functional.silu:
-        wrong.append(f"activation_func is {config.activation_func.__name__}, not silu")
-    if wrong:
-        raise RefusedRun(
-            f"only Llama models, dense or with experts as in Mixtral, have canonical names so far: {'; '.join(wrong)}; leave it out"
-        )
-    found = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": config.hidden_size,
-        "intermediate_size": dims.ffn,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": dims.heads,
-        "num_key_value_heads": dims.groups,
-        "head_dim": dims.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.layernorm_epsilon,
-        "rope_theta": float(gpt.rotary_base),
-        "rope_scaling": None,
-        "vocab_size": dims.vocabulary,
-        "max_position_embeddings": gpt.max_sequence_length,
-        "tie_word_embeddings": bool(gpt.share_embeddings_and_output_weights),
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": "float32",
-    }
-    if not experts:
-        return found
-    mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": dims.expert_ffn}
-    return found | mixtral | {"num_local_experts": experts, "num_experts_per_tok": config.moe_router_topk, "sliding_window": None}
+def family_of(gpt: Any) -> Family:
+    """The family that a built model is of, or is nearest to."""
+    found, _ = closest(megatron_families(), lambda family: built_by(family).misfits(gpt, None), experts=bool(gpt.config.num_moe_experts))
+    return found
+
+
+def huggingface_config(gpt: Any, parameters: Parameters, args: Any) -> dict[str, Any]:
+    """``config.json`` of the Hugging Face model that a built model is; raises RefusedRun where it is of no family."""
+    family = parameters.family
+    if misfits := built_by(family).misfits(gpt, args):
+        known = models(megatron_families())
+        raise RefusedRun(f"only {known} have canonical names so far: {'; '.join(misfits)}; leave it out")
+    return family.huggingface(built_by(family).decoder(gpt, parameters.dims))

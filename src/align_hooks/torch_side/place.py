@@ -9,7 +9,7 @@ from megatron.core import parallel_state
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
-from align_hooks.names.layouts import WHOLE, Cut
+from align_hooks.names.blocks import WHOLE, Cut
 from align_hooks.torch_side.refusals import unread
 
 AXES = {

@@ -11,8 +11,8 @@ from mindspore import Parameter, Tensor, nn
 
 from align_hooks.ms_side import model
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced
-from align_hooks.names.layouts import Blocks, Dims
-from align_hooks.names.table import Fused, Piece
+from align_hooks.names.blocks import Blocks, Dims
+from align_hooks.names.fused import Fused, Piece
 
 mindspore.set_context(mode=mindspore.GRAPH_MODE)
 mindspore.set_device("CPU")

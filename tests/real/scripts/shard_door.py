@@ -20,8 +20,8 @@ from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.place import refuse_layouts
 from align_hooks.ms_side.reducer import CaptureThenClip, Unreduced
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.names.layouts import Blocks, Dims
-from align_hooks.names.table import Fused, Piece
+from align_hooks.names.blocks import Blocks, Dims
+from align_hooks.names.fused import Fused, Piece
 from align_hooks.settings import Settings
 
 mindspore.set_context(mode=mindspore.GRAPH_MODE)

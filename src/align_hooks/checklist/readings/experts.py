@@ -10,7 +10,7 @@ from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.readings.said import EXPERT_NUM, LAYERS, known, number, said
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, is_new, model, text
-from align_hooks.configuration.values import Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration
 
 
 def megatron_experts(c: Configuration) -> Any:
@@ -24,28 +24,39 @@ def mindformers_experts(c: Configuration) -> Any:
     return UNSET if found is UNSET else None if not found or (found == 1 and not is_new(c)) else found
 
 
-def megatron_expert_layers(c: Configuration) -> Any:
-    """Which layers have experts, one digit a layer, from ``--moe-layer-freq``."""
+def expert_layers(c: Configuration) -> Any:
+    """Which layers have experts, one digit a layer; None in a dense model, UNSET where it cannot be told."""
+    return _in_mindformers(c) if c.side == MINDFORMERS else _in_megatron(c)
+
+
+def expert_layers_in_words(c: Configuration) -> Any:
+    """The same as people say it."""
+    digits = expert_layers(c)
+    return "none" if digits is None else in_words(digits)
+
+
+def _in_megatron(c: Configuration) -> Any:
+    """From ``--moe-layer-freq``."""
     layers = said(c, ("num_layers", "encoder_num_layers"))
-    return in_words(_layers(said(c, ("moe_layer_freq",), 1), layers)) if megatron_experts(c) else "none"
+    return _layers(said(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else None
 
 
-def mindformers_expert_layers(c: Configuration) -> Any:
-    """The same from ``first_k_dense_replace`` or ``moe_layer_freq``."""
+def _in_mindformers(c: Configuration) -> Any:
+    """From ``first_k_dense_replace`` or ``moe_layer_freq``."""
     dense = said(
         c, (*model("first_k_dense_replace"), "moe_config.first_k_dense_replace"), default("first_k_dense_replace") if is_new(c) else 0
     )
     every = said(c, model("moe_layer_freq"), 1)
     layers = number(c, LAYERS, default("num_layers"))
     if not mindformers_experts(c) or mindformers_experts(c) is UNSET:
-        return "none"
+        return None
     if family(c) == "qwen3_moe":
-        return in_words(_layers(1, layers))
+        return _layers(1, layers)
     if isinstance(dense, bool):
         dense = 0
     if known(dense, layers) and dense:
-        return in_words("0" * int(dense) + "1" * int(layers - dense))
-    return in_words(_layers(every, layers))
+        return "0" * int(dense) + "1" * int(layers - dense)
+    return _layers(every, layers)
 
 
 LONGEST = 10_000

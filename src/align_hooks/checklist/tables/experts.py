@@ -29,10 +29,10 @@ EXPERTS = (
     Row(
         "layers with experts",
         GROUP,
-        Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.megatron_expert_layers),
+        Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.expert_layers_in_words),
         Says(
             (*model("first_k_dense_replace", "moe_layer_freq"), *moe("first_k_dense_replace")),
-            read=read.mindformers_expert_layers,
+            read=read.expert_layers_in_words,
             beside=LAYERS,
         ),
         when=WHEN,

@@ -10,7 +10,7 @@ from typing import Any
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.hooks.train_cell import announce, vocabulary
-from align_hooks.ms_side.model import llama_config, parameters_of
+from align_hooks.ms_side.model import config_of, parameters_of
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
 
@@ -29,7 +29,7 @@ def hold(session: MsSession, arguments: Any) -> None:
         raise RefusedRun(f"{type(network).__name__} was compiled without layouts of its parameters; this version cannot read them")
     session.fed = len(elements[0])
     session.parameters = parameters_of(
-        cell.weights, llama_config(cell), vocabulary(session), alone=False, layouts=layouts, rank=session.launch.rank
+        cell.weights, config_of(cell), vocabulary(session), alone=False, layouts=layouts, rank=session.launch.rank
     )
     if isinstance(session.reducer, CaptureShards):
         session.reducer.bind(session.parameters)

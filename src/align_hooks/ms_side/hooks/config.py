@@ -16,8 +16,10 @@ from typing import Any
 import mindspore
 from mindformers.tools.register import MindFormerConfig
 
-from align_hooks.checklist.defaults import DEFAULTS, LLAMA
+from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
+from align_hooks.families.family import InMindFormers
+from align_hooks.families.registry import in_mindformers
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
@@ -80,7 +82,7 @@ def replay(session: MsSession, config: Any) -> None:
     """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
     feed = session.replay
     assert feed is not None
-    cut = feeds_cut()
+    cut = feeds_cut(config)
     columns = list(CUT if cut else UNCUT)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
@@ -125,19 +127,26 @@ def replay(session: MsSession, config: Any) -> None:
 
 
 def of_model(config: Any, name: str) -> int:
-    """A size of the model, LlamaConfig's own where the YAML says none."""
+    """A size of the model, its own default where the YAML says none."""
     given = get(config, f"model.model_config.{name}")
-    return int(DEFAULTS[name][LLAMA] if given is None else given)
+    return int(DEFAULTS[name][configured(config).model_type] if given is None else given)
 
 
-def feeds_cut() -> bool:
-    """Whether the installed LlamaForCausalLM is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
-    return takes_cut(importlib.import_module("mindformers.models.llama").LlamaForCausalLM)
+def configured(config: Any) -> InMindFormers:
+    """How MindFormers builds the model that the YAML names; where that is of no family, which is refused once it is built, the first's."""
+    known = in_mindformers()
+    return next((built for built in known if built.network == get(config, "model.arch.type")), known[0])
+
+
+def feeds_cut(config: Any) -> bool:
+    """Whether the model, as it is installed, is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
+    built = configured(config)
+    return takes_cut(getattr(importlib.import_module(built.module), built.network))
 
 
 def ignored_label(config: Any) -> int | None:
-    """The label of what does not count, where labels have to say it; None where the installed LlamaForCausalLM takes a mask."""
-    if feeds_cut():
+    """The label of what does not count, where labels have to say it; None where the model, as it is installed, takes a mask."""
+    if feeds_cut(config):
         return None
     configured = get(config, "model.model_config.ignore_token_id") if config is not None else None
     return IGNORED if configured is None else int(configured)

@@ -6,10 +6,12 @@ nothing is compiled yet and checkpoints have been loaded; or, where MindSpore cu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import mindspore
 from mindspore import nn
+from numpy.typing import NDArray
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
@@ -18,7 +20,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import Parameters, is_per_token
-from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, optimizer_facts
+from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
@@ -26,6 +28,8 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
+
+Array = NDArray[Any]
 
 
 def load(session: MsSession) -> None:
@@ -102,6 +106,32 @@ def facts(session: MsSession) -> dict[str, Any]:
         "classes": classes(cell.network),
         "arguments": flat(config),
     }
+
+
+@dataclass(frozen=True)
+class Built:
+    """The model and its optimizer between two updates, as :class:`align_hooks.session.step.State` asks for them."""
+
+    session: MsSession
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameter table, which stands since training began."""
+        assert self.session.parameters is not None
+        return self.session.parameters
+
+    def weight_sketches(self) -> dict[str, list[float]]:
+        """Signed sums of the weights."""
+        return self.parameters.weight_sketches()
+
+    def weights(self) -> tuple[dict[str, Array], dict[str, Any], dict[str, float]]:
+        """Weights, configuration, squared sums."""
+        return self.parameters.weights(), self.session.model_config, self.parameters.weight_squares()
+
+    def moments(self) -> tuple[dict[str, dict[str, Array]], int, dict[str, str]]:
+        """Adam's moments, its count of updates, its types."""
+        optimizer = self.session.train_cell.optimizer
+        return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, str]:

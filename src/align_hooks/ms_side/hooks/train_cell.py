@@ -17,7 +17,7 @@ import mindspore
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import dims_of, huggingface_config, llama_config, parameters_of
+from align_hooks.ms_side.model import config_of, dims_of, huggingface_config, parameters_of
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
@@ -59,7 +59,7 @@ def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None
     session.train_cell = cell
     if not training(settings):
         return
-    config = llama_config(cell)
+    config = config_of(cell)
     if session.sizes is not None:
         refuse_layouts(settings, session.sizes, config)
         session.model_config = huggingface_config(config, dims_of(config, vocabulary(session)))

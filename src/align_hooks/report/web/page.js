@@ -8,12 +8,16 @@ const asked = new URLSearchParams(location.search).get("lang") || stored() || (n
 function speak(language) {
   root.lang = language === "zh" ? "zh" : "en";
   const button = $("language");
-  button.textContent = say("中文", "English");
-  button.lang = say("zh", "en-x-switch");
-  button.setAttribute("aria-label", say("切换到中文", "Switch to English"));
-  for (const option of document.querySelectorAll("option[data-zh]")) {
-    option.dataset.en ??= option.textContent;
-    option.textContent = say(option.dataset.en, option.dataset.zh);
+  button.textContent = say("page.other_language");
+  button.lang = zh() ? "en-x-switch" : "zh";
+  button.setAttribute("aria-label", say("page.switch_language"));
+  for (const one of document.querySelectorAll("[data-zh]")) {
+    one.dataset.en ??= one.textContent;
+    one.textContent = inLanguage([one.dataset.en, one.dataset.zh]);
+  }
+  for (const one of document.querySelectorAll("[data-label-zh]")) {
+    one.dataset.labelEn ??= one.getAttribute("aria-label");
+    one.setAttribute("aria-label", inLanguage([one.dataset.labelEn, one.dataset.labelZh]));
   }
   for (const one of drawn) one.view.signal("zh", zh()).runAsync();
   if (tensors) { heads(); rows(); }
@@ -50,7 +54,7 @@ if (different) { different.checked = true; narrow(); different.addEventListener(
 for (const button of document.querySelectorAll("button.copy")) button.addEventListener("click", async () => {
   const text = [...$(button.dataset.of).childNodes].map((node) => node.lang && node.lang !== root.lang ? "" : node.textContent).join("");
   try { await navigator.clipboard.writeText(text); } catch { getSelection().selectAllChildren($(button.dataset.of)); document.execCommand("copy"); }
-  button.textContent = say("copied", "已复制");
+  button.textContent = say("page.copied");
 });
 addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.stage")) if (!one.classList.contains("not-compared")) one.open = true; });
 

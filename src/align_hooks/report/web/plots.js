@@ -2,11 +2,13 @@
 
 const options = { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: tip };
 
+const when = (step) => say("step.iteration", { step, iteration: step + 1 });
+
 function tip(handler, event, item, value) {
   let box = document.querySelector(".vega-tip");
   if (!value || !value.name) { if (box) box.hidden = true; return; }
   if (!box) { box = document.createElement("div"); box.className = "vega-tip"; box.setAttribute("role", "tooltip"); document.body.append(box); }
-  box.textContent = `${value.name}\n${say("step ", "第")}${value.step}${say(` (iteration ${value.step + 1})`, `步（iteration ${value.step + 1}）`)}\n${say("error", "误差")} ${number(value.error)}, ${say("limit", "限值")} ${number(value.limit)}: ${times(value)}`;
+  box.textContent = [value.name, when(value.step), say("page.error_beside_limit", { error: number(value.error), limit: number(value.limit), times: times(value) })].join("\n");
   box.hidden = false;
   box.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 8)) + "px";
   box.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8)) + "px";
@@ -86,14 +88,14 @@ function rowsOf(one) {
 
 // What a plot shows at one place, in words.
 function told(one, at) {
-  const step = one.x[at];
-  const where = one.names ? one.names[at] : say(`step ${step} (iteration ${step + 1})`, `第${step}步（iteration ${step + 1}）`);
-  if (one.single) return `${where}: ${exact(one.a[at])}`;
-  const parts = [say("reference ", "标杆 ") + exact(one.a[at]), say("candidate ", "待测 ") + exact(one.b[at])];
-  for (const [english, chinese, values] of [["difference ", "差 ", one.d], ["limit ", "限值 ", one.limit], ["noise ", "噪声 ", one.noise]]) {
-    if (values[at] !== undefined) parts.push(say(english, chinese) + number(float(values[at])));
-  }
-  return `${where}: ${parts.join(", ")}`;
+  const where = one.names ? one.names[at] : when(one.x[at]);
+  if (one.single) return say("page.read_out", { where, values: exact(one.a[at]) });
+  const [d, limit, noise] = [one.d, one.limit, one.noise].map((values) => (values[at] === undefined ? null : number(float(values[at]))));
+  const parts = [say("page.value_of_reference", { value: exact(one.a[at]) }), say("page.value_of_candidate", { value: exact(one.b[at]) })];
+  if (d !== null) parts.push(say("page.value_of_difference", { value: d }));
+  if (limit !== null) parts.push(say("page.value_of_limit", { value: limit }));
+  if (noise !== null) parts.push(say("page.value_of_noise", { value: noise }));
+  return say("page.read_out", { where, values: parts.join(say("separator.terms")) });
 }
 
 async function plot(one) {
@@ -157,7 +159,7 @@ async function picturing() {
   const chosen = () => data.pictures[document.querySelector("input[name=picture]:checked").value];
   const cells = (it) => it.cells.map(([column, row, at, bin, star]) => {
     const one = tensors[at];
-    return { ...one, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(one.excess), told: `${one.name}, ${times(one)}` };
+    return { ...one, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(one.excess), told: say("page.told_of_cell", { name: one.name, times: times(one) }) };
   });
   const it = chosen();
   const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, cells(it), { zh: zh(), columns: it.columns, rows: it.rows });

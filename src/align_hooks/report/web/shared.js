@@ -7,7 +7,9 @@ const root = document.documentElement;
 root.classList.remove("no-js");
 const $ = (id) => document.getElementById(id);
 const zh = () => root.lang === "zh";
-const say = (english, chinese) => (zh() ? chinese : english);
+const inLanguage = ([english, chinese]) => (zh() ? chinese : english);
+// A message by its id, a literal: the frame hands over the words of every id that it reads here. Numbers come as they are to be written.
+const say = (id, values = {}) => inLanguage(data.words[id]).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const drawn = [];
 
 // Rows of the table, from columns: names once, numbers that JSON has no word for as strings.
@@ -27,6 +29,6 @@ const number = (value) => {
   return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
 };
 const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
-const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("any is too much", "须逐位相等") : say("not finite", "非有限值"));
+const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("page.any_is_too_much") : say("page.not_finite"));
 const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
 const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);

@@ -2,20 +2,20 @@
 
 const FIRST = 50;
 const columns = [
-  ["name", "tensor", "张量"], ["excess", "error / limit", "误差/限值"], ["error", "error", "误差"], ["limit", "limit", "限值"],
-  ["stage", "stage", "阶段"], ["step", "step", "步"], ["eps", "error in eps", "误差(eps)"], ["scale", "best scale", "最佳比例"],
-  ["direction", "error left at it", "该比例下的剩余误差"],
+  ["name", () => say("page.tensor")], ["excess", () => say("page.error_over_limit")], ["error", () => say("page.error")],
+  ["limit", () => say("page.limit")], ["stage", () => say("page.stage")], ["step", () => say("page.step")],
+  ["eps", () => say("page.error_in_eps")], ["scale", () => say("page.best_scale")], ["direction", () => say("page.error_left")],
 ];
 let shown = FIRST, order = { by: "excess", down: true };
 
 function heads() {
   const line = document.createElement("tr");
-  for (const [key, english, chinese] of columns) {
+  for (const [key, head] of columns) {
     const cell = document.createElement("th"), button = document.createElement("button");
     cell.scope = "col";
     if (key !== "name" && key !== "stage") cell.className = "number";
     button.type = "button";
-    button.textContent = say(english, chinese) + (order.by === key ? (order.down ? " ▾" : " ▴") : "");
+    button.textContent = head() + (order.by === key ? (order.down ? " ▾" : " ▴") : "");
     cell.setAttribute("aria-sort", order.by === key ? (order.down ? "descending" : "ascending") : "none");
     button.dataset.key = key;
     button.addEventListener("click", () => {
@@ -41,7 +41,7 @@ function compared(one, other) {
 
 function cellOf(one, key) {
   const cell = document.createElement(key === "name" ? "th" : "td");
-  if (key === "stage") { cell.textContent = say(...data.stages[one.stage]); return cell; }
+  if (key === "stage") { cell.textContent = inLanguage(data.stages[one.stage]); return cell; }
   if (key !== "name") {
     cell.className = key === "excess" && one.out ? "number out" : "number";
     cell.textContent = key === "scale" && one.scale !== null ? Number(one.scale.toPrecision(6)).toString() : number(one[key]);
@@ -69,7 +69,7 @@ function rows() {
   }
   document.querySelector("#tensor-table tbody").replaceChildren(body);
   const part = Math.min(shown, found.length);
-  $("count").textContent = say(`${part} of ${found.length} shown, ${tensors.length} in all`, `显示${part}/${found.length}行，共${tensors.length}行`);
+  $("count").textContent = say("page.rows_shown", { shown: part, matching: found.length, all: tensors.length });
   $("more").hidden = found.length <= shown;
 }
 

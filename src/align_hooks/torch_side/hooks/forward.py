@@ -37,9 +37,9 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         if session.step is not None and session.made == 0:
             nothing: set[str] = set()
             look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
-            session.see_unrecorded(session.attempt("the names of the model's inputs", look, nothing))
-        if session.wants("batches"):
-            with session.surviving("the batch"):
+            session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
+        if session.recording.wants("batches"):
+            with session.recording.surviving("the batch"):
                 call = inspect.signature(wrapped).bind(*args, **kwargs)
                 given = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's
                 if "input_ids" not in given:

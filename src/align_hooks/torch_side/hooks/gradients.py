@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from align_hooks.replay.gradients import Injection
+from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.model import pieces, sketches, squared_sums
 from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
@@ -33,7 +34,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
             return found_inf
         last = instance is chain(session.optimizer)[-1]
         if last:
-            with session.surviving("gradients"):
+            with session.recording.surviving("gradients"):
                 read(session)
         if session.injection is not None and session.step in session.injection.steps:
             if last:
@@ -46,7 +47,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
 def read(session: TorchSession) -> None:
     """Take norms and sketches, left on the device until the step ends, and write the gradients."""
-    norms, sketched, gradients = (session.wants(kind) for kind in ("local_norms", "sketches", "gradients"))
+    norms, sketched, gradients = (session.recording.wants(kind) for kind in ("local_norms", "sketches", "gradients"))
     if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
     found = session.parameters.gradients()
@@ -55,9 +56,7 @@ def read(session: TorchSession) -> None:
     counted = [(parameter.fused, gradient) for parameter, gradient in found if parameter.counted]
     if sketched:
         session.sketches |= sketches(counted)
-    if gradients and session.record is not None:
-        session.record.gradients(session.step, pieces(counted))
-        session.recorded("gradients")
+    record_gradients(session, lambda: pieces(counted))
 
 
 def inject(session: TorchSession, injection: Injection, step: int) -> None:

@@ -8,6 +8,7 @@ the data is opened and long before the first step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import megatron.core.package_info
@@ -19,9 +20,10 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
+from align_hooks.session.step import record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.layers import classes, layers
-from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
+from align_hooks.torch_side.model import Array, Parameters, huggingface_config, parameters_of, unwrap
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.seeds import read_back
@@ -64,7 +66,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
-    session.model_config = huggingface_config(gpt, parameters.dims, args)
+    session.model_config = huggingface_config(gpt, parameters, args)
     if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
@@ -79,7 +81,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
-    record_state(session, args.iteration)
+    record_state(session, args.iteration, Built(session))
 
 
 def intended(args: Any) -> int:
@@ -140,21 +142,27 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
     }
 
 
-def record_state(session: TorchSession, updates: int) -> None:
-    """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
-    if session.record is None or session.parameters is None:
-        return
-    if session.wants("sketches", updates):
-        with session.surviving("sketches of the weights"):
-            session.record.sketches("weights", updates, session.parameters.weight_sketches())
-            session.recorded("sketches")
-    if session.wants("weights", updates):
-        with session.surviving("weights"):
-            session.record.weights(updates, session.parameters.weights(), session.model_config, session.parameters.weight_squares())
-            session.recorded("weights")
-    if session.wants("optimizer_state", updates):
-        with session.surviving("the optimizer's state"):
-            optimizer = session.optimizer
-            found = moments(optimizer, session.parameters)
-            session.record.optimizer_state(updates, found, updates_made(optimizer), moment_dtypes(optimizer))
-            session.recorded("optimizer_state")
+@dataclass(frozen=True)
+class Built:
+    """The model and its optimizer between two updates, as :class:`align_hooks.session.step.State` asks for them."""
+
+    session: TorchSession
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameter table, which stands since the model was built."""
+        assert self.session.parameters is not None
+        return self.session.parameters
+
+    def weight_sketches(self) -> dict[str, list[float]]:
+        """Signed sums of the main parameters."""
+        return self.parameters.weight_sketches()
+
+    def weights(self) -> tuple[dict[str, Array], dict[str, Any], dict[str, float]]:
+        """Main parameters, configuration, squared sums."""
+        return self.parameters.weights(), self.session.model_config, self.parameters.weight_squares()
+
+    def moments(self) -> tuple[dict[str, dict[str, Array]], int, dict[str, str]]:
+        """Adam's moments, its count of updates, its types."""
+        optimizer = self.session.optimizer
+        return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)

@@ -25,8 +25,8 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         norm = wrapped(*args, **kwargs)
         injected = session.injection is not None and session.step in session.injection.steps
-        if session.wants("local_norms") and session.record is not None and not injected:
-            with session.surviving("the global norm"):
+        if session.recording.wants("local_norms") and session.recording.writer is not None and not injected:
+            with session.recording.surviving("the global norm"):
                 given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
                 if given.get("norm_type", 2) == 2:
                     session.taken.append({"norm": norm} | again(given["grads_for_norm"]) | ranks_of(given.get("grad_stats_parallel_group")))

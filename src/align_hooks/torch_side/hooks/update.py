@@ -21,12 +21,12 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     """A wrapper of ``MegatronOptimizer.step`` that notes its inputs and its norm."""
 
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if session.step is None or not session.recording:
+        if session.step is None or not session.recording.is_on:
             return wrapped(*args, **kwargs)
-        with session.surviving("the update"):
+        with session.recording.surviving("the update"):
             before(session, instance)
         result = wrapped(*args, **kwargs)
-        with session.surviving("the update"):
+        with session.recording.surviving("the update"):
             after(session, instance, result[1])
         return result
 

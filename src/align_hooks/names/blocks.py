@@ -12,8 +12,9 @@ is a range of each piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 
 Array = NDArray[Any]
+
+PADDING = "#padding"
+"""Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,48 +103,78 @@ class Blocks:
                 yield slice(low - start, high - start)
 
 
-def blocks(layout: str, dims: Dims, rows: int) -> Blocks:
-    """The blocks of a named layout for a whole parameter of ``rows`` rows; raises RefusedRun where they do not fit."""
-    queries = dims.heads // dims.groups * dims.head_dim
-    known = {
-        "whole": Blocks(1, (rows,)),
-        "qkv_per_group": Blocks(dims.groups, (queries, dims.head_dim, dims.head_dim)),
-        "gate_then_up": Blocks(1, (dims.ffn, dims.ffn)),
-        "gate_up_by_row": Blocks(dims.ffn, (1, 1)),
-        "expert_gate_then_up": Blocks(1, (dims.expert_ffn, dims.expert_ffn)),
-        "vocabulary": Blocks(1, (dims.vocabulary, dims.padded - dims.vocabulary)) if dims.padded > dims.vocabulary else Blocks(1, (rows,)),
-    }[layout]
-    if known.total != rows:
-        raise RefusedRun(f"a parameter of {rows} rows does not have the layout {layout} of {dims}: that has {known.total}")
-    return known
+class Division(Enum):
+    """What one of several equal parts of a fused parameter holds, where tensor parallelism cuts its rows."""
+
+    RUNS = "some of the runs, each whole"
+    PIECES = "a part of each piece"
+    ROWS = "rows as they lie, of whatever piece"
 
 
-CUT_BY_REPEAT = ("qkv_per_group", "gate_up_by_row")
-"""Layouts of which a part is some of the runs; of the others it is a part of each piece."""
+@dataclass(frozen=True, slots=True)
+class FusedLayout:
+    """How the pieces of a kind of parameter lie in it: the ``blocks`` that it has by the sizes of the decoder and its number of rows.
 
-
-def local_blocks(layout: str, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
-    """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
-
-    A vocabulary is cut first and padded by what is left over at its end, so that a part may hold rows of one piece only; every
-    other layout is cut piece by piece. Raises RefusedRun where the parts are not equal.
+    A family whose parameters lie otherwise than in the layouts below brings a layout of its own. ``name`` is for messages.
     """
-    if layout == "vocabulary":
-        share = whole.total // cut.count
-        start, stop = cut.index * share, (cut.index + 1) * share
-        bounds = [
-            (min(max(start - first, 0), rows), min(max(stop - first, 0), rows))
-            for first, rows in zip(np.cumsum((0, *whole.rows)).tolist(), whole.rows, strict=False)
-        ]
-        return Blocks(1, tuple(high - low for low, high in bounds)), bounds
-    by_repeat = layout in CUT_BY_REPEAT
-    divided = whole.rows if by_repeat else tuple(rows // cut.count for rows in whole.rows)
-    repeats = whole.repeats // cut.count if by_repeat else 1
-    part = Blocks(repeats, divided)
-    if part.total * cut.count != whole.total:
-        raise RefusedRun(
-            f"a parameter of {whole.total} rows in the layout {layout}, {whole.repeats} runs of {sum(whole.rows)}, "
-            f"has no {cut.count} equal parts of whole runs; use fewer tensor-parallel ranks"
-        )
-    rows_of = [repeats * rows for rows in divided]
-    return part, [(cut.index * rows, (cut.index + 1) * rows) for rows in rows_of]
+
+    name: str
+    blocks: Callable[[Dims, int], Blocks]
+    division: Division = Division.PIECES
+
+    def whole(self, dims: Dims, rows: int) -> Blocks:
+        """The blocks of a whole parameter of ``rows`` rows; raises RefusedRun where they do not fit."""
+        known = self.blocks(dims, rows)
+        if known.total != rows:
+            raise RefusedRun(f"a parameter of {rows} rows does not have the layout {self.name} of {dims}: that has {known.total}")
+        return known
+
+    def part(self, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
+        """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
+
+        Raises RefusedRun where the parts are not equal.
+        """
+        if self.division is Division.ROWS:
+            return _rows(whole, cut)
+        by_run = self.division is Division.RUNS
+        divided = whole.rows if by_run else tuple(rows // cut.count for rows in whole.rows)
+        repeats = whole.repeats // cut.count if by_run else 1
+        part = Blocks(repeats, divided)
+        if part.total * cut.count != whole.total:
+            raise RefusedRun(
+                f"a parameter of {whole.total} rows in the layout {self.name}, {whole.repeats} runs of {sum(whole.rows)}, "
+                f"has no {cut.count} equal parts of whole runs; use fewer tensor-parallel ranks"
+            )
+        rows_of = [repeats * rows for rows in divided]
+        return part, [(cut.index * rows, (cut.index + 1) * rows) for rows in rows_of]
+
+
+def _rows(whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
+    """The part of a parameter whose rows are cut as they lie, so that a part may hold rows of one piece only."""
+    share = whole.total // cut.count
+    start, stop = cut.index * share, (cut.index + 1) * share
+    bounds = [
+        (min(max(start - first, 0), rows), min(max(stop - first, 0), rows))
+        for first, rows in zip(np.cumsum((0, *whole.rows)).tolist(), whole.rows, strict=False)
+    ]
+    return Blocks(1, tuple(high - low for low, high in bounds)), bounds
+
+
+def _queries_of_a_group(dims: Dims) -> int:
+    return dims.heads // dims.groups * dims.head_dim
+
+
+def _vocabulary(dims: Dims, rows: int) -> Blocks:
+    padding = dims.padded - dims.vocabulary
+    return Blocks(1, (dims.vocabulary, padding) if padding > 0 else (rows,))
+
+
+UNFUSED = FusedLayout("whole", lambda dims, rows: Blocks(1, (rows,)))
+QKV_PER_GROUP = FusedLayout(
+    "qkv_per_group", lambda dims, rows: Blocks(dims.groups, (_queries_of_a_group(dims), dims.head_dim, dims.head_dim)), Division.RUNS
+)
+GATE_THEN_UP = FusedLayout("gate_then_up", lambda dims, rows: Blocks(1, (dims.ffn, dims.ffn)))
+GATE_UP_BY_ROW = FusedLayout("gate_up_by_row", lambda dims, rows: Blocks(dims.ffn, (1, 1)), Division.RUNS)
+EXPERT_GATE_THEN_UP = FusedLayout("expert_gate_then_up", lambda dims, rows: Blocks(1, (dims.expert_ffn, dims.expert_ffn)))
+VOCABULARY = FusedLayout("vocabulary", _vocabulary, Division.ROWS)
+"""The layouts that both frameworks have. A vocabulary is cut first, and padded by what is left over at its end."""

@@ -1,0 +1,86 @@
+"""Which families of models a configuration describes, by the rows of the CheckList."""
+
+from __future__ import annotations
+
+from align_hooks.checklist.defaults import family as model_type
+from align_hooks.checklist.held import ODD, Held, hold
+from align_hooks.checklist.readings.experts import expert_layers
+from align_hooks.checklist.readings.said import Unknown
+from align_hooks.checklist.row import UNSET, is_new
+from align_hooks.checklist.tables import ROW
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
+from align_hooks.families.family import Family
+from align_hooks.families.registry import megatron_families, mindformers_families
+
+UNSAID = "default"
+"""Where a value comes from that a configuration does not say."""
+NETWORK = "model.arch.type"
+"""The key by which MindFormers' older models are named."""
+
+
+def of_side(configuration: Configuration) -> list[Family]:
+    """The families that have canonical names on the side of a configuration."""
+    return mindformers_families() if configuration.side == MINDFORMERS else megatron_families()
+
+
+def named(configuration: Configuration) -> list[Family]:
+    """Those whose class of model a configuration names; Megatron's names none, and there it is all."""
+    families = of_side(configuration)
+    if configuration.side != MINDFORMERS:
+        return families
+    built = [(family, family.mindformers) for family in families if family.mindformers is not None]
+    if is_new(configuration):
+        return [family for family, how in built if not how.legacy and how.model_type == model_type(configuration)]
+    network = configuration.values.get(NETWORK)
+    value = None if network is None or network.unknown else network.value
+    return [family for family, how in built if how.legacy and value in (None, how.network)]
+
+
+def experts(configuration: Configuration, *, partly: bool) -> bool | None:
+    """Whether a configuration has experts; None where that is not told. ``partly`` is whether more may be said elsewhere."""
+    value = hold(ROW["expert_num"], configuration)
+    if value.meaning is UNSET or (partly and value.where == UNSAID):
+        return None
+    return value.meaning not in (None, 0, 1)
+
+
+def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
+    """In what a configuration describes no model of a family, as far as it says it; each with where that is set."""
+    values = {name: hold(ROW[name], configuration) for name in ("layers with experts", *family.configured, "expert_num")}
+    wrong = ["layers with experts"] if has_dense_layers(configuration) else []
+    for name, allowed in family.configured.items():
+        value = values[name]
+        known = value.meaning is not UNSET and not value.why and not (partly and value.where == UNSAID)
+        wrong += [name] if known and value.meaning not in allowed else []
+    wrong += ["expert_num"] if experts(configuration, partly=partly) and not family.experts else []
+    return [_shown(name, values[name]) for name in wrong]
+
+
+def described(configuration: Configuration) -> Family | None:
+    """The family that a configuration describes in full, every row told; None where there is none."""
+    if has_dense_layers(configuration):
+        return None
+    sort = experts(configuration, partly=False)
+    for family in named(configuration):
+        if family.experts is sort and all(hold(ROW[name], configuration).meaning in allowed for name, allowed in family.configured.items()):
+            return family
+    return None
+
+
+def has_dense_layers(configuration: Configuration) -> bool:
+    """Whether some layers of a model with experts have none."""
+    layers = layers_with_experts(configuration)
+    return layers is not None and "0" in layers
+
+
+def layers_with_experts(configuration: Configuration) -> str | None:
+    """Which layers have experts, one digit a layer, none in a dense model; None where that is not told."""
+    try:
+        digits = expert_layers(configuration)
+    except (Unknown, ConfigurationError, *ODD):
+        return None
+    return None if digits is UNSET else digits or ""
+
+
+def _shown(name: str, value: Held) -> str:
+    return f"{name} is {value.shown}" + (f" ({value.where})" if value.where else "")

@@ -1,0 +1,208 @@
+"""Llama 2 and 3, dense.
+
+In Megatron-LM: with the ``local`` and the Transformer Engine layer specs. Transformer Engine fuses a norm into the linear layer that
+follows it, hence two names of each of the same two norms, and keeps ``_extra_state`` entries, which are bytes of its own and no
+parameters.
+
+In MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9. With ``qkv_concat`` the projections are fused: queries,
+keys and values per query group, gate and up row by row (``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``,
+``ffn_concat_hf2mg``). In 1.3 they lie one whole projection after the other, and are refused (``ms_side.model``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from align_hooks.families import megatron
+from align_hooks.families.family import Decoder, Family, InMegatron, InMindFormers, Level
+from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
+from align_hooks.names.table import Rule, Table
+
+NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
+"""What the names of a layer's parameters begin with: Megatron's, and Hugging Face's."""
+QKV = tuple(f"{CANONICAL}.self_attn.{name}_proj.weight" for name in "qkv")
+GATE_UP = tuple(f"{CANONICAL}.mlp.{name}_proj.weight" for name in ("gate", "up"))
+DOWN = (f"{CANONICAL}.mlp.down_proj.weight",)
+
+FIRST: tuple[Level, ...] = (
+    {"model.embed_tokens.weight": ("vocabulary", "hidden")},
+    {f"{CANONICAL}.input_layernorm.weight": ("hidden",)},
+    dict(zip(QKV, (("queries", "hidden"), ("keys", "hidden"), ("keys", "hidden")), strict=True)),
+    {f"{CANONICAL}.self_attn.o_proj.weight": ("hidden", "queries")},
+    {f"{CANONICAL}.post_attention_layernorm.weight": ("hidden",)},
+)
+FEED_FORWARD: tuple[Level, ...] = (dict.fromkeys(GATE_UP, ("ffn", "hidden")), dict.fromkeys(DOWN, ("hidden", "ffn")))
+LAST: tuple[Level, ...] = ({"model.norm.weight": ("hidden",)}, {"lm_head.weight": ("vocabulary", "hidden")})
+"""The levels before, of and after a layer's feed-forward part."""
+
+MEGATRON_RULES = (
+    Rule("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), VOCABULARY),
+    Rule(f"{NATIVE}.input_layernorm.weight", (f"{CANONICAL}.input_layernorm.weight",)),
+    Rule(f"{NATIVE}.self_attention.linear_qkv.layer_norm_weight", (f"{CANONICAL}.input_layernorm.weight",)),
+    Rule(f"{NATIVE}.self_attention.linear_qkv.weight", QKV, QKV_PER_GROUP),
+    Rule(f"{NATIVE}.self_attention.linear_proj.weight", (f"{CANONICAL}.self_attn.o_proj.weight",), axis=1),
+    Rule(f"{NATIVE}.pre_mlp_layernorm.weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
+    Rule("decoder.final_layernorm.weight", ("model.norm.weight",)),
+    Rule("output_layer.weight", ("lm_head.weight",), VOCABULARY),
+)
+"""What every family with usual attention has, whatever its feed-forward part."""
+MEGATRON_FEED_FORWARD = (
+    Rule(f"{NATIVE}.mlp.linear_fc1.layer_norm_weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
+    Rule(f"{NATIVE}.mlp.linear_fc1.weight", GATE_UP, GATE_THEN_UP),
+    Rule(f"{NATIVE}.mlp.linear_fc2.weight", DOWN, axis=1),
+)
+MEGATRON_IGNORED = (r".*\._extra_state", r"rotary_pos_emb\.inv_freq")
+
+MINDFORMERS_RULES = (
+    Rule("model.tok_embeddings.embedding_weight", ("model.embed_tokens.weight",), VOCABULARY),
+    Rule(f"{CANONICAL}.attention_norm.weight", (f"{CANONICAL}.input_layernorm.weight",)),
+    *(Rule(f"{CANONICAL}.attention.w{name}.weight", (projection,)) for name, projection in zip("qkv", QKV, strict=True)),
+    Rule(f"{CANONICAL}.attention.w_qkv.weight", QKV, QKV_PER_GROUP),
+    Rule(f"{CANONICAL}.attention.wo.weight", (f"{CANONICAL}.self_attn.o_proj.weight",), axis=1),
+    Rule(f"{CANONICAL}.ffn_norm.weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
+    *(Rule(f"{CANONICAL}.feed_forward.{name}.weight", (half,)) for name, half in zip(("w1", "w3"), GATE_UP, strict=True)),
+    Rule(f"{CANONICAL}.feed_forward.w_gate_hidden.weight", GATE_UP, GATE_UP_BY_ROW),
+    Rule(f"{CANONICAL}.feed_forward.w2.weight", DOWN, axis=1),
+    Rule("model.norm_out.weight", ("model.norm.weight",)),
+    Rule("lm_head.weight", ("lm_head.weight",), VOCABULARY),
+)
+
+IN_CONFIGURATION: megatron.Holds = {
+    "normalization": ("RMSNorm",),
+    "gated_linear_unit": (True,),
+    "multi_latent_attention": (False,),
+    "mtp_num_layers": (None, 0),
+    "add_bias_linear": (False,),
+    "add_qkv_bias": (False,),
+    "qk_layernorm": (False,),
+    "rotary_interleaved": (False,),
+    "layernorm_zero_centered_gamma": (False,),
+    "softmax_type": ("vanilla",),
+    "softmax_scale": (None,),
+    "window_size": (None,),
+    "use_mup": (False,),
+}
+BESIDE: megatron.Holds = {
+    "position_embedding_type": ("rope",),
+    "rotary_percent": (1.0,),
+    "dense layers between experts": (False,),
+    "use_rope_scaling": (False,),
+    "activation_func": ("silu",),
+}
+"""What Megatron's configuration says of a built Llama, and what is said beside it."""
+
+CONFIGURED: dict[str, tuple[object, ...]] = {
+    "normalization": ("rmsnorm",),
+    "activation function": ("swiglu", "silu"),
+    "gated linear unit": (True,),
+    "bias of linear layers": (False,),
+    "bias of queries, keys and values": (False,),
+    "norm of queries and keys": (False,),
+    "zero-centred norm weights": (False,),
+    "position_embedding_type": ("rope",),
+    "rotary_percent": (1.0,),
+    "rotary_interleaved": (False,),
+    "rope scaling": ("none",),
+    "sliding window": (None,),
+    "softmax_type": ("vanilla",),
+    "multi_latent_attention": (False,),
+    "mtp_num_layers": (None, 0),
+    "use_mup": (False,),
+}
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.dims.ffn,
+        "num_hidden_layers": decoder.layers,
+        "num_attention_heads": decoder.dims.heads,
+        "num_key_value_heads": decoder.dims.groups,
+        "head_dim": decoder.dims.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": decoder.epsilon,
+        "rope_theta": decoder.rotary_base,
+        "rope_scaling": None,
+        "vocab_size": decoder.dims.vocabulary,
+        "max_position_embeddings": decoder.positions,
+        "tie_word_embeddings": decoder.tied,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "torch_dtype": "float32",
+    }
+
+
+def _misfits(config: Any) -> list[str]:
+    """In what the model of a LlamaConfig is no plain Llama."""
+    odd = {
+        "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
+        "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
+    }
+    return [what for what, there in odd.items() if there]
+
+
+def _dims(config: Any, vocabulary: int | None) -> Dims:
+    """The sizes of a LlamaConfig, over all ranks."""
+    heads = config.num_heads
+    return Dims(
+        heads=heads,
+        groups=config.n_kv_heads or heads,
+        head_dim=config.hidden_size // heads,
+        ffn=_intermediate_size(config),
+        vocabulary=min(vocabulary or config.vocab_size, config.vocab_size),
+        padded=config.vocab_size,
+    )
+
+
+def _intermediate_size(config: Any) -> int:
+    """The feed-forward size; MindFormers computes it where the YAML does not say (``modules/transformer``, LlamaFeedForward)."""
+    if config.intermediate_size is not None:
+        return int(config.intermediate_size)
+    size = config.hidden_size * 4
+    if config.ffn_dim_multiplier is not None:
+        size = int((config.ffn_dim_multiplier + 0.01) * size)
+    size = int(2 * size / 3)
+    return int(config.multiple_of * ((size + config.multiple_of - 1) // config.multiple_of))
+
+
+def _decoder(config: Any, dims: Dims) -> Decoder:
+    """What a LlamaConfig says of its model."""
+    return Decoder(
+        dims=dims,
+        hidden=config.hidden_size,
+        layers=config.num_layers,
+        epsilon=config.rms_norm_eps,
+        rotary_base=float(config.theta),
+        positions=config.max_position_embedding,
+        tied=bool(config.tie_word_embeddings),
+    )
+
+
+LLAMA = Family(
+    name="Llama",
+    kind="dense",
+    experts=False,
+    levels=(*FIRST, *FEED_FORWARD, *LAST),
+    configured=CONFIGURED,
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), MEGATRON_IGNORED),
+        misfits=megatron.misfits({**IN_CONFIGURATION, **BESIDE}),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+    mindformers=InMindFormers(
+        network="LlamaForCausalLM",
+        module="mindformers.models.llama",
+        configuration="LlamaConfig",
+        model_type="llama",
+        legacy=True,
+        table=Table("MindFormers", "a dense Llama", MINDFORMERS_RULES),
+        misfits=_misfits,
+        dims=_dims,
+        decoder=_decoder,
+    ),
+)

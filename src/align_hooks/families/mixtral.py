@@ -1,0 +1,75 @@
+"""Mixtral: a Llama whose every feed-forward layer is a choice of experts.
+
+In Megatron-LM: experts one by one, and grouped into one matrix product. In MindFormers no model of it has canonical names yet.
+"""
+
+from __future__ import annotations
+
+from align_hooks.families import llama, megatron
+from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.names.blocks import EXPERT_GATE_THEN_UP
+from align_hooks.names.table import Rule, Table
+
+MOE = f"{llama.CANONICAL}.block_sparse_moe"
+GATE_UP = tuple(f"{MOE}.experts.{{expert}}.{name}.weight" for name in ("w1", "w3"))
+DOWN = (f"{MOE}.experts.{{expert}}.w2.weight",)
+
+EXPERTS: tuple[Level, ...] = (
+    {f"{MOE}.gate.weight": ("experts", "hidden")},
+    dict.fromkeys(GATE_UP, ("expert_ffn", "hidden")),
+    dict.fromkeys(DOWN, ("hidden", "expert_ffn")),
+)
+
+MEGATRON_RULES = (
+    *llama.MEGATRON_RULES,
+    *llama.MEGATRON_FEED_FORWARD,  # no Mixtral has dense layers: they are known here so that a model with some is refused for them
+    Rule(f"{llama.NATIVE}.mlp.router.weight", (f"{MOE}.gate.weight",)),
+    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc1.weight", GATE_UP, EXPERT_GATE_THEN_UP),
+    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc2.weight", DOWN, axis=1),
+    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc1.weight{{expert}}", GATE_UP, EXPERT_GATE_THEN_UP),
+    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc2.weight{{expert}}", DOWN, axis=1),
+)
+
+ROUTER: megatron.Holds = {
+    "moe_router_pre_softmax": (False,),
+    "moe_router_score_function": ("softmax",),
+    "moe_shared_expert_intermediate_size": (None,),
+    "moe_router_enable_expert_bias": (False,),
+    "moe_router_topk_scaling_factor": (None, 1.0),
+    "moe_router_num_groups": (None,),
+    "moe_expert_capacity_factor": (None,),
+}
+"""What Megatron's configuration says of a Mixtral's choice of experts."""
+
+CONFIGURED: dict[str, tuple[object, ...]] = {
+    "score function": ("softmax",),
+    "weights of the chosen add up to one": (True,),
+    "size of the shared experts": (None,),
+    "groups of experts": (None,),
+    "bias of the experts": (False,),
+    "routed_scaling_factor": (1.0, None),
+    "capacity_factor": (None, -1),
+}
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": decoder.dims.expert_ffn}
+    routing = {"num_local_experts": decoder.experts, "num_experts_per_tok": decoder.chosen_experts, "sliding_window": None}
+    return llama.huggingface(decoder) | mixtral | routing
+
+
+MIXTRAL = Family(
+    name="Mixtral",
+    kind="with experts as in Mixtral",
+    experts=True,
+    levels=(*llama.FIRST, *EXPERTS, *llama.LAST),
+    configured=llama.CONFIGURED | CONFIGURED,
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a Llama with experts as in Mixtral", MEGATRON_RULES, llama.MEGATRON_IGNORED),
+        misfits=megatron.misfits({**llama.IN_CONFIGURATION, **ROUTER, **llama.BESIDE}),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+)

@@ -1,0 +1,74 @@
+"""The families with canonical names, and what follows from all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from align_hooks.families.family import Family, InMindFormers, kind_of
+from align_hooks.families.llama import LLAMA
+from align_hooks.families.mixtral import MIXTRAL
+
+FAMILIES: tuple[Family, ...] = (LLAMA, MIXTRAL)
+
+
+def megatron_families() -> list[Family]:
+    """The families that have canonical names in Megatron-LM."""
+    return [family for family in FAMILIES if family.megatron is not None]
+
+
+def mindformers_families() -> list[Family]:
+    """The families that have canonical names in MindFormers."""
+    return [family for family in FAMILIES if family.mindformers is not None]
+
+
+def in_mindformers() -> list[InMindFormers]:
+    """How MindFormers builds each of its families."""
+    return [family.mindformers for family in FAMILIES if family.mindformers is not None]
+
+
+def models(families: Sequence[Family]) -> str:
+    """The models of some families, as a refusal names what it would take."""
+    kinds = [family.kind for family in families]
+    return f"{kinds[0]} Llama models" if len(kinds) == 1 else f"Llama models, {' or '.join(kinds)},"
+
+
+def closest(families: Iterable[Family], misfits: Callable[[Family], list[str]], *, experts: bool | None) -> tuple[Family, list[str]]:
+    """The family that a model is of, or is nearest to, and in what it is none of it.
+
+    ``experts`` is whether the model has any, None where that is not known: a family of the other sort is taken only where there is
+    no other.
+    """
+    everything = list(families)
+    alike = [family for family in everything if experts in (None, family.experts)]
+    told = [(family, misfits(family)) for family in alike or everything]
+    return min(told, key=lambda pair: len(pair[1]))
+
+
+def levels() -> tuple[tuple[str, ...], ...]:
+    """The kinds of tensors of all families in the order of a forward pass; those of one level stand side by side.
+
+    A level that only some families have stands right behind the one that it follows there.
+    """
+    merged: list[tuple[str, ...]] = []
+    for family in FAMILIES:
+        behind = 0
+        for level in family.kinds():
+            if level not in merged:
+                merged.insert(behind, level)
+            behind = merged.index(level) + 1
+    return tuple(merged)
+
+
+def embeddings() -> frozenset[str]:
+    """The canonical names of models' embeddings."""
+    return frozenset(family.embedding for family in FAMILIES)
+
+
+def outputs() -> frozenset[str]:
+    """The canonical names of models' output layers."""
+    return frozenset(family.output for family in FAMILIES)
+
+
+def end_kinds() -> frozenset[str]:
+    """Their kinds."""
+    return frozenset(map(kind_of, embeddings() | outputs()))

@@ -1,0 +1,50 @@
+"""Whether canonical tensors from elsewhere are those of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from align_hooks.errors import RefusedRun
+from align_hooks.families.registry import embeddings, outputs
+from align_hooks.names.blocks import PADDING
+
+ROWS_ARE_SET = "vocab_size: {rows} in MindFormers' YAML, --make-vocab-size-divisible-by in Megatron's arguments"
+"""How each side is told how many rows its embedding has."""
+
+
+def refuse_unfit(
+    wanted: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+    source: object,
+    *,
+    elsewhere: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Raise RefusedRun unless ``given`` (canonical name to shape, of what ``source`` says) is exactly what a model wants.
+
+    ``wanted`` is what this rank holds, by the shapes of the whole tensors; ``elsewhere`` says of another name whether another
+    rank of this job holds it.
+    """
+    problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
+    problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys()) if not elsewhere(name)]
+    problems += [
+        f"{name} is {list(given[name])}, this model has {list(wanted[name])}"
+        for name in sorted(wanted.keys() & given.keys())
+        if wanted[name] != given[name]
+    ]
+    if problems:
+        raise RefusedRun(f"{source} do not fit this model: {_first_few(problems)}; {_way_out(wanted, given)}")
+
+
+def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """What to change: the vocabulary's size alone, where nothing else differs."""
+    apart = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
+    ends = embeddings() | outputs()
+    if not all(name in ends and name in wanted and name in given and wanted[name][1:] == given[name][1:] for name in apart):
+        return "make the two models the same shape"
+    rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in apart)
+    return f"give this model their {rows} rows, padding and all: {ROWS_ARE_SET.format(rows=rows)}"
+
+
+def _first_few(problems: Iterable[str]) -> str:
+    (*head,) = problems
+    return "; ".join(head[:3]) + (f"; and {len(head) - 3} more" if len(head) > 3 else "")

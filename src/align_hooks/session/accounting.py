@@ -1,0 +1,83 @@
+"""What came of a session: how the run ended, what was asked for and never happened, and the exit code that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
+from align_hooks.hooking.script import report
+from align_hooks.session.session import KINDS, Session
+from align_hooks.settings import PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a script failed; ``refused`` where it was an error of ours that ended it."""
+
+    ended: str
+    refused: bool = False
+
+
+def failure(session: Session, code: int, error: BaseException | None) -> Failure | None:
+    """How the script failed, for the manifest: by the exception that nobody caught, or by its exit code; None where it did not."""
+    if isinstance(error, AlignHooksError):
+        return Failure(f"refused: {'; '.join(str(error).splitlines())}", refused=True)
+    if code == 0:
+        return None
+    if isinstance(error, KeyboardInterrupt):
+        first = session.planned.start if session.planned else 0
+        return Failure(f"interrupted at step {first + session.made if session.step is None else session.step} (SIGINT)")
+    return Failure(f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}")
+
+
+def ended(session: Session, failed: Failure | None) -> str:
+    """How the run ended; only a run that made all the steps it intended is finished."""
+    stopped, planned = session.recording.stopped, session.planned
+    if failed is not None and failed.refused:
+        return failed.ended
+    if stopped is not None or failed is not None:
+        return stopped or (failed.ended if failed is not None else "")
+    if planned is None or session.made < len(planned):
+        return f"ended early: {session.made} of {len(planned) if planned else 'its'} planned steps were made"
+    return "finished"
+
+
+def finish(session: Session, failed: Failure | None = None) -> list[str]:
+    """Close the record and return what was asked for and did not happen, a sentence each."""
+    recording, rank = session.recording, session.launch.rank
+    problems = [] if failed is not None else [*session.ledger.unfired(), *_unreached(session)]
+    if recording.stopped is not None:
+        problems.append(f"rank {rank} {recording.stopped}")
+    if recording.writer is not None:
+        try:
+            recording.writer.finish(hooks=session.ledger.facts(), ended=ended(session, failed))
+            if session.made:
+                session.say(f"recorded {recording.writer.written['scalars']} steps in {recording.writer.run}: {ended(session, failed)}")
+            if recording.words is not None:
+                recording.words.withdraw()
+        except (OSError, AlignHooksError) as error:
+            problems.append(f"rank {rank} could not close the record in {recording.writer.run}: {error}")
+    return problems
+
+
+def exit_code(code: int, problems: list[str]) -> int:
+    """The launcher's exit code: the script's own, and 3 when that is 0 and something asked for never happened."""
+    for problem in problems:
+        report(NothingRecorded(problem))
+    return NothingRecorded.exit_code if problems and code == 0 else code
+
+
+def _unreached(session: Session) -> list[str]:
+    """Recording and replay that was asked for and that the run did not come to."""
+    settings, recording, injection = session.settings, session.recording, session.injection
+    asked = [kind for kind in KINDS if getattr(settings, kind) and (settings.run is not None or kind == "local_norms")]
+    never = [
+        f"{PREFIX}{kind.upper()}={getattr(settings, kind).text}: no such step was reached, nothing was recorded"
+        for kind in asked
+        if kind not in recording.captured and recording.stopped is None
+    ]
+    if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
+        never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")
+    if injection is not None and (left := sorted(set(injection.steps) - injection.made)):
+        never.append(f"{PREFIX}INJECT_GRADIENTS: {len(left)} of {len(injection.steps)} steps were not reached, first {left[0]}")
+    return never

@@ -1,0 +1,77 @@
+"""One rank's record as its training sees it: what is still wanted, what was captured, and what happens where capturing fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from align_hooks.launch import Launch
+from align_hooks.record.last_words import LastWords
+from align_hooks.record.writer import Writer
+from align_hooks.settings import Settings
+from align_hooks.streams import say
+
+Found = TypeVar("Found")
+
+
+@dataclass
+class Recording:
+    """``writer`` and ``words`` are None where nothing is recorded. ``step`` is the training step under way, None between steps and during
+    evaluation. ``stopped`` says why recording stopped, ``captured`` are the kinds of which something was, ``given_up`` is what is no longer
+    tried beside the record."""
+
+    settings: Settings
+    launch: Launch
+    writer: Writer | None = None
+    words: LastWords | None = None
+    step: int | None = None
+    stopped: str | None = None
+    captured: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether rows are being written."""
+        return self.writer is not None and self.stopped is None
+
+    def wants(self, kind: str, step: int | None = None) -> bool:
+        """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded. Local norms are printed
+        too, so they need no record."""
+        step = self.step if step is None else step
+        if self.stopped is not None or step is None or step not in getattr(self.settings, kind):
+            return False
+        return self.writer is not None or kind == "local_norms"
+
+    @contextmanager
+    def surviving(self, what: str) -> Iterator[None]:
+        """Run a capture so that training survives its failure, unless ``ON_ERROR=raise``.
+
+        Any exception of the body, a full disk or a bug of ours alike, ends recording and is reported at once, in the
+        manifest, and by the exit code. Exceptions of the framework's own code must not be raised inside.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.settings.on_error == "raise":
+                raise
+            self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
+            say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
+
+    def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
+        """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.
+
+        A first failure is printed and is the last: nothing tries it again. With ``ON_ERROR=raise`` it is raised.
+        """
+        if what in self.given_up:
+            return otherwise
+        try:
+            return look()
+        except Exception as error:
+            if self.settings.on_error == "raise":
+                raise
+            self.given_up.add(what)
+            say(f"align_hooks: rank {self.launch.rank} goes on without {what}: {type(error).__name__}: {error}", sys.stderr)
+            return otherwise

@@ -1,0 +1,186 @@
+"""What one training process knows while it runs with hooks: what was asked, what feeds it, what was changed.
+
+Hook bodies are handed a session and nothing else. It is framework-free; each side adds its own facts through it. What it writes is
+:mod:`.recording`'s and :mod:`.step`'s, and what came of it :mod:`.accounting`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from align_hooks.errors import AlignHooksError, RefusedRun
+from align_hooks.hooking.ledger import Ledger
+from align_hooks.launch import Launch
+from align_hooks.norms import print_norms
+from align_hooks.processes import WORKER, tell
+from align_hooks.record.last_words import LastWords
+from align_hooks.record.writer import Writer
+from align_hooks.replay.batches import Replay
+from align_hooks.replay.gradients import Injection
+from align_hooks.replay.weights import open_weights
+from align_hooks.session.recording import Recording
+from align_hooks.settings import PREFIX, Settings
+from align_hooks.streams import say
+
+KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
+"""The recording switches, by the name of their field in Settings and of what the writer counts."""
+
+STATES = ("weights", "sketches", "optimizer_state")
+"""Those numbered by updates made, or that have such a half: a run of K steps has K+1 of them."""
+
+
+@dataclass
+class Session:
+    """One process of one run.
+
+    ``planned`` are the steps that the run intends, None until it is built; ``made`` counts those that ended. ``overrides`` are what a
+    switch changed, ``facts`` what the run will say of itself, ``unrecorded`` the model's inputs that no record has. Until it has
+    ``begun`` a session claims, changes and prints nothing.
+    """
+
+    side: str
+    settings: Settings
+    launch: Launch
+    ledger: Ledger = field(default_factory=Ledger)
+    recording: Recording = field(init=False)
+    replay: Replay | None = None
+    injection: Injection | None = None
+    overrides: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    planned: range | None = None
+    made: int = 0
+    unrecorded: set[str] = field(default_factory=set)
+    begun: bool = False
+    process: int = field(default_factory=os.getpid)
+
+    def __post_init__(self) -> None:
+        self.recording = Recording(self.settings, self.launch)
+
+    @property
+    def step(self) -> int | None:
+        """The training step under way, None between steps and during evaluation."""
+        return self.recording.step
+
+    @step.setter
+    def step(self, step: int | None) -> None:
+        self.recording.step = step
+
+    def begin(self) -> None:
+        """Open the runs that feed this one, then claim the run directory, where they were named. A second call does nothing.
+
+        A source that is not there should cost a second, not a job, and no directory.
+        """
+        if os.getpid() != self.process:  # a worker process of ours is left alone, and told of
+            tell(self.side, self.launch.rank, ended="left alone, as a worker process", problems=[WORKER])
+            return
+        if self.begun:
+            return
+        if self.settings.replay_batches is not None:
+            self.replay = Replay(self.settings.replay_batches)
+            with _named("REPLAY_BATCHES"):
+                _ = self.replay.run
+        if self.settings.load_weights is not None:
+            with _named("LOAD_WEIGHTS"):
+                open_weights(self.settings.load_weights)
+        if self.settings.inject_gradients is not None:
+            self.injection = Injection(self.settings.inject_gradients)
+            with _named("INJECT_GRADIENTS"):
+                _ = self.injection.recorded
+        if self.settings.run is not None:
+            self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
+            self.recording.writer.begin()
+            for lack in self.recording.writer.weaker:
+                self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {lack}")
+            self.recording.words = LastWords(self.settings.run, self.launch.rank)
+            self.recording.attempt("last words", self.recording.words.prepare, None)
+        self.begun = True
+        for change in self.overrides:
+            self.say_override(change)
+        tell(self.side, self.launch.rank, began=True)
+
+    def override(self, what: str, before: object, after: object, why: str) -> None:
+        """Account for something that a switch changed in the run, and say it once per job."""
+        change = {"what": what, "before": str(before), "after": str(after), "why": why}
+        if change in self.overrides:  # a script may read its arguments several times
+            return
+        self.overrides.append(change)
+        if self.begun:
+            self.say_override(change)
+
+    def say_override(self, change: Mapping[str, str]) -> None:
+        """Print what was changed."""
+        self.say(f"{change['what']}: {change['before']} -> {change['after']} ({change['why']})")
+
+    def say(self, message: str) -> None:
+        """Print one line, from rank 0 only."""
+        if self.launch.rank == 0:
+            say(f"align_hooks: {message}", sys.stdout)
+
+    def see_unrecorded(self, names: Iterable[str]) -> None:
+        """Keep the names of inputs of the model that no record has, for the step's row, and say those that are new."""
+        if new := sorted(set(names) - self.unrecorded):
+            self.unrecorded.update(new)
+            self.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
+
+    def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
+        """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds.
+
+        Of the pieces in ``parts`` this rank holds a part only, and says so: its norm is not that of a run on one rank.
+        """
+        named = {f"part of {name}" if name in parts else name: math.sqrt(value) for name, value in squared.items()}
+        print_norms(self.launch.rank, step, named)
+
+    def describe(
+        self,
+        *,
+        place: Mapping[str, int],
+        shards: Any,
+        facts: Mapping[str, Any],
+        steps: range,
+        wanted: Mapping[str, tuple[int, ...]] | None = None,
+        elsewhere: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """Hand the built run's facts to the record, with the overrides so far; ``steps`` are those that it intends.
+
+        ``wanted`` is canonical name to whole shape of the trainable tensors that this rank computes with, where that is more than its
+        ``shards``; ``elsewhere`` says of another name whether another rank computes with it.
+
+        Raises RefusedRun for a step that was named and that the run will never make.
+        """
+        self.planned = steps
+        for kind in KINDS:
+            last = steps.stop if kind in STATES else steps.stop - 1
+            beyond = [part[0] for part in getattr(self.settings, kind).ranges or () if part[0] > last]
+            if beyond:
+                raise RefusedRun(
+                    f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}; "
+                    f"train longer, or name steps up to {last}"
+                )
+        if self.injection is not None:
+            needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
+            self.injection.check(needed, steps, elsewhere=elsewhere, every=self.launch.rank == 0)
+            self.facts["injected"] = self.injection.facts()
+            self.override(
+                f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}",
+                "the run's own",
+                self.injection.source,
+                f"{PREFIX}INJECT_GRADIENTS",
+            )
+        if self.recording.writer is not None:
+            whole = dict(facts) | self.facts | {"overrides": self.overrides}
+            self.recording.writer.describe(place=place, shards=shards, facts=whole, steps=steps)
+
+
+@contextmanager
+def _named(variable: str) -> Iterator[None]:
+    """Say which variable names what cannot be opened."""
+    try:
+        yield
+    except AlignHooksError as error:
+        raise type(error)(f"{PREFIX}{variable}: {error}") from None

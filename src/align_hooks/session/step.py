@@ -1,0 +1,156 @@
+"""The one recorder of a step: a side produces what it has, this decides what is wanted, survives failures, writes and accounts.
+
+What both sides do alike when a step ends is here, so that they cannot come to differ in it. A side is asked only for what is wanted, for it
+may cost a transfer from the device. Gradients are written where they are seen, for they are gone when the step ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from align_hooks.record.writer import Writer
+from align_hooks.session.session import Session
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The micro-batches of a step, joined along the batch axis: arrays ``[rows, sequence]`` by name and the rows of each micro-batch.
+
+    ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank was given, ``joined_first`` how the batch was
+    cut where ranks are fed parts of one that was joined first; see :func:`align_hooks.record.pieces.write_batch`.
+    """
+
+    arrays: Mapping[str, Array]
+    rows: Sequence[int]
+    slices: Sequence[Sequence[int]] | None = None
+    joined_first: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNorms:
+    """Squared sums of a step's gradients: canonical name to fp64, of what this rank holds, copies too.
+
+    ``point`` is where they were taken, ``reduced`` or ``local``. ``printed`` are the names that this rank prints, those in ``parts`` as
+    parts of a tensor. ``taken`` are the global norms that the framework took; see :meth:`Writer.local_norms`.
+    """
+
+    point: str
+    squared: Mapping[str, float]
+    printed: Container[str]
+    parts: Container[str] = ()
+    taken: Sequence[Mapping[str, Any]] = ()
+
+
+class Step(Protocol):
+    """What a side can say of the step that just ended."""
+
+    def batch(self) -> Batch:
+        """What the model consumed."""
+
+    def local_norms(self) -> LocalNorms | None:
+        """The norms of its gradients; None where this side has none to give."""
+
+    def gradient_sketches(self) -> Mapping[str, Sequence[float]] | None:
+        """Signed sums of its gradients by canonical name, without copies; None where this side has none to give."""
+
+    def row(self) -> Mapping[str, Any]:
+        """Its scalars."""
+
+
+class State(Protocol):
+    """What a side holds between two updates."""
+
+    def weight_sketches(self) -> Mapping[str, Sequence[float]]:
+        """Signed sums of the weights by canonical name, without copies."""
+
+    def weights(self) -> tuple[Mapping[str, Array], Mapping[str, Any], Mapping[str, float]]:
+        """Canonical name to fp32 weights, the Hugging Face configuration, and squared sums of all that the rank holds."""
+
+    def moments(self) -> tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]:
+        """Adam's moments by moment and canonical name in fp32, the optimizer's count of updates, and the types that it keeps them in."""
+
+
+def record_step(session: Session, produced: Step, state: State) -> None:
+    """Write everything of the step that just ended; its row of scalars comes last and makes it whole."""
+    step, recording = session.step, session.recording
+    assert step is not None
+    session.made += 1
+    _record(session, "batches", step, "the batch", lambda writer: _write_batch(writer, step, produced.batch()))
+    with recording.surviving("local norms"):
+        _record_local_norms(session, step, produced)
+    _record(session, "sketches", step, "sketches", lambda writer: _write_sketches(writer, step, produced.gradient_sketches()))
+    record_state(session, step + 1, state)
+    if recording.is_on:
+        with recording.surviving("scalars"):
+            assert recording.writer is not None
+            recording.writer.scalars(produced.row())
+
+
+def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:
+    """Write the gradients of the step under way, canonical name to fp32, where they were asked for. A failure is the caller's to survive,
+    who read them from the device."""
+    step, writer = session.step, session.recording.writer
+    if step is not None and writer is not None and session.recording.wants("gradients", step):
+        writer.gradients(step, pieces())
+        session.recording.captured.add("gradients")
+
+
+def record_state(session: Session, updates: int, state: State) -> None:
+    """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
+
+    def sketches(writer: Writer) -> bool:
+        writer.sketches("weights", updates, state.weight_sketches())
+        return True
+
+    def weights(writer: Writer) -> bool:
+        writer.weights(updates, *state.weights())
+        return True
+
+    def moments(writer: Writer) -> bool:
+        writer.optimizer_state(updates, *state.moments())
+        return True
+
+    _record(session, "sketches", updates, "sketches of the weights", sketches)
+    _record(session, "weights", updates, "weights", weights)
+    _record(session, "optimizer_state", updates, "the optimizer's state", moments)
+
+
+def _record(session: Session, kind: str, step: int, what: str, write: Callable[[Writer], bool]) -> None:
+    """Write one kind where it is wanted, so that training survives a failure; ``write`` says whether there was anything."""
+    recording = session.recording
+    if recording.writer is None or not recording.wants(kind, step):
+        return
+    with recording.surviving(what):
+        if write(recording.writer):
+            recording.captured.add(kind)
+
+
+def _write_batch(writer: Writer, step: int, batch: Batch) -> bool:
+    writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first)
+    return True
+
+
+def _write_sketches(writer: Writer, step: int, sketches: Mapping[str, Sequence[float]] | None) -> bool:
+    if sketches is not None:
+        writer.sketches("gradients", step, sketches)
+    return sketches is not None
+
+
+def _record_local_norms(session: Session, step: int, produced: Step) -> None:
+    """Print the norms of a step, and write them where there is a record."""
+    recording = session.recording
+    norms = produced.local_norms() if recording.wants("local_norms", step) else None
+    if norms is None:
+        return
+    printed = {name: value for name, value in norms.squared.items() if name in norms.printed}
+    if printed:
+        session.print_norms(step, printed, norms.parts)
+    if recording.writer is not None:
+        recording.writer.local_norms(step, norms.point, norms.squared, norms.taken)
+    recording.captured.add("local_norms")

@@ -1,0 +1,21 @@
+"""The name tables of the families, for tests that need one."""
+
+from __future__ import annotations
+
+from align_hooks.families.family import Family
+from align_hooks.families.llama import LLAMA
+from align_hooks.families.mixtral import MIXTRAL
+from align_hooks.names.table import Table
+
+
+def megatron(family: Family) -> Table:
+    assert family.megatron is not None
+    return family.megatron.table
+
+
+def mindformers(family: Family) -> Table:
+    assert family.mindformers is not None
+    return family.mindformers.table
+
+
+MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA = megatron(LLAMA), megatron(MIXTRAL), mindformers(LLAMA)

@@ -1,0 +1,29 @@
+"""What messages say, for tests: their ids and arguments, and no words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from align_hooks.messages import Joined, Message
+
+
+def messages(*values: object) -> Iterator[Message]:
+    """Messages, and those within them, from the outside in."""
+    for value in values:
+        if isinstance(value, Message):
+            yield value
+            yield from messages(*value.arguments.values())
+        elif isinstance(value, Joined):
+            yield from messages(*value.parts)
+        elif isinstance(value, tuple | list):
+            yield from messages(*value)
+
+
+def ids(*values: object) -> list[str]:
+    """Ids of the same."""
+    return [one.id for one in messages(*values)]
+
+
+def arguments(id: str, *values: object) -> dict[str, object]:
+    """The arguments of the first message with an id."""
+    return dict(next(one for one in messages(*values) if one.id == id).arguments)
