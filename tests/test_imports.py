@@ -218,6 +218,16 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
     assert done.stderr.startswith("align_hooks: ALIGN_HOOKS_NONSENSE: no such variable")
 
 
+def test_what_trains_loads_no_catalogue_of_words() -> None:
+    done = fresh(
+        "import align_hooks.ms_side, align_hooks.torch_side, sys\n"
+        "import align_hooks.record.reader, align_hooks.record.writer, align_hooks.replay.batches, align_hooks.replay.weights\n"
+        "print('align_hooks.messages.render' in sys.modules, 'polib' in sys.modules)\n",
+        ALIGN_HOOKS_LOCAL_NORMS="all",
+    )
+    assert done.stdout == "True False\n"
+
+
 def test_reading_a_record_needs_neither_wrapt_nor_the_cli_extra() -> None:
     done = fresh("import align_hooks, sys; print(sorted({'wrapt', 'rich', 'typer'} & set(sys.modules)))")
     assert done.stdout == "[]\n"

@@ -35,8 +35,9 @@ from align_hooks.places import place, well_formed
 from align_hooks.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.record.problems import distinct
 from align_hooks.record.reader import open_run
-from align_hooks.record.verify import said
+from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
@@ -148,8 +149,8 @@ def show(
         say(f"reading {path}")
         run = open_run(_place(path))
         checked = verify_all(run, say) if verify else None
-        wrong = list(dict.fromkeys([*not_whole(run), *(checked.wrong if checked else ())]))
-        found = health(run, holdings(run), wrong, [] if checked is None else [said(checked)])
+        wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
+        found = health(run, holdings(run), wrong, None if checked is None else summary(checked))
     render_run(found, console)
     if html is not None:
         from align_hooks.report.run_page import run_page

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from align_hooks import open_run
+from align_hooks.record.problems import Problem
 from faults.jobs import NAME, batch, said, sums, tensor, value
 from faults.model import Table
 
@@ -16,7 +17,7 @@ class Torn(AssertionError):
     """A step was given as whole whose parts are not of one job and step, or are not all there."""
 
 
-def look(path: Path) -> tuple[Table, list[str]]:
+def look(path: Path) -> tuple[Table, list[Problem]]:
     """The record at a path, and its problems; raises RecordError where there is none, and Torn."""
     run = open_run(path)
     ranks = range(run.world_size)

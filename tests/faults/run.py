@@ -145,7 +145,7 @@ def _finished(path: Path, progress: Progress) -> str:
     found, problems = look(path)
     gap = len(found.steps) < max(found.steps) - min(found.steps) + 1
     right = found == progress.after and (not problems or (gap and len(problems) == 1))
-    return _left_over(path, progress) if right else f"it holds {found} and not {progress.after}; {problems}"
+    return _left_over(path, progress) if right else f"it holds {found} and not {progress.after}; {'; '.join(map(str, problems))}"
 
 
 def _left_over(path: Path, progress: Progress) -> str:

@@ -64,7 +64,7 @@ class Target:
 def read_everything(path: Path) -> Run:
     """Open a record and read all that its interface gives."""
     run = open_run(path)
-    _ = repr(run), run.problems, run.missing, run.scalars(), run.self_check, run.unrecorded_inputs
+    _ = repr(run), [str(one) for one in run.problems], run.missing, run.scalars(), run.self_check, run.unrecorded_inputs
     for step in run.steps:
         _ = run.row(step), run.rank_rows(step), run.random_states(step)
     for step in run.batch_steps():
@@ -86,7 +86,7 @@ def read_everything(path: Path) -> Run:
 def verified(path: Path) -> list[str]:
     """What ``show --verify`` finds wrong."""
     run = open_run(path)
-    return [*run.problems, *not_whole(run), *verify(run).wrong]
+    return [str(one) for one in (*run.problems, *not_whole(run), *verify(run).wrong)]
 
 
 def digested(place: Place) -> None:

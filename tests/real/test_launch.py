@@ -120,7 +120,8 @@ def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) 
 
     one = one_rank(tmp_path)
     at_once(lambda: node(0), lambda: node(1))
-    assert open_run(tmp_path / "node0").problems == ["1 of 2 ranks left no manifest, first rank 1"]
+    missing = open_run(tmp_path / "node0").missing
+    assert missing is not None and missing.rank == 1
     for rank in (0, 1):
         shutil.copytree(tmp_path / f"node{rank}", tmp_path / "run", dirs_exist_ok=True)
     assert open_run(tmp_path / "run").problems == []

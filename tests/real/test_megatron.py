@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from align_hooks import Run, open_run
 from align_hooks.check import check
 from align_hooks.checklist.judge import Outcome
+from align_hooks.record.ending import End
 from real import frameworks
 
 
@@ -210,4 +211,4 @@ def test_training_survives_a_recorder_that_fails_unless_told_otherwise(tmp_path:
     assert "iteration        3/       3" in done.output
     assert "rank 0 stopped recording at step 1 while writing the batch" in done.ours
     assert open_run(run).steps == [0]
-    assert "rank 0 stopped recording at step 1" in open_run(run).problems[0]
+    assert open_run(run).endings[0].end is End.STOPPED and "at step 1" in str(open_run(run).problems[0])

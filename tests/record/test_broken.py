@@ -15,7 +15,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record.ending import End
 from align_hooks.record.pieces import write_tensors
+from align_hooks.record.problems import ProblemKind
 from rewritten import edit, older
 from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, described, job, row, scalars_only
 
@@ -96,7 +98,9 @@ def test_a_killed_run_is_readable_up_to_its_last_whole_step_and_named(tmp_path: 
     run = open_run(tmp_path / "run")
     assert run.steps == run.gradient_steps() == run.batch_steps() == [0, 1]
     assert run.gradients(1)[NAMES[0]].shape == (10, 4)
-    assert run.problems == ["rank 0 never ended: it is running or was killed; its last whole step is 1"]
+    (problem,) = run.problems
+    assert (problem.kind, problem.rank, problem.step) == (ProblemKind.NOT_FINISHED, 0, 1)
+    assert run.endings[0].end is End.UNKNOWN
 
 
 def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None:
@@ -110,9 +114,9 @@ def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None
 
 def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
     edit(run / "manifest/rank_0.json", ended="stopped recording at step 2 while writing weights: OSError: full")
-    assert open_run(run).problems == [
-        "rank 0 stopped recording at step 2 while writing weights: OSError: full; its last whole step is 2",
-    ]
+    (problem,) = open_run(run).problems
+    assert open_run(run).endings[0].end is End.STOPPED
+    assert str(problem) == "rank 0 stopped recording at step 2 while writing weights: OSError: full; its last whole step is 2"
 
 
 def two_ranks(path: Path, second: str = "one") -> Path:
@@ -133,7 +137,7 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     (two_ranks(tmp_path / "run") / "manifest/rank_1.json").unlink()
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1, 2]
-    assert run.problems == ["1 of 2 ranks left no manifest, first rank 1"]
+    assert [(one.kind, one.rank) for one in run.problems] == [(ProblemKind.RANKS_MISSING, 1)]
 
 
 def test_ranks_of_different_jobs_are_refused(tmp_path: Path) -> None:
@@ -407,7 +411,7 @@ def read_all(run: Path) -> None:
 def test_a_million_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
     run = Synthetic().write(tmp_path / "run")
     edit(run / "manifest/rank_0.json", launch=job(0, 10**9).facts())
-    assert open_run(run).problems == ["999999999 of 1000000000 ranks left no manifest, first rank 1"]
+    assert [str(one) for one in open_run(run).problems] == ["999999999 of 1000000000 ranks left no manifest, first rank 1"]
 
 
 def test_a_device_in_place_of_a_file_is_refused(run: Path) -> None:
@@ -470,4 +474,5 @@ def test_a_directory_made_by_hand_is_not_written_into(tmp_path: Path, how: str) 
 def test_a_missing_step_is_a_problem(tmp_path: Path) -> None:
     one = Synthetic()
     del one.rows[1]
-    assert open_run(one.write(tmp_path / "run")).problems == ["step 1 has no row although later ones do"]
+    (problem,) = open_run(one.write(tmp_path / "run")).problems
+    assert (problem.kind, problem.step) == (ProblemKind.STEP_MISSING, 1)

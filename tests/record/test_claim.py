@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.messages import message
 from align_hooks.record import claim, layout
 from align_hooks.record.holdings import not_whole
 from synthetic import Synthetic, begun, job, row
@@ -131,7 +133,8 @@ def test_ranks_of_two_jobs_are_never_one_run(tmp_path: Path) -> None:
         assert stranger.said() == first.said() == "begun"
         assert "rank 0 of another job records here" in stranger.do("describe")
         assert first.do("describe") == "done"
-    assert open_run(tmp_path).missing == "1 of 2 ranks left no manifest, first rank 1"
+    missing = open_run(tmp_path).missing
+    assert missing is not None and missing.rank == 1
 
 
 def test_every_file_of_a_run_says_of_which_start_it_is(tmp_path: Path) -> None:
@@ -255,7 +258,8 @@ def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stop
         second.scalars(row(step))
     second.finish(hooks={}, ended="finished")
     run = open_run(tmp_path / "run")
-    assert run.steps == [0, 1, 2] and run.problems == [] and not_whole(run) == () and "no locks" in run.weaker[0]
+    assert run.steps == [0, 1, 2] and run.problems == [] and not_whole(run) == ()
+    assert run.weaker == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]
 
 
 def test_where_there_are_no_locks_a_living_process_of_this_machine_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def noticed(path: Path) -> list[str]:
     try:
         run = open_run(path)
         run.scalars()
-        return [*run.problems, *verify(run).wrong]
+        return [str(one) for one in (*run.problems, *verify(run).wrong)]
     except RecordError as error:
         return [str(error)]
 

@@ -12,6 +12,8 @@ from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.messages import rendered
+from align_hooks.record.problems import ProblemKind
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
@@ -31,8 +33,8 @@ def lacking(tmp_path: Path) -> Path:
 
 def test_it_is_told_by_the_run(lacking: Path) -> None:
     run = open_run(lacking)
-    assert run.missing == TOLD
-    assert run.problems == [TOLD]
+    assert run.missing is not None and run.problems == [run.missing]
+    assert (run.missing.kind, run.missing.rank, str(run.missing)) == (ProblemKind.RANKS_MISSING, 3, TOLD)
     assert "4 ranks, 1 steps, 1 problems" in repr(run)
 
 
@@ -54,7 +56,7 @@ def test_it_is_compared_with_nothing(tmp_path: Path, lacking: Path, side: str) -
     found = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert found.first.summary == f"of the {side} {TOLD}; copy or record every rank"
+    assert rendered(found.first.summary) == f"of the {side} {TOLD}; copy or record every rank"
     assert {stage.name for stage in found.stages if stage.status is Status.DIFFERENT} == set()
 
 
@@ -69,7 +71,9 @@ def test_rows_that_were_cut_are_told(tmp_path: Path) -> None:
     path = Synthetic().write(tmp_path / "run")
     rows = path / "scalars" / "rank_0.jsonl"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
-    assert open_run(path).problems == ["rank 0 recorded 3 steps and 2 are here: its rows were cut; copy them again"]
+    (problem,) = open_run(path).problems
+    assert (problem.kind, problem.rank, problem.place) == (ProblemKind.ROWS_CUT, 0, "scalars/rank_0.jsonl")
+    assert problem.message.arguments == {"rank": 0, "recorded": 3, "there": 2}
 
 
 def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from align_hooks import Run, open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
+from align_hooks.record.problems import ProblemKind
 from align_hooks.record.self_check import Claim, Contradiction, Kind, SelfCheck, Weighing, Witness
 from rewritten import bend, bend_rows, edit_rows, older
 from sharded import Grid, Model, write
@@ -145,7 +146,7 @@ def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_kn
     check = run.self_check
     assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
     assert [run.scalars()[0][key] for key in ("loss", "objective_loss", "valid_tokens")] == [None, None, None]
-    assert "1 of 2 ranks left no manifest" in run.problems[0]
+    assert [one.kind for one in run.problems] == [ProblemKind.RANKS_MISSING]
 
 
 def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,23 @@ import pytest
 from align_hooks import open_run
 from align_hooks.compare.diagnosis import blame
 from align_hooks.compare.findings import contradictions
+from align_hooks.compare.health import health
 from align_hooks.compare.runs import NEITHER, compare
 from align_hooks.compare.verdict import Comparison, Finding, Value, when
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE as CHINESE_WORDS
-from align_hooks.messages import Joined, Message, Side, rendered
+from align_hooks.messages import Joined, Message, Side, message, rendered
 from align_hooks.norms import squared_sum
+from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.record.problems import ProblemKind, distinct
 from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
+from align_hooks.record.verify import summary, verify
+from align_hooks.record.weakness import Weakness
 from align_hooks.report.chinese import CHINESE, COUNTS, LONGEST, SLOT, VERBATIM, chinese
+from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from evidence.test_logs import megatron, mindformers
-from rewritten import bend, edit_rows
+from rewritten import bend, edit, edit_rows, older
 from sharded import Grid, Model, write
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, by_hand, grown, optimizer, row, scalars_only
 from tables import MEGATRON_MIXTRAL
@@ -53,9 +61,9 @@ def unsynced() -> Iterator[None]:
         yield
 
 
-def english(text: Value) -> list[str]:
+def english(text: Value | Enum) -> list[str]:
     """The English words that are left in the Chinese of a text."""
-    words = rendered(text, CHINESE_WORDS) if isinstance(text, Message | Joined) else chinese(rendered(shown(text)))
+    words = rendered(text, CHINESE_WORDS) if isinstance(text, Message | Joined | Enum) else chinese(rendered(shown(text)))
     return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", VALUES.sub(" ", words)) if word not in TERMS.split()]
 
 
@@ -129,6 +137,8 @@ PROBLEMS: dict[str, tuple[Callable[[Synthetic], None], Callable[[Path], None]]] 
     "gap": (gap, lambda path: None),
     "no facts": (lambda run: None, lambda path: (path / "run.json").unlink()),
     "cut": (lambda run: None, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
+    "lost, of one step": (lambda run: None, lambda path: shutil.rmtree(path / "step_1/rank_0/weights")),
+    "lost, of several": (lambda run: None, lambda path: shutil.rmtree(path / "local_norms")),
     "nothing": (lambda run: setattr(run, "ended", None), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
 }
 
@@ -145,16 +155,42 @@ def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], sp
     problems = open_run(tmp_path / "run").problems
     assert problems
     for problem in problems:
-        assert set(english(problem)) <= {"OSError", "SIGINT"}
-        assert chinese(f"reference: {problem}") == f"标杆：{chinese(problem)}"
+        assert set(english(problem.message)) - set(re.findall(r"[A-Za-z]+", problem.place)) <= {"OSError", "SIGINT"}
+        of_side = message("notes.of_side", side=Side.REFERENCE, problem=problem.message)
+        assert rendered(of_side, CHINESE_WORDS) == f"标杆：{rendered(problem.message, CHINESE_WORDS)}"
 
 
 def test_a_rank_that_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
     (path / "manifest" / "rank_1.json").unlink()
     run = open_run(path)
-    assert english(run.missing) == []
+    assert run.missing is not None and english(run.missing.message) == []
     assert {word for one in said(compare(run, run)) for word in english(one)} == set()
+
+
+WEAKER = [*(one.value for one in list(Weakness)[:2]), Weakness.NO_LOCKS.value.format(error="OSError")]
+
+
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: bool) -> None:
+    numbers = {"seconds": 0.5, "unrecorded_inputs": ["decoder_input"]}
+    rows = [row(0, **numbers), row(1, loss=np.nan, **numbers), row(2, skipped=True, grad_norm=np.inf, **numbers)]
+    path = Synthetic(rows=rows, batches={}).write(tmp_path / "run")
+    if spoiled:
+        (older(path) / "step_1/rank_0/gradients.safetensors").write_bytes(b"")
+    edit(path / "manifest" / "rank_0.json", weaker=WEAKER)
+    edit(path / "run.json", overrides=[{"what": "seed"}])
+    run = open_run(path)
+    checked = verify(run) if verified else None
+    problems = distinct([*not_whole(run), *(checked.wrong if checked else ())])
+    found = health(run, holdings(run), problems, summary(checked) if checked else None)
+    sentences = [one.message for one in found.problems if one.kind is not ProblemKind.UNREADABLE]
+    sentences += [*found.remarks, found.checked, headline(found), *(one.ended for one in found.ranks), found.condition]
+    assert {one.kind for one in found.problems} >= {ProblemKind.NOT_RECORDED}
+    assert {one.id for one in found.remarks} >= {"health.not_finite", "health.skipped", "run.weaker", "health.overrides", "health.seconds"}
+    named = {"batches", "overrides", "OSError", "MB"}
+    assert {rendered(one): words for one in sentences if (words := set(english(one)) - named)} == {}
 
 
 def halved(rank: int, name: str, part: Any) -> Any:

@@ -15,8 +15,10 @@ import pytest
 from rich.console import Console
 
 from align_hooks import open_run
-from align_hooks.compare.health import Health
+from align_hooks.compare.health import Condition, Health
+from align_hooks.compare.verdict import Quantity, when
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
+from align_hooks.record.problems import ProblemKind
 from align_hooks.report.run_page import run_page
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import size
@@ -39,7 +41,7 @@ def show(*arguments: object, **variables: str) -> subprocess.CompletedProcess[st
 
 def test_a_clean_run(tmp_path: Path) -> None:
     run = healthy(Synthetic(), tmp_path / "run")
-    assert (run.verdict, run.exit_code) == ("clean", 0)
+    assert (run.condition, run.exit_code) == (Condition.CLEAN, 0)
     text = told(run)
     assert text.startswith("clean: ")
     assert max(map(len, text.splitlines())) <= 80
@@ -70,7 +72,10 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
 def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> None:
     run = healthy(Synthetic(batches={}), tmp_path / "run")
     assert run.exit_code == 3
-    assert "batches of 3 steps were asked for and are not there, first 0" in run.problems
+    (problem,) = run.problems
+    assert (problem.kind, problem.step) == (ProblemKind.NOT_RECORDED, 0)
+    assert problem.message.arguments == {"kind": "batches", "count": 3, "step": 0}
+    assert "batches of 3 steps were asked for and are not there, first 0" in told(run)
 
 
 NOT_AS_IT_WAS = "was recorded and is not as it was, or not there"
@@ -78,12 +83,12 @@ LOST: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "weights": (
         lambda path: shutil.rmtree(path / "step_1/rank_0/weights"),
         f"rank 0: step_1/rank_0/weights/model.safetensors of step 1 {NOT_AS_IT_WAS}",
-        "weights of 1 steps were asked for and are not there, first 1",
+        "weights of step 1 were asked for and are not there",
     ),
     "state": (
         lambda path: shutil.rmtree(path / "step_2/rank_0/optimizer_state"),
         f"rank 0: step_2/rank_0/optimizer_state/state.json of step 2 {NOT_AS_IT_WAS}",
-        "optimizer_state of 1 steps were asked for and are not there, first 2",
+        "optimizer_state of step 2 were asked for and are not there",
     ),
     "sketches": (
         lambda path: shutil.rmtree(path / "sketches"),
@@ -150,23 +155,24 @@ def test_rows_of_no_known_type_are_refused_in_a_line(tmp_path: Path, change: dic
 
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
     run = healthy(Synthetic(ended=None), tmp_path / "run")
-    assert (run.verdict, run.exit_code) == ("incomplete", 3)
+    assert (run.condition, run.exit_code) == (Condition.INCOMPLETE, 3)
     assert "never ended" in told(run)
 
 
-@pytest.mark.parametrize("name", ["loss", "grad_norm"])
-def test_numbers_that_are_not_finite_are_named(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "quantity"), [("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)])
+def test_numbers_that_are_not_finite_are_named(tmp_path: Path, name: str, quantity: Quantity) -> None:
     rows = [row(step, **({name: float("nan")} if step else {})) for step in range(3)]
     run = healthy(Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
-    assert (run.verdict, run.exit_code) == ("unwell", 1)
-    assert f"{name} is not finite at 2 steps, first step 1 (iteration 2)" in told(run)
+    assert (run.condition, run.exit_code) == (Condition.UNWELL, 1)
+    assert run.remarks[0].id == "health.not_finite"
+    assert run.remarks[0].arguments == {"quantity": quantity, "count": 2, "first": when(1)}
 
 
 def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
     rows = [row(step, **({"grad_norm": float("inf"), "skipped": True} if step == 1 else {})) for step in range(3)]
     run = healthy(Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={}), tmp_path / "run")
     assert run.exit_code == 0
-    assert "1 updates were skipped for an overflow, first step 1 (iteration 2)" in told(run)
+    assert "1 update was skipped for an overflow, at step 1 (iteration 2)" in told(run)
 
 
 def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:

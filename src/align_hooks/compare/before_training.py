@@ -15,7 +15,7 @@ from align_hooks.compare.batches import differences, weights_of_tokens
 from align_hooks.compare.findings import WORST, contradictions, copies_alike, rates_equal
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SETTING
-from align_hooks.compare.pair import Pair, ranks_without_manifest
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import as_written, by_parameter, presence, show
 from align_hooks.compare.verdict import Finding, Quantity, Reason, Stage, Status, Words, at_step
 from align_hooks.messages import Message, Side, both, message, sentences, terms
@@ -23,7 +23,11 @@ from align_hooks.messages import Message, Side, both, message, sentences, terms
 
 def match(ladder: Ladder) -> Stage:
     """How much of the two runs can be laid side by side."""
-    problems = [Finding(problem, side, quantity=Quantity.WHOLENESS) for side, run in ladder.pair.sides for problem in run.problems]
+    problems = [
+        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Quantity.WHOLENESS)
+        for side, run in ladder.pair.sides
+        for problem in run.problems
+    ]
     if unfit := _unfit(ladder):
         reason, why = unfit
         return Stage("match", Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
@@ -52,9 +56,8 @@ def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
             return Reason.NO_REPEAT, ladder.noise.problem
         if (run.manifest.get("settings") or {}).get("perturb"):
             return Reason.MOVED_WEIGHTS, message("match.moved_weights", side=side)
-        if lost := ranks_without_manifest(run):
-            why = message("match.ranks_missing", side=side, count=len(lost), all=run.world_size, rank=lost[0])
-            return Reason.RANKS_MISSING, why
+        if run.missing is not None:
+            return Reason.RANKS_MISSING, message("match.ranks_missing", side=side, missing=run.missing.message)
     return None
 
 

@@ -8,14 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from statistics import median
 from typing import Any
 
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
-from align_hooks.compare.verdict import Curve, Finding, RunSummary, when
+from align_hooks.compare.verdict import Curve, Finding, Quantity, RunSummary, Words, when
+from align_hooks.messages import message, terms
 
-CLEAN, UNWELL, UNREADABLE = 0, 1, 3
+
+class Condition(Enum):
+    """How a run is: not whole, whole but contradicting itself or holding numbers that are not finite, or none of these."""
+
+    CLEAN = "clean"
+    UNWELL = "unwell"
+    INCOMPLETE = "incomplete"
+
+    @property
+    def exit_code(self) -> int:
+        """As scripts read it."""
+        return {Condition.CLEAN: 0, Condition.UNWELL: 1, Condition.INCOMPLETE: 3}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,40 +38,44 @@ class Rank:
     rank: int
     host: str
     place: str
-    ended: str
+    ended: Words
     hooks: Mapping[str, Any]
     recorded: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``holds`` is what ``record.holdings`` gives; ``problems`` say why the record is not whole, ``contradictions`` what it says twice and
-    differently, ``remarks`` what its training did that a reader should know, of which ``unwell`` says whether any is a fault."""
+    """``holds`` is what ``record.holdings`` gives; ``problems`` are ``record.problems`` and say why it is not whole; ``contradictions``
+    are what it says twice and differently; ``remarks`` are what a reader should know, and ``unwell`` says whether any of them is a fault.
+    """
 
     side: RunSummary
     planned: int | None
     holds: Sequence[Any]
     ranks: tuple[Rank, ...]
-    problems: tuple[str, ...]
-    checked: str
+    problems: tuple[Any, ...]
+    checked: Words
     contradictions: tuple[Finding, ...]
-    remarks: tuple[str, ...]
+    remarks: tuple[Words, ...]
     unwell: bool
     curves: tuple[Curve, ...]
 
     @property
-    def exit_code(self) -> int:
-        """0 clean, 3 not whole, 1 whole but contradicts itself or holds numbers that are not finite."""
-        return UNREADABLE if self.problems else UNWELL if self.contradictions or self.unwell else CLEAN
+    def condition(self) -> Condition:
+        """The verdict on a run alone."""
+        if self.problems:
+            return Condition.INCOMPLETE
+        return Condition.UNWELL if self.contradictions or self.unwell else Condition.CLEAN
 
     @property
-    def verdict(self) -> str:
-        """The same in words."""
-        return {CLEAN: "clean", UNWELL: "unwell", UNREADABLE: "incomplete"}[self.exit_code]
+    def exit_code(self) -> int:
+        """That of its condition."""
+        return self.condition.exit_code
 
 
-def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str], verified: Sequence[str] = ()) -> Health:
-    """Of a run made by ``open_run``, what it holds, and what of it is not whole; ``verified`` says what its digests were held against."""
+def health(run: Any, holds: Sequence[Any], not_whole: Sequence[Any], verified: Words | None = None) -> Health:
+    """Of a run made by ``open_run``, what it holds, and the problems of what is not whole in it; ``verified`` is what its digests were
+    held against."""
     rows = run.scalars()
     check = run.self_check
     faults = list(not_finite(rows))
@@ -66,58 +83,59 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[str], verified: S
         side=side(run),
         planned=run.facts.get("planned_steps") if isinstance(run.facts.get("planned_steps"), int) else None,
         holds=tuple(holds),
-        ranks=tuple(map(ranked, sorted(run.manifests.items()))),
+        ranks=tuple(ranked(run, rank) for rank in sorted(run.manifests)),
         problems=(*run.problems, *not_whole),
-        checked=checked(check) if run.manifests else "a directory made by hand says nothing of itself",
+        checked=checked(check) if run.manifests else message("health.made_by_hand"),
         contradictions=tuple(contradictions(check.contradictions)),
-        remarks=(*faults, *verified, *remarks(run, rows)),
+        remarks=(*faults, *([] if verified is None else [verified]), *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
     )
 
 
-def ranked(given: tuple[int, Mapping[str, Any]]) -> Rank:
+def ranked(run: Any, rank: int) -> Rank:
     """One rank's manifest, in short."""
-    rank, manifest = given
+    manifest = run.manifests[rank]
     place = manifest.get("place") or {}
     where = " ".join(f"{name}{place[name]}" for name in ("dp", "tp", "pp", "cp", "ep") if place.get(f"{name}_size", 1) > 1)
     launch, hooks, recorded = (manifest.get(name) or {} for name in ("launch", "hooks", "recorded"))
-    return Rank(rank, str(launch.get("host", "")), where or "-", str(manifest.get("ended") or "never ended"), hooks, recorded)
+    return Rank(rank, str(launch.get("host", "")), where or "-", run.endings[rank].message, hooks, recorded)
 
 
-def checked(check: Any) -> str:
-    """What a record was held against, in words."""
+def checked(check: Any) -> Words:
+    """What a record was held against."""
+    copies = copies_alike(check.copies)
     if not check.steps and not check.unchecked:
-        return f"no step's norms were recorded beside the framework's own (ALIGN_HOOKS_LOCAL_NORMS), {copies_alike(check.copies)}"
-    held = f"norms of {len(check.steps)} of {len(check.steps) + len(check.unchecked)} steps are the framework's own"
-    return f"{held} (its rounding {check.inexact:.1e}), {copies_alike(check.copies)}"
+        return message("health.no_norms", copies=copies)
+    every = len(check.steps) + len(check.unchecked)
+    return message("health.norms", count=len(check.steps), every=every, error=check.inexact, copies=copies)
 
 
-def not_finite(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def not_finite(rows: Sequence[Mapping[str, Any]]) -> Iterator[Words]:
     """Losses, and norms of updates that were not skipped, that are NaN or infinite."""
-    for name in ("loss", "grad_norm"):
+    for name, quantity in (("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)):
         bad = [row["step"] for row in rows if row.get(name) is not None and not math.isfinite(row[name]) and not row.get("skipped")]
         if bad:
-            yield f"{name} is not finite at {len(bad)} steps, first {when(bad[0])}"
+            yield message("health.not_finite", quantity=quantity, count=len(bad), first=when(bad[0]))
 
 
-def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[Words]:
     """What else a reader should know."""
     losses = [row["loss"] for row in rows if row.get("loss") is not None]
     if losses:
-        yield f"loss from {losses[0]:.6g} to {losses[-1]:.6g} over {len(rows)} steps"
+        yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
     if run.unrecorded_inputs:
-        yield f"the model is given {', '.join(run.unrecorded_inputs)} beside the batch, which is neither recorded nor replayed"
-    if run.without_digests:
+        yield message("run.unrecorded_inputs", names=terms(run.unrecorded_inputs))
+    if run.without_digests is not None:
         yield run.without_digests
-    for one in run.weaker:
-        yield f"the file system that it was recorded on is weaker than a record counts on: {one}"
+    for weakness in run.weaker:
+        yield message("run.weaker", weakness=weakness)
     skipped = [row["step"] for row in rows if row.get("skipped")]
     if skipped:
-        yield f"{len(skipped)} updates were skipped for an overflow, first {when(skipped[0])}"
+        yield message("health.skipped", count=len(skipped), first=when(skipped[0]))
     seconds = [row["seconds"] for row in rows[1:] if row.get("seconds")]
     if seconds:
-        yield f"{median(seconds):.3g} seconds a step (median)"
+        yield message("health.seconds", seconds=float(median(seconds)))
     changed = [one for one in run.facts.get("overrides") or () if isinstance(one, dict)]
     if changed:
-        yield f"{len(changed)} settings of the framework were changed, as asked: run.json lists them under overrides"
+        yield message("health.overrides", count=len(changed))

@@ -14,7 +14,7 @@ from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
-from align_hooks.messages import Joined, Message, Side, message, terms
+from align_hooks.messages import Message, message, terms
 from align_hooks.progress import Progress
 
 
@@ -69,7 +69,7 @@ class Ladder:
     def notes(self) -> list[Words | str]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
         notes: list[Words | str] = [self._limits_note()]
-        notes += [_of_side(side, problem) for side, run in self.pair.sides for problem in run.problems]
+        notes += [message("notes.of_side", side=side, problem=one.message) for side, run in self.pair.sides for one in run.problems]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:
             coarser, _ = limits_for(ours, theirs)
@@ -95,8 +95,3 @@ class Ladder:
         if others:
             return message("notes.limits_of_two_factors", times=times, other=others[0], runs=runs, eps=eps)
         return message("notes.measured_limits", times=times, runs=runs, eps=eps)
-
-
-def _of_side(side: Side, problem: Words | str) -> Words | str:
-    """Why a side's record is not whole; a sentence that is no message yet stays text."""
-    return message("notes.of_side", side=side, problem=problem) if isinstance(problem, Message | Joined) else f"{side}: {problem}"

@@ -26,7 +26,7 @@ from typing import Any
 from align_hooks.compare.batches import differences
 from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.findings import rates_equal
-from align_hooks.compare.pair import Pair, ranks_without_manifest
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import hyper_parameters, model_settings, show
 from align_hooks.messages import Message, message
 
@@ -109,8 +109,8 @@ class Noise:
 
 def unlike(reference: Any, run: Any, eps: float) -> Message | None:
     """Why a run is no repeat of the reference; None where it is."""
-    if lost := ranks_without_manifest(run):
-        return message("noise.ranks_missing", count=len(lost), all=run.world_size, rank=lost[0])
+    if run.missing is not None:
+        return run.missing.message  # type: ignore[no-any-return]
     if reference.steps[:1] != run.steps[:1]:
         return message("noise.other_step")
     types = [(one.manifest.get("training") or {}).get("compute_type") for one in (reference, run)]

@@ -220,11 +220,6 @@ class Pair:
         return bool(found) and all(one.error <= SAME_SKETCH for one in found)
 
 
-def ranks_without_manifest(run: Any) -> list[int]:
-    """Ranks of a run's job that left nothing."""
-    return [rank for rank in range(run.world_size) if rank not in run.manifests]
-
-
 def _steps_handed(run: Any, source: Any) -> list[int]:
     """Steps at which ``run`` was handed the gradients of ``source``."""
     injected = run.manifest.get("injected") or {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.launch import Launch
+from align_hooks.messages import rendered
 from align_hooks.record.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -63,8 +64,8 @@ def existing(path: Path) -> Path:
 def replay(source: Source, settings: Settings) -> str:
     """The steps of which batches can be replayed."""
     found = Replay(source)
-    if found.run.missing:
-        raise AlignHooksError(f"{source}: {found.run.missing}; copy or record every rank")
+    if found.run.missing is not None:
+        raise AlignHooksError(f"{source}: {rendered(found.run.missing.message)}; copy or record every rank")
     first = min(found.run.batch_steps(), default=0)
     return f"batches of steps {max(first, 0)} to {found.last}"
 

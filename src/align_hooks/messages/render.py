@@ -14,8 +14,6 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-import polib
-
 from align_hooks.messages.message import Argument, Joined, Message, Separator
 
 ENGLISH, CHINESE = "en", "zh_CN"
@@ -62,6 +60,8 @@ def template(id: str, language: str, count: object = None) -> str:
 @lru_cache(maxsize=4)
 def _words(language: str) -> gettext.NullTranslations:
     """All catalogues of a language, and English behind them."""
+    import polib  # where a message is worded, and not in a process that trains and says nothing
+
     found: gettext.NullTranslations | None = _words(ENGLISH) if language != ENGLISH else None
     for path in sorted((CATALOGUES / language).glob("*.po")):
         one = gettext.GNUTranslations(io.BytesIO(polib.pofile(str(path), encoding="utf-8").to_binary()))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from align_hooks.places import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
+from align_hooks.record.weakness import Weakness
 
 UNSUPPORTED = {
     errno.EPERM,
@@ -138,9 +139,9 @@ def weaknesses(path: Path) -> Iterator[str]:
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
-            yield "it has no hard links: a rank that is killed while it claims the directory may leave a manifest that is not whole"
+            yield Weakness.NO_LINKS.value
         if not (_sync(probe) and _sync(path.parent)):
-            yield "it does not sync files or directories: a machine that loses power may lose steps that were whole"
+            yield Weakness.NO_SYNC.value
     finally:
         for one in (probe, link):
             one.unlink(missing_ok=True)

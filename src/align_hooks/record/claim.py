@@ -30,6 +30,7 @@ from typing import Any
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.launch import Launch
 from align_hooks.record.folder import is_shared
+from align_hooks.record.weakness import Weakness
 
 LONGEST = 4096
 """Bytes of a claim, and no more."""
@@ -182,10 +183,7 @@ def _lock(file: int, path: Path) -> str:
     except OSError as error:
         if error.errno in HELD:
             raise RefusedRun(_refusal(path)) from None
-        return (
-            f"it has no locks ({error.strerror}): of two jobs on one directory the first is not refused on another machine; "
-            "it stops recording once it sees the second"
-        )
+        return Weakness.NO_LOCKS.value.format(error=error.strerror)
     return ""
 
 

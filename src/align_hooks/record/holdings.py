@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from align_hooks.errors import RecordError
+from align_hooks.messages import message
+from align_hooks.record.problems import Problem, ProblemKind, unreadable
 
 STEPS: dict[str, Callable[[Any], list[int]]] = {
     "scalars": lambda run: run.steps,
@@ -46,14 +48,14 @@ def holdings(run: Any) -> tuple[Holding, ...]:
     return tuple(found)
 
 
-def not_whole(run: Any) -> tuple[str, ...]:
-    """What was asked for, could be there and is not, and files that are not whole, a sentence each. Of tensors only headers are read."""
+def not_whole(run: Any) -> tuple[Problem, ...]:
+    """What was asked for, could be there and is not, and files that are not whole. Of tensors only headers are read."""
     return (*_lacking(run), *_unreadable(run))
 
 
-def _lacking(run: Any) -> Iterator[str]:
+def _lacking(run: Any) -> Iterator[Problem]:
     if not run.made_by_hand and not run.steps:
-        yield "no step is whole"
+        yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
     states = {*run.steps, *(step + 1 for step in run.steps)}
     for kind, steps in STEPS.items():
         asked = run.asked(kind.partition("/")[0]) if kind != "scalars" and not run.made_by_hand else ()
@@ -61,10 +63,11 @@ def _lacking(run: Any) -> Iterator[str]:
         listed = {step for one in run.committed.values() for step in one.listed.get(kind, {})}  # of these the run's problems tell
         lost = sorted({step for step in could if step in asked} - set(steps(run)) - listed)
         if lost:
-            yield f"{kind} of {len(lost)} steps were asked for and are not there, first {lost[0]}"
+            words = message("run.not_recorded", kind=kind, count=len(lost), step=lost[0])
+            yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
 
 
-def _unreadable(run: Any) -> Iterator[str]:
+def _unreadable(run: Any) -> Iterator[Problem]:
     opened = {
         "batches": run.batch_facts,
         "gradients": run.gradients,
@@ -76,7 +79,7 @@ def _unreadable(run: Any) -> Iterator[str]:
             try:
                 read(step)
             except RecordError as error:
-                yield str(error)
+                yield unreadable(error, step=step)
                 break
 
 

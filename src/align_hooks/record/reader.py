@@ -18,24 +18,28 @@ from typing import Any
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
+from align_hooks.messages import Message, message, rendered, sentences
 from align_hooks.places import place
 from align_hooks.record import last_words, layout
 from align_hooks.record.batch import Batch, BatchFacts, Part, Source, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
 from align_hooks.record.checks import check_row
 from align_hooks.record.committed import Committed, Segment, read_committed, segments
+from align_hooks.record.ending import End, Ending, ending
 from align_hooks.record.files import read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.lines import Lines
-from align_hooks.record.lost import lost, without_digests
+from align_hooks.record.lost import lost
 from align_hooks.record.manifests import read_facts, read_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
 from align_hooks.record.pieces import id_range
+from align_hooks.record.problems import Problem, ProblemKind
 from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row, number
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
 from align_hooks.record.tensors import Tensors
+from align_hooks.record.weakness import weakness
 from align_hooks.settings import Steps
 
 
@@ -90,37 +94,50 @@ class Run:
         return sorted(set.intersection(*done)) if done else []
 
     @cached_property
-    def missing(self) -> str:
-        """How many ranks left no manifest and which is the first, in words; empty where all are there."""
+    def missing(self) -> Problem | None:
+        """How many ranks left no manifest and which is the first; None where all are there."""
         count = self.world_size - len(self.manifests)
         if count <= 0:
-            return ""
+            return None
         first = next(rank for rank in range(self.world_size) if rank not in self.manifests)
-        return f"{count} of {self.world_size} ranks left no manifest, first rank {first}"
+        words = message("run.ranks_missing", count=count, ranks=self.world_size, rank=first)
+        return Problem(ProblemKind.RANKS_MISSING, words, rank=first)
 
     @cached_property
-    def problems(self) -> list[str]:
-        """Why the run is not whole, one sentence each: ranks that are missing, ended early or stopped recording."""
+    def problems(self) -> list[Problem]:
+        """Why the run is not whole: ranks that are missing, ended early or stopped recording, and what was lost since."""
         if self.made_by_hand:
             return []
-        found = [self.missing] if self.missing else []
+        missing = [self.missing] if self.missing is not None else []
+        return [*missing, *self._gaps(), *self._unfinished(), *lost(self)]
+
+    def _gaps(self) -> Iterator[Problem]:
         if not self.facts:
-            found.append("run.json is missing: what ran, and with which settings, is not known")
-        gaps = [step for step, after in zip(self.steps, self.steps[1:], strict=False) if after != step + 1]
+            yield Problem(ProblemKind.FACTS_MISSING, message("run.facts_missing"), place="run.json")
+        gaps = [step + 1 for step, after in zip(self.steps, self.steps[1:], strict=False) if after != step + 1]
         if gaps:
-            found.append(f"step {gaps[0] + 1} has no row although later ones do")
-        for rank, manifest in self.manifests.items():
-            ended = manifest.get("ended")
-            if ended != "finished":
-                last = f"its last whole step is {self.steps[-1]}" if self.steps else "no step is whole"
-                how = ended or last_words.read(self.path, rank) or "never ended: it is running or was killed"
-                found.append(f"rank {rank} {how}; {last}")
-        return [*found, *lost(self)]
+            yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0]), step=gaps[0])
+
+    def _unfinished(self) -> Iterator[Problem]:
+        last = self.steps[-1] if self.steps else None
+        whole = message("run.last_whole_step", step=last) if last is not None else message("run.no_whole_step")
+        for rank, one in self.endings.items():
+            if one.end is not End.FINISHED:
+                yield Problem(ProblemKind.NOT_FINISHED, sentences(one.message, whole), rank, last, f"manifest/rank_{rank}.json")
+
+    @cached_property
+    def endings(self) -> dict[int, Ending]:
+        """How each rank ended: as its manifest has it, or its last words where it did not come to write that."""
+        return {
+            rank: ending(rank, manifest.get("ended"), None if manifest.get("ended") else last_words.read(self.path, rank))
+            for rank, manifest in self.manifests.items()
+        }
 
     @property
-    def weaker(self) -> list[str]:
-        """What the file system that it was recorded on could not do of what a record rests on, a sentence each."""
-        return list(dict.fromkeys(str(one) for manifest in self.manifests.values() for one in manifest.get("weaker") or ()))
+    def weaker(self) -> list[Message | str]:
+        """What the file system that it was recorded on could not do of what a record rests on."""
+        texts = dict.fromkeys(str(text) for manifest in self.manifests.values() for text in manifest.get("weaker") or ())
+        return [weakness(text) for text in texts]
 
     @cached_property
     def undigested(self) -> list[int]:
@@ -128,9 +145,9 @@ class Run:
         return sorted({step for one in self.committed.values() for step in one.unlisted})
 
     @property
-    def without_digests(self) -> str:
-        """What :attr:`undigested` means, in words; empty where every step has digests."""
-        return without_digests(self) if self.undigested else ""
+    def without_digests(self) -> Message | None:
+        """What :attr:`undigested` means; None where every step has digests."""
+        return message("run.without_digests", count=len(self.undigested)) if self.undigested else None
 
     def shards(self, rank: int) -> Sequence[Shard]:
         """A rank's parameter table."""
@@ -162,8 +179,7 @@ class Run:
 
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``; raises RecordError where a missing rank holds a part of one."""
-        if self._lost:
-            raise RecordError(f"{self.path}: the norm of {self._lost[0]} is not whole: {self.missing}; copy or record every rank")
+        self._refuse_lost("norm")
         total: dict[str, float] = {}
         for rank in self.manifests:
             rows = self.norm_rows(rank)
@@ -172,6 +188,11 @@ class Run:
                 if shard.counted and shard.trainable:
                     total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
         return {name: math.sqrt(squared) for name, squared in total.items()}
+
+    def _refuse_lost(self, what: str) -> None:
+        if self.missing is not None and self._lost:
+            why = rendered(self.missing.message)
+            raise RecordError(f"{self.path}: the {what} of {self._lost[0]} is not whole: {why}; copy or record every rank")
 
     @cached_property
     def _lost(self) -> list[str]:
@@ -331,8 +352,7 @@ class Run:
 
     def sketches(self, kind: str, step: int) -> Sketches:
         """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""
-        if self._lost:
-            raise RecordError(f"{self.path}: the sketch of {self._lost[0]} is not whole: {self.missing}; copy or record every rank")
+        self._refuse_lost("sketch")
         files = self._sketch_files[kind]
         if not files or not all(step in file.steps for file in files.values()):
             if (kind, step) not in self._sketched:

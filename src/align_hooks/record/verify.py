@@ -11,21 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError
+from align_hooks.messages import Message, message, sentences
 from align_hooks.record import layout
 from align_hooks.record.batch import Source, batch_json
 from align_hooks.record.files import CHANGED, TensorFile, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.pieces import is_causal
+from align_hooks.record.problems import Problem, unreadable
 
 
 @dataclass(slots=True)
 class Verified:
-    """How many ``files`` were read against their digests, rows of norms and sketches counted as one each; how many were read that have
-    ``no_digest``; and what is ``wrong``, a sentence each."""
+    """How many ``files`` of a ``run`` were read against their digests, rows of norms and sketches counted as one each; how many were read
+    that have ``no_digest``; and what is ``wrong``."""
 
+    run: Path
     files: int = 0
     no_digest: int = 0
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[Problem] = field(default_factory=list)
     _sizes: dict[Path, int] = field(default_factory=dict)
 
     @property
@@ -33,13 +36,13 @@ class Verified:
         """Bytes of the files that were read."""
         return sum(self._sizes.values())
 
-    def read(self, path: Path, digest: str | None, how: Callable[[], object]) -> None:
-        """Read one file, and count it."""
+    def read(self, path: Path, digest: str | None, how: Callable[[], object], rank: int | None = None, step: int | None = None) -> None:
+        """Read one file, of a rank and a step where it is of one, and count it."""
         try:
             how()
             self._sizes[path] = path.stat().st_size
         except (RecordError, OSError) as error:
-            self.wrong.append(str(error))
+            self.wrong.append(unreadable(error, rank, step, str(path.relative_to(self.run))))
         if digest is None:
             self.no_digest += 1
         else:
@@ -49,7 +52,7 @@ class Verified:
 def verify(run: Any, progress: Callable[[str, int, int], None] = lambda message, done, total: None) -> Verified:
     """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
     read against their digests when the run was opened."""
-    found = Verified()
+    found = Verified(run.path)
     sealed = {layout.run_file(run.path): run.facts} if run.facts else {}
     for path, content in (sealed | {layout.manifest(run.path, rank): one for rank, one in run.manifests.items()}).items():
         found.read(path, "its own" if content.get("format") == layout.FORMAT else None, lambda: None)
@@ -59,20 +62,26 @@ def verify(run: Any, progress: Callable[[str, int, int], None] = lambda message,
     for done, (rank, name, step) in enumerate(recorded):
         progress(f"verifying step {step} of rank {rank}", done, len(recorded))
         for path, digest, how in _pieces(run, rank, name, step, found):
-            found.read(path, digest, how)
+            found.read(path, digest, how, rank, step)
     mask = layout.causal_mask(run.path)
     if mask.exists() and run.manifests:
         found.read(mask, "its content", lambda: _causal(run, mask))
     return found
 
 
-def said(found: Verified) -> str:
-    """What was verified, in a sentence."""
+def summary(found: Verified) -> Message:
+    """What was verified."""
     size = f"{found.bytes / 1e9:.1f} GB" if found.bytes >= 1e9 else f"{found.bytes / 1e6:.1f} MB"
-    without = f"{found.no_digest} files and rows have no digest, as an earlier version recorded them; they can be read"
-    right = "every digest is right" if not found.wrong else f"{len(found.wrong)} are not as they were recorded"
-    with_one = f"{found.files} files and rows, {size}: {right}"
-    return f"verified: {'; '.join(said for said, there in ((with_one, found.files), (without, found.no_digest)) if there)}"
+    right, wrong, without = None, None, None
+    if found.files and found.wrong:
+        wrong = message("verify.wrong", files=found.files, size=size, count=len(found.wrong))
+    elif found.files:
+        right = message("verify.right", count=found.files, size=size)
+    if found.no_digest:
+        without = message("verify.without_digests", count=found.no_digest)
+    if not found.files and not found.no_digest:
+        return message("verify.nothing")
+    return message("verify.verified", what=sentences(right, wrong, without))
 
 
 def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
@@ -85,7 +94,7 @@ def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Itera
     try:
         path, digest = run.file(rank, step, name)
     except RecordError as error:
-        found.wrong.append(str(error))
+        found.wrong.append(unreadable(error, rank, step, str((layout.step(run.path, step, rank) / name).relative_to(run.path))))
         return
     if name.endswith(".npy"):  # digests of arrays stand in batch.json
         return

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.messages import rendered
 from align_hooks.record import layout
 from align_hooks.record.batch import Batch
 from align_hooks.record.reader import Run, open_run
@@ -74,8 +75,8 @@ class Replay:
         first step is looked at: of a large job one rank looks at all. Raises RefusedRun for a record that ranks are missing from, too:
         their rows would be left out without a word.
         """
-        if self.run.missing:
-            raise RefusedRun(f"{self.source}: {self.run.missing}; copy or record every rank")
+        if self.run.missing is not None:
+            raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
             facts = self.run.batch_facts(step)
             problem = None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.families.registry import embeddings, outputs
+from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
 from align_hooks.record.files import STORED, TensorFile
@@ -66,8 +67,8 @@ def open_weights(source: Source) -> Any:
     step, run = source.steps.single(), open_run(source.path)
     if step is None:
         raise RecordError(f"{source}: weights are those of one step; write {source.path}@N")
-    if run.missing:
-        raise RecordError(f"{source}: {run.missing}; copy or record every rank")
+    if run.missing is not None:
+        raise RecordError(f"{source}: {rendered(run.missing.message)}; copy or record every rank")
     if step not in run.weight_steps():
         there = ", ".join(map(str, run.weight_steps())) or "none"
         raise RecordError(f"{source.path} holds no weights of step {step} (recorded: {there}); record it with ALIGN_HOOKS_WEIGHTS={step}")

@@ -6,43 +6,59 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from align_hooks.compare.health import Health
-from align_hooks.messages import rendered
+from align_hooks.compare.health import Condition, Health
+from align_hooks.messages import Argument, Joined, Message, message, rendered, terms
 from align_hooks.record.holdings import ranges
 from align_hooks.report.text import escape, indented, shown, size
 
-COLOUR = {"clean": "bold green", "unwell": "bold red", "incomplete": "bold magenta"}
+COLOUR = {Condition.CLEAN: "bold green", Condition.UNWELL: "bold red", Condition.INCOMPLETE: "bold magenta"}
 SHOWN = 5
 
 
 def render_run(health: Health, console: Console) -> None:
     """Print one run."""
-    console.print(f"[{COLOUR[health.verdict]}]{health.verdict}[/]: {escape(headline(health))}")
+    console.print(f"[{COLOUR[health.condition]}]{rendered(health.condition)}[/]: {escape(rendered(headline(health)))}")
     for problem in health.problems[:SHOWN]:
-        indented(console, escape(problem))
+        indented(console, escape(rendered(problem.message)))
     if len(health.problems) > SHOWN:
-        console.print(f"  and {len(health.problems) - SHOWN} more problems")
+        indented(console, rendered(message("health.more_problems", count=len(health.problems) - SHOWN)))
     for remark in health.remarks:
-        indented(console, escape(remark))
-    indented(console, "self-check: " + escape(health.checked))
+        indented(console, escape(rendered(remark)))
+    indented(console, escape(rendered(message("health.self_check", checked=health.checked))))
     for one in health.contradictions[:SHOWN]:
         ours, theirs = (escape(rendered(shown(value))) for value in (one.reference, one.candidate))
-        indented(console, f"[red]contradiction[/] {escape(one.what)}: {ours} against {theirs}")
+        indented(console, f"[red]contradiction[/] {escape(rendered(one.what))}: {ours} against {theirs}")
     if len(health.contradictions) > SHOWN:
-        console.print(f"  and {len(health.contradictions) - SHOWN} more contradictions")
+        indented(console, rendered(message("health.more_contradictions", count=len(health.contradictions) - SHOWN)))
     console.print(held(health))
 
 
-def headline(health: Health) -> str:
+def headline(health: Health) -> Joined:
     """What a run is, in a line."""
     facts, side = health.side.facts, health.side
-    versions = facts.get("versions") or {}
-    framework = str(facts.get("framework") or ("an unknown framework" if side.ranks else "a directory made by hand"))
-    version = next((str(versions[name]) for name in ("megatron-core", "mindformers") if name in versions), "")
-    ranks = f"{side.ranks} rank{'s' if side.ranks != 1 else ''} {side.laid_out}".rstrip()
     types = str((facts.get("training") or {}).get("compute_type") or "")
-    steps = f"{side.steps} of {health.planned} steps" if health.planned else f"{side.steps} steps"
-    return ", ".join(filter(None, (f"{framework} {version}".strip(), types, ranks if side.ranks else "", steps)))
+    steps = message("steps.count", count=side.steps)
+    if health.planned:
+        steps = message("health.steps_of", count=side.steps, planned=health.planned)
+    return terms([_framework(health), types or None, _ranks(health), steps])
+
+
+def _framework(health: Health) -> Argument:
+    facts = health.side.facts
+    if not facts.get("framework"):
+        return message("health.unknown_framework" if health.side.ranks else "health.directory_made_by_hand")
+    versions = facts.get("versions") or {}
+    version = next((str(versions[name]) for name in ("megatron-core", "mindformers") if name in versions), "")
+    return f"{facts['framework']} {version}".strip()
+
+
+def _ranks(health: Health) -> Message | None:
+    side = health.side
+    if not side.ranks:
+        return None
+    if not side.laid_out:
+        return message("health.ranks", count=side.ranks)
+    return message("health.ranks_laid_out", count=side.ranks, layout=side.laid_out)
 
 
 def held(health: Health) -> Table:
