@@ -15,7 +15,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.compare.verdict import Comparison, Quantity, Reason, Stage, Status, Verdict
 from align_hooks.errors import RecordError
-from align_hooks.messages import Side, message, terms
+from align_hooks.messages import Message, Side, message, terms
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
 from worded import arguments, ids
 
@@ -675,7 +675,11 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
     found = compared(other, against=one)
     assert found.blame is not None
     assert found.blame.place == "optimizer"
-    assert found.blame.suspects[0].startswith("every update is 2")
+    told = stage(found, "first updates").told
+    assert isinstance(told, Message)
+    assert told.id == "first_updates.every_update_scaled"
+    assert told.arguments["factor"] == pytest.approx(2, rel=1e-3)
+    assert found.blame.suspects[0] == told
 
 
 def test_the_curve_follows_measured_noise(compared: Compared, tmp_path: Path) -> None:

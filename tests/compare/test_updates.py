@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -10,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.compare.verdict import Comparison, Status
+from align_hooks.compare.formula import FITS
+from align_hooks.compare.verdict import Comparison, Finding, Quantity, Stage, Status, Term, Unit
+from align_hooks.messages import CHINESE, ENGLISH, Message, Side, rendered
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
 from synthetic import row as synthetic_row
+from worded import ids, messages
 
 Compared = Callable[..., Comparison]
 NORM = "model.norm.weight"
@@ -44,19 +46,26 @@ def decay(*values: float) -> Callable[[Synthetic], None]:
     return train
 
 
-TERMS: dict[str, tuple[Callable[[Synthetic], None], str, str, list[float] | str]] = {
-    "beta2": (settings(betas=[0.9, 0.949]), "betas", "[0.9, 0.95]", [0.9, 0.949]),
-    "beta1": (settings(betas=[0.899, 0.95]), "betas", "[0.9, 0.95]", [0.899, 0.95]),
-    "eps": (settings(eps=1e-6), "eps", "1e-08", [1e-6]),
-    "decay": (decay(0.11, 0.0), "weight decay", "0.1", [0.11]),
-    "decay on norms": (decay(0.1, 0.1), f"decay grouping ({NORM})", "not decayed", "decayed"),
-    "decay on nothing": (decay(0.0, 0.0), "decay grouping (lm_head.weight and 2 more)", "decayed", "not decayed"),
-    "learning rate": (settings(rate=1.001), "learning rate", "0.001", [0.001001]),
-    "clip": (settings(clip=0.9), "clip coefficient", "that of clipping to 1", [0.9]),
-    "bias correction": (settings(bias_correction=False), "bias correction", "made", "not made"),
-    "decoupled": (settings(decoupled=False), "decoupled weight decay", "apart from the gradient", "added to the gradient"),
+NOT_DECAYED, DECAYED = "after_update.not_decayed", "after_update.decayed"
+MADE, NOT_MADE = "after_update.correction_made", "after_update.correction_not_made"
+APART, ADDED = "after_update.decoupled", "after_update.not_decoupled"
+TERMS: dict[str, tuple[Callable[[Synthetic], None], Term, Any, Any]] = {
+    "beta2": (settings(betas=[0.9, 0.949]), Term.BETAS, [0.9, 0.95], [0.9, 0.949]),
+    "beta1": (settings(betas=[0.899, 0.95]), Term.BETAS, [0.9, 0.95], [0.899, 0.95]),
+    "eps": (settings(eps=1e-6), Term.EPS, [1e-8], [1e-6]),
+    "decay": (decay(0.11, 0.0), Term.WEIGHT_DECAY, [0.1], [0.11]),
+    "decay on norms": (decay(0.1, 0.1), Term.DECAY_GROUPING, NOT_DECAYED, DECAYED),
+    "decay on nothing": (decay(0.0, 0.0), Term.DECAY_GROUPING, DECAYED, NOT_DECAYED),
+    "learning rate": (settings(rate=1.001), Term.LEARNING_RATE, [0.001], [0.001001]),
+    "clip": (settings(clip=0.9), Term.CLIP_COEFFICIENT, [1.0], [0.9]),
+    "bias correction": (settings(bias_correction=False), Term.BIAS_CORRECTION, MADE, NOT_MADE),
+    "decoupled": (settings(decoupled=False), Term.DECOUPLED_WEIGHT_DECAY, APART, ADDED),
 }
 """How the run was trained, and the term, the value on record and the value used that must be named."""
+GROUPED = {"decay on norms": (NORM, 1), "decay on nothing": ("lm_head.weight", 3)}
+"""The first tensor that is grouped otherwise, and how many are."""
+QUANTITIES = {Term.LEARNING_RATE: Quantity.LEARNING_RATE, Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT}
+"""The others are hyper-parameters."""
 
 
 def large() -> Synthetic:
@@ -73,9 +82,39 @@ def honest() -> Synthetic:
     return large()
 
 
-def stage(comparison: Comparison) -> Any:
+def stage(comparison: Comparison) -> Stage:
     (found,) = (one for one in comparison.stages if one.name == "weights after an update")
     return found
+
+
+def every(id: str, *values: object) -> list[dict[str, Any]]:
+    """The arguments of every message with this id."""
+    return [dict(one.arguments) for one in messages(*values) if one.id == id]
+
+
+FOLLOW = ("after_update.follow", "after_update.follow_but")
+
+
+def following(found: Stage, side: Side = Side.REFERENCE) -> list[int]:
+    """How many updates of a side follow the formula, as the summary says; nothing where they do not."""
+    return [one["count"] for id in FOLLOW for one in every(id, found.summary) if one["side"] is side]
+
+
+def first_of(names: Any) -> tuple[str, int]:
+    """The first of the tensors that a message names, and how many they are."""
+    return (names.arguments["name"], names.arguments["count"] + 1) if isinstance(names, Message) else (names, 1)
+
+
+def of_side(finding: Finding) -> Any:
+    """Whose updates a finding is about."""
+    (side,) = {part.arguments["side"] for part in messages(finding.what) if "side" in part.arguments}
+    return side
+
+
+def value(of: Any) -> list[float] | str:
+    """The value of a term that one side of a finding has: its numbers, or the id of the word."""
+    inner = of.arguments["value"]
+    return (list(inner.arguments.values()) or inner.id) if isinstance(inner, Message) else [inner]
 
 
 def without_state(run: Synthetic) -> Synthetic:
@@ -83,22 +122,52 @@ def without_state(run: Synthetic) -> Synthetic:
     return run
 
 
-def changed(found: Any) -> dict[str, list[float] | str]:
-    """Term to the value that was found: its numbers, or the word."""
-    values = {one.what.partition(" of the candidate's")[0]: one.candidate.removesuffix(" found") for one in found.findings}
-    return {what: [float(one) for one in re.findall(r"[-+.e\d]*\d", value)] or value for what, value in values.items()}
+def changed(found: Stage) -> dict[Term | None, Any]:
+    """Term to the value that was found."""
+    return {finding.term: value(finding.candidate) for finding in found.findings}
 
 
 @pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
 @pytest.mark.parametrize("term", TERMS)
 def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: Compared, honest: Synthetic, term: str, state: bool) -> None:
-    train, what, recorded, used = TERMS[term]
+    train, named, recorded, used = TERMS[term]
     run = large()
     train(run)
     found = stage(compared(run if state else without_state(run), against=honest))
     assert found.status is Status.DIFFERENT
-    assert changed(found) == {what: pytest.approx(used, rel=5e-4) if isinstance(used, list) else used}
-    assert found.findings[0].reference == f"{recorded} on record"
+    assert changed(found) == {named: pytest.approx(used, rel=5e-4) if isinstance(used, list) else used}
+    (finding,) = found.findings
+    assert "after_update.on_record" in ids(finding.reference)
+    assert value(finding.reference) == (pytest.approx(recorded) if isinstance(recorded, list) else recorded)
+    assert finding.quantity is QUANTITIES.get(named, Quantity.HYPER_PARAMETER)
+    assert [first_of(one["names"]) for one in every("after_update.decay_grouping", finding.what)] == [*filter(None, [GROUPED.get(term)])]
+
+
+@pytest.mark.parametrize(
+    ("term", "language", "words"),
+    [
+        ("beta2", ENGLISH, "betas of the candidate's updates: [0.9, 0.95] on record against [0.9, 0.949] found"),
+        ("beta2", CHINESE, "待测更新中的betas: 记录为[0.9, 0.95] against 反推为[0.9, 0.949]"),
+        (
+            "decay on nothing",
+            ENGLISH,
+            "decay grouping (lm_head.weight and 2 more) of the candidate's updates: decayed on record against not ",
+        ),
+        ("decay on nothing", CHINESE, "待测更新中的衰减分组（lm_head.weight及另外2个）: 记录为衰减 against 反推为不衰减"),
+        (
+            "clip",
+            ENGLISH,
+            "clip coefficient of the candidate's updates: that of clipping to 1 on record against that of clipping to 0.9 found",
+        ),
+        ("clip", CHINESE, "待测更新中的裁剪系数: 记录为裁剪到1的系数 against 反推为裁剪到0.9的系数"),
+    ],
+)
+def test_a_term_in_words(compared: Compared, honest: Synthetic, term: str, language: str, words: str) -> None:
+    run = large()
+    TERMS[term][0](run)
+    (finding,) = stage(compared(run, against=honest)).findings
+    what, recorded, used = (rendered(one, language) for one in (finding.what, finding.reference, finding.candidate))
+    assert f"{what}: {recorded} against {used}".startswith(words)
 
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-6])
@@ -111,7 +180,9 @@ def test_a_kernel_that_holds_its_betas_in_fp32_follows_the_formula(compared: Com
     for group in run.optimizer["groups"]:
         group |= {"betas": [0.9, beta2], "learning_rate": rate}
     run.train(held=held)
-    assert re.match(r"3 of the reference's updates follow AdamW \(0\.[1-4] roundings", stage(compared(run, against=run)).summary)
+    found = stage(compared(run, against=run))
+    assert following(found) == [3]
+    assert [0.05 < one["rest"] < 0.45 for id in FOLLOW for one in every(id, found.summary)] == [True, True]
 
 
 def test_tensors_that_are_never_updated_are_named_beside_what_else_is_wrong(compared: Compared, honest: Synthetic) -> None:
@@ -120,8 +191,10 @@ def test_tensors_that_are_never_updated_are_named_beside_what_else_is_wrong(comp
     for step in range(1, STEPS + 1):
         run.weights[step][NORM] = run.weights[0][NORM]
     first, second = stage(compared(run, against=honest)).findings
-    assert (first.what, first.candidate) == (f"{NORM} of the candidate", "never updated")
-    assert second.what.startswith("betas of the candidate's updates")
+    assert (first.name, first.quantity, first.term) == (NORM, Quantity.UPDATES, None)
+    assert "after_update.never_updated" in ids(first.candidate)
+    assert second.term is Term.BETAS
+    assert of_side(second) is Side.CANDIDATE
 
 
 def test_gradients_that_were_summed_and_not_averaged_are_named_as_a_scale(compared: Compared, honest: Synthetic) -> None:
@@ -131,13 +204,13 @@ def test_gradients_that_were_summed_and_not_averaged_are_named_as_a_scale(compar
             gradients[name] = gradients[name] * np.float32(8)
     run.train()
     run.gradients = large().gradients
-    assert changed(stage(compared(run, against=honest))) == {"gradient scale": [8.0]}
+    assert changed(stage(compared(run, against=honest))) == {Term.GRADIENT_SCALE: pytest.approx([8.0], rel=1e-3)}
 
 
 def test_a_count_that_is_one_ahead_is_named(compared: Compared, honest: Synthetic) -> None:
     run = deepcopy(honest)
     adamw(run, run.optimizer, ahead=1)
-    assert changed(stage(compared(run, against=honest))) == {"count": [2.0]}
+    assert changed(stage(compared(run, against=honest))) == {Term.COUNT: [2]}
 
 
 @pytest.mark.parametrize("recorded", ["reference unchecked", "reference wrong too"])
@@ -150,8 +223,8 @@ def test_a_term_that_explains_the_updates_is_named_whatever_the_other_run_does(c
         settings(eps=1e-6)(one)
     found = stage(compared(other, against=one))
     assert found.status is Status.DIFFERENT
-    assert found.findings[-1].what == "betas of the candidate's updates"
-    assert found.findings[-1].candidate == "[0.9, 0.999] found"
+    assert (found.findings[-1].term, of_side(found.findings[-1])) == (Term.BETAS, Side.CANDIDATE)
+    assert value(found.findings[-1].candidate) == pytest.approx([0.9, 0.999], rel=5e-4)
 
 
 def test_updates_that_nothing_explains_are_inconclusive_where_the_other_run_says_nothing(compared: Compared) -> None:
@@ -183,14 +256,15 @@ def test_the_last_updates_are_checked_too(compared: Compared) -> None:
     other.weights[12] = {name: weight * np.float32(1 + 1e-5) for name, weight in other.weights[12].items()}
     found = stage(compared(other, against=one))
     assert found.status is Status.DIFFERENT
-    assert found.summary.startswith("8 of the reference's updates follow AdamW")
+    assert following(found) == [8]
 
 
 def test_what_the_evidence_cannot_show_is_said(compared: Compared) -> None:
     run = large()
     without_state(run)
     run.rows, run.gradients, run.weights = run.rows[:1], {0: run.gradients[0]}, {step: run.weights[step] for step in (0, 1)}
-    assert "too small to show: beta1, beta2" in stage(compared(run, against=run)).summary
+    found = stage(compared(run, against=run))
+    assert [one["terms"].parts[:2] for one in every("after_update.follow_but", found.summary)] == [(Term.BETA1, Term.BETA2)] * 2
 
 
 def test_a_parameter_in_one_optimizer_only_is_a_finding(compared: Compared, honest: Synthetic) -> None:
@@ -203,13 +277,15 @@ def test_a_parameter_in_one_optimizer_only_is_a_finding(compared: Compared, hone
 def test_a_reference_that_is_not_as_recorded_is_named_as_the_one(compared: Compared, honest: Synthetic) -> None:
     run = large()
     settings(eps=1e-6)(run)
-    assert stage(compared(honest, against=run)).findings[0].what == "eps of the reference's updates"
+    finding = stage(compared(honest, against=run)).findings[0]
+    assert (finding.term, of_side(finding)) == (Term.EPS, Side.REFERENCE)
 
 
 def test_without_a_recorded_state_clip_and_eps_cannot_be_told_apart_and_both_are_named(compared: Compared, honest: Synthetic) -> None:
     run = large()
     settings(clip=0.9)(run)
-    assert stage(compared(without_state(run), against=honest)).findings[0].what.endswith("updates (or alone: eps)")
+    finding = stage(compared(without_state(run), against=honest)).findings[0]
+    assert [one["others"].parts for one in every("after_update.term_or_alone", finding.what)] == [(Term.EPS,)]
 
 
 @pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
@@ -221,16 +297,18 @@ def test_three_wrong_terms_are_named_together(compared: Compared, honest: Synthe
     run.train(rate=1.001)
     run.optimizer = large().optimizer
     found = changed(stage(compared(run if state else without_state(run), against=honest)))
-    expected = {"learning rate": [0.001001], "betas": [0.9, 0.949], "weight decay": [0.11]}
-    assert found == {what: pytest.approx(value, rel=1e-3) for what, value in expected.items()}
+    expected = {Term.LEARNING_RATE: [0.001001], Term.BETAS: [0.9, 0.949], Term.WEIGHT_DECAY: [0.11]}
+    assert found == {term: pytest.approx(used, rel=1e-3) for term, used in expected.items()}
 
 
 def test_one_parameter_among_many_is_named(compared: Compared, honest: Synthetic) -> None:
     run = large()
     run.weights[2][NORM] = run.weights[2][NORM] * np.float32(1 + 2e-5)
     run.weights[3][NORM] = run.weights[3][NORM] * np.float32(1 + 2e-5)
-    found = stage(compared(run, against=honest))
-    assert found.findings[0].what == f"the candidate's updates of {NORM} are no AdamW with some of its terms changed"
+    finding = stage(compared(run, against=honest)).findings[0]
+    assert every("after_update.no_adamw_of", finding.what) == [{"side": Side.CANDIDATE, "names": NORM}]
+    assert (finding.name, finding.quantity, finding.unit, finding.limit) == (NORM, Quantity.UPDATES, Unit.ROUNDINGS, FITS)
+    assert finding.excess > 1
 
 
 def test_decay_on_one_parameter_of_a_hundred_is_seen_at_a_rate_of_1e_5(compared: Compared) -> None:
@@ -244,7 +322,8 @@ def test_decay_on_one_parameter_of_a_hundred_is_seen_at_a_rate_of_1e_5(compared:
     other = deepcopy(one)
     decay(0.1, 0.1)(other)
     found = stage(compared(other, against=one))
-    assert changed(found) == {f"decay grouping ({NORM})": "decayed"}
+    assert changed(found) == {Term.DECAY_GROUPING: DECAYED}
+    assert [one["names"] for one in every("after_update.decay_grouping", found.findings[0].what)] == [NORM]
 
 
 def test_updates_that_neither_run_makes_by_the_formula_judge_neither(compared: Compared) -> None:
@@ -254,7 +333,7 @@ def test_updates_that_neither_run_makes_by_the_formula_judge_neither(compared: C
             run.weights[step] = {name: run.weights[0][name] * np.float32(1 + 1e-3 * step) for name in NAMES}
     found = stage(compared(other, against=one))
     assert found.status is Status.NOT_COMPARED
-    assert "neither run's updates follow AdamW" in found.summary
+    assert "after_update.neither_follows" in ids(found.summary)
 
 
 def test_a_resumed_run_is_checked_from_where_its_state_is_on_record(compared: Compared, honest: Synthetic) -> None:
@@ -263,8 +342,10 @@ def test_a_resumed_run_is_checked_from_where_its_state_is_on_record(compared: Co
         del kind[0]
     run.rows = run.rows[1:]
     found = stage(compared(run, against=run))
-    assert found.summary.startswith("2 of the reference's updates follow AdamW")
-    assert "takes weights before and after" in stage(compared(without_state(deepcopy(run)), against=run)).summary
+    assert following(found) == [2]
+    found = stage(compared(without_state(deepcopy(run)), against=run))
+    assert [one["side"] for one in every("after_update.not_checked", found.summary)] == [Side.CANDIDATE]
+    assert "formula.no_whole_update" in ids(found.summary)
 
 
 @pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
@@ -273,11 +354,44 @@ def test_an_update_that_both_skipped_is_none(compared: Compared, honest: Synthet
     run.rows[1]["skipped"] = True
     run.train()
     run = run if state else without_state(run)
-    assert stage(compared(run, against=run)).summary.startswith("2 of the reference's updates follow AdamW")
+    assert following(stage(compared(run, against=run))) == [2]
+
+
+def test_a_run_that_clips_where_no_clipping_is_on_record(compared: Compared, honest: Synthetic) -> None:
+    one, other = deepcopy(honest), large()
+    settings(clip=0.9)(other)
+    for run in (one, other):
+        run.optimizer["clip_grad"] = None
+    assert changed(stage(compared(other, against=one))) == {Term.CLIP_COEFFICIENT: pytest.approx([0.9], rel=5e-4)}
+    assert value(stage(compared(other, against=one)).findings[0].reference) == "after_update.not_clipped"
+
+
+def other_groups(run: Synthetic, **changes: Any) -> None:
+    for group in run.optimizer["groups"]:
+        group |= changes
+
+
+REASONS: dict[str, Callable[[Synthetic], Any]] = {
+    "formula.not_adam": lambda run: run.optimizer.update(type="Muon"),
+    "formula.settings_not_on_record": lambda run: other_groups(run, eps=None),
+    "formula.none_of_its_weights": lambda run: other_groups(run, parameters=[]),
+    "formula.not_by_parameter": lambda run: [row.update(learning_rate=[1e-3] * 7) for row in run.rows],
+    "formula.not_finite": lambda run: run.gradients[1][NORM].fill(np.nan),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_why_updates_cannot_be_checked_is_said(compared: Compared, reason: str) -> None:
+    run = large()
+    REASONS[reason](run)
+    (found,) = (
+        one for one in every("after_update.not_checked", stage(compared(run, against=run)).summary) if one["side"] is Side.REFERENCE
+    )
+    assert found["why"].id == reason
 
 
 def test_groups_with_betas_of_their_own_are_not_judged(compared: Compared, honest: Synthetic) -> None:
     run = deepcopy(honest)
     run.optimizer["groups"][1]["betas"] = [0.8, 0.9]
     run.train()
-    assert "its parameter groups differ in betas" in stage(compared(run, against=run)).summary
+    assert "formula.groups_differ" in ids(stage(compared(run, against=run)).summary)

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Stage, Status, Verdict, when
+from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Stage, Status, Unit, Verdict, when
 from align_hooks.messages import Message, message
 from align_hooks.report.frame import in_both, number, times
 from align_hooks.report.methods import method
 from align_hooks.report.page import Bin, bin_of, of_curve, page, picture, rounded, slug, suspects, tensor_rows
 from align_hooks.report.stages import named
+from align_hooks.report.text import describe, worst
 from report.conftest import HOSTILE
 
 
@@ -192,6 +193,14 @@ def test_only_findings_of_tensors_are_in_the_table() -> None:
     )
     rows = tensor_rows(Comparison(Verdict.ALIGNED, None, stages, 1e-7))
     assert [one.name for _, one in rows] == ["a.weight", "plain"]
+
+
+def test_an_error_in_roundings_is_not_among_relative_ones() -> None:
+    of_updates = Finding("its updates", error=900.0, limit=2.0, name="a.weight", unit=Unit.ROUNDINGS)
+    stages = (Stage("weights after an update", Status.DIFFERENT, "", (of_updates, found("a.weight", 0.5))),)
+    assert [one.error for _, one in tensor_rows(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7))] == [0.5]
+    assert describe(of_updates, 1e-7) == "its updates"
+    assert not worst(replace(stages[0], findings=(of_updates,)))
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from align_hooks.compare.adam import Array
-from align_hooks.compare.evidence import OnRecord, gather
+from align_hooks.compare.evidence import OnRecord, Unknown, gather
 from align_hooks.compare.findings import furthest, judged, moment_errors, tensor_errors
 from align_hooks.compare.formula import FITS, Settings
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import UPDATE, weights_eps
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import listed, show
+from align_hooks.compare.settings import listed
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
-from align_hooks.compare.verdict import Finding, Stage, Status
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, Term, Unit
+from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.progress import Progress
 
 NAME = "weights after an update"
-DECOUPLED = {True: "apart from the gradient", False: "added to the gradient"}
-CORRECTED = {True: "made", False: "not made"}
 FAR = 1e6
 """Roundings."""
+QUANTITIES = {
+    Term.LEARNING_RATE: Quantity.LEARNING_RATE,
+    Term.CLIP_COEFFICIENT: Quantity.CLIP_COEFFICIENT,
+    Term.GRADIENT_SCALE: Quantity.GRADIENTS,
+    Term.COUNT: Quantity.OPTIMIZER_STATE,
+}
+"""What a term belongs to; the others are hyper-parameters."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +45,39 @@ class Checked:
     ``known`` is None where they could not be checked.
     """
 
-    note: str
+    note: Message
     known: bool | None = None
     findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A term that updates were not made with as recorded: the value on record, the value used, and the tensors where it is of some."""
+
+    term: Term
+    recorded: Argument
+    used: Argument
+    names: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """What makes two changes one and the same but for their values."""
+        return self.term.value, self.names
+
+    @property
+    def what(self) -> Argument:
+        """The term, and its tensors."""
+        return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
 
 def weights_after_update(ladder: Ladder) -> Stage:
     """Both questions; a term that is found wrong comes first among the findings."""
     pair, progress = ladder.pair, ladder.progress
     equal = after_equal_gradients(pair, progress)
-    sides = [check(side, pair, progress) for side in ("reference", "candidate")]
+    sides = [check(side, pair, progress) for side in Side]
     gaps = pair.gaps("optimizer_state")
-    summary = "; ".join([*([f"{len(pair.handed)} injected updates"] if pair.handed else []), *(one.note for one in sides), *gaps[:1]])
+    injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
+    summary = sentences(injected, *(one.note for one in sides), *gaps[:1])
     stage = judged(NAME, summary, equal, incomplete=bool(gaps))
     wrong = [finding for one in sides for finding in one.findings]
     if stage.status is Status.NOT_COMPARABLE:
@@ -58,13 +85,13 @@ def weights_after_update(ladder: Ladder) -> Stage:
     if any(one.known for one in sides) and wrong:
         return Stage(NAME, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if stage.status is Status.DIFFERENT else ())))
     if stage.status is Status.DIFFERENT and all(one.known for one in sides):
-        return replace(stage, summary=f"{summary}; each does as its own settings say, so it is these that differ")
+        return replace(stage, summary=sentences(summary, message("after_update.settings_differ")))
     if stage.status is Status.DIFFERENT or equal or all(one.known for one in sides):
         return stage
     if wrong and any(one.known is None for one in sides):  # nobody says whether the formula or the optimizer is the odd one
         return Stage(NAME, Status.INCONCLUSIVE, summary, tuple(wrong))
-    judges = "; neither run's updates follow AdamW, so its formula judges neither" if wrong else ""
-    return Stage(NAME, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, summary + judges)
+    judges = message("after_update.neither_follows") if wrong else None
+    return Stage(NAME, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
 
 
 def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
@@ -78,86 +105,131 @@ def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
     return found
 
 
-def check(side: str, pair: Pair, progress: Progress) -> Checked:
+def check(side: Side, pair: Pair, progress: Progress) -> Checked:
     """Lay one side's recorded updates beside the formula."""
-    run, other = pair.both if side == "reference" else pair.both[::-1]
-    progress(f"updates of the {side}")
-    gathered = gather(run, other, candidate=side == "candidate")
-    if isinstance(gathered, str):
-        return Checked(f"the {side}'s updates were not checked: {gathered}")
-    found = explain(gathered.evidence, gathered.settings)
-    steps = f"{len(gathered.evidence.updates)} of the {side}'s updates"
-    if found.follows:
-        unseen = blind(gathered.evidence, gathered.settings)
-        but = f", too small to show: {', '.join(unseen)}" if unseen else ""
-        return Checked(f"{steps} follow AdamW ({found.rest:.1g} roundings{but})", known=True)
-    note = f"{steps} do not follow AdamW as recorded ({roundings(found.rest)}, limit {FITS:g})"
-    wrong = tuple(findings(side, found, gathered, known=bool(run.manifest.get("optimizer"))))
-    return Checked(note, known=found.complete, findings=wrong)
+    run, other = pair.both if side is Side.REFERENCE else pair.both[::-1]
+    progress(message("after_update.progress", side=side))
+    record = gather(run, other, candidate=side is Side.CANDIDATE)
+    if isinstance(record, Unknown):
+        return Checked(message("after_update.not_checked", side=side, why=record.why))
+    explanation = explain(record.evidence, record.settings)
+    count, rest = len(record.evidence.updates), explanation.rest
+    if not explanation.follows:
+        note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(rest), limit=FITS)
+        wrong = findings(side, explanation, record, known=bool(run.manifest.get("optimizer")))
+        return Checked(note, known=explanation.complete, findings=tuple(wrong))
+    if unseen := blind(record.evidence, record.settings):
+        note = message("after_update.follow_but", count=count, side=side, rest=rest, terms=terms(unseen))
+    else:
+        note = message("after_update.follow", count=count, side=side, rest=rest)
+    return Checked(note, known=True)
 
 
-def findings(side: str, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
+def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
     """What an explanation says, a finding a term: the value on record and the one that the updates were made with.
 
     ``known`` is False where the run's own settings are not on record and the reference's were expected.
     """
-    found = [Finding(f"{listed(explanation.still)} of the {side}", "updated", "never updated")] if explanation.still else []
-    changed = list(_changed(explanation.found, record)) if explanation.found is not None else []
-    others = {what for one in explanation.instead for what, _, _ in _changed(one, record)} - {what for what, *_ in changed}
-    unclear = f" (or alone: {', '.join(sorted(others))})" if others else ""
-    left = f"; it does not explain all of {listed(explanation.left)}" if explanation.left else ""
-    kept = "on record" if known else "expected"
-    found += [Finding(f"{what} of the {side}'s updates{unclear}{left}", f"{one} {kept}", f"{other} found") for what, one, other in changed]
-    if not changed and (explanation.left or not explanation.still):
-        of = f" of {listed(explanation.left)}" if explanation.left else ""
-        what = f"the {side}'s updates{of} are no AdamW with some of its terms changed"
-        found.append(Finding(what, roundings(explanation.rest), f"{roundings(explanation.explained)} at best"))
-    return found
+    changes = list(_changes(explanation.found, record)) if explanation.found is not None else []
+    others = {change.key: change.what for settings in explanation.instead for change in _changes(settings, record)}
+    alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
+    wrong = [_never_updated(side, explanation.still)] if explanation.still else []
+    for change in changes:
+        recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
+        used = message("after_update.used", value=change.used)
+        quantity = QUANTITIES.get(change.term, Quantity.HYPER_PARAMETER)
+        wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
+    if not changes and (explanation.left or not explanation.still):
+        wrong.append(_unexplained(side, explanation))
+    return wrong
 
 
-def _changed(found: Settings, record: OnRecord) -> Iterator[tuple[str, str, str]]:
-    """Name of each term that was changed, as recorded, as found."""
+def _of_updates(change: Change, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
+    """A term of a side's updates; with the other terms each of which would do alone, or else the tensors that the term does not explain."""
+    if left:
+        return message("after_update.term_in_part", term=change.what, side=side, names=listed(left))
+    if alone:
+        return message("after_update.term_or_alone", term=change.what, side=side, others=terms(alone))
+    return message("after_update.term", term=change.what, side=side)
+
+
+def _never_updated(side: Side, names: Sequence[str]) -> Finding:
+    """Tensors that stand still."""
+    what = message("after_update.tensors", names=listed(names), side=side)
+    values = message("after_update.updated"), message("after_update.never_updated")
+    return Finding(what, *values, name=_alone(names), quantity=Quantity.UPDATES)
+
+
+def _unexplained(side: Side, explanation: Explanation) -> Finding:
+    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was found."""
+    names, rest = explanation.left, explanation.rest
+    if names:
+        what = message("after_update.no_adamw_of", side=side, names=listed(names))
+    else:
+        what = message("after_update.no_adamw", side=side)
+    values = roundings(rest), message("after_update.at_best", rest=roundings(explanation.explained))
+    return Finding(what, *values, rest, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
+
+
+def _alone(names: Sequence[str]) -> str:
+    """The tensor that a finding is about, where it is one."""
+    return names[0] if len(names) == 1 else ""
+
+
+def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
+    """Each term that was changed, as recorded and as used."""
     recorded = record.settings
-    if abs(found.rate - recorded.rate) > MOVED:
-        yield "learning rate", show(record.learning_rate), _found(record.learning_rate * found.rate)
-    betas = (recorded.beta1, recorded.beta2), (found.beta1, found.beta2)
+    if abs(used.rate - recorded.rate) > MOVED:
+        yield Change(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
+    betas = (recorded.beta1, recorded.beta2), (used.beta1, used.beta2)
     if any(abs(one - other) > MOVED * (1 - one) for one, other in zip(*betas, strict=True)):
-        yield "betas", show(betas[0]), f"[{_found(found.beta1)}, {_found(found.beta2)}]"
-    if abs(found.eps - recorded.eps) > MOVED * recorded.eps:
-        yield "eps", show(recorded.eps), _found(found.eps)
-    yield from _decay(found.decay, recorded.decay, record.evidence.names)
-    if found.bias_correction != recorded.bias_correction:
-        yield "bias correction", CORRECTED[recorded.bias_correction], CORRECTED[found.bias_correction]
-    if found.decoupled != recorded.decoupled:
-        yield "decoupled weight decay", DECOUPLED[recorded.decoupled], DECOUPLED[found.decoupled]
-    if found.clip is not None:
-        yield "clip coefficient", f"that of clipping to {show(record.clip_grad)}", f"that of clipping to {_found(found.clip)}"
-    if abs(found.scale - recorded.scale) > MOVED:
-        yield "gradient scale", show(recorded.scale), _found(found.scale)
-    if found.count != recorded.count:
+        was = message("after_update.betas", beta1=recorded.beta1, beta2=recorded.beta2)
+        yield Change(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
+    if abs(used.eps - recorded.eps) > MOVED * recorded.eps:
+        yield Change(Term.EPS, _recorded(recorded.eps), _fitted(used.eps))
+    yield from _decay(used.decay, recorded.decay, record.evidence.names)
+    if used.bias_correction != recorded.bias_correction:
+        made, not_made = message("after_update.correction_made"), message("after_update.correction_not_made")
+        yield Change(Term.BIAS_CORRECTION, *((made, not_made) if recorded.bias_correction else (not_made, made)))
+    if used.decoupled != recorded.decoupled:
+        apart, added = message("after_update.decoupled"), message("after_update.not_decoupled")
+        yield Change(Term.DECOUPLED_WEIGHT_DECAY, *((apart, added) if recorded.decoupled else (added, apart)))
+    if used.clip is not None:
+        norm = record.clip_grad
+        was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
+        yield Change(Term.CLIP_COEFFICIENT, was, message("after_update.clipped_to_fitted", norm=used.clip))
+    if abs(used.scale - recorded.scale) > MOVED:
+        yield Change(Term.GRADIENT_SCALE, _recorded(recorded.scale), _fitted(used.scale))
+    if used.count != recorded.count:
         first = record.evidence.updates[0].count
-        yield "count", show(first), show(max(1, first + found.count))
+        yield Change(Term.COUNT, first, max(1, first + used.count))
 
 
-def _decay(found: Array, recorded: Array, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Change]:
     """Tensors that decay and should not, those that should and do not, and another decay of the others."""
+    decayed, not_decayed = message("after_update.decayed"), message("after_update.not_decayed")
     for switched, was, now in (
-        ((found > 0) & (recorded == 0), "not decayed", "decayed"),
-        ((found == 0) & (recorded > 0), "decayed", "not decayed"),
+        ((used > 0) & (recorded == 0), not_decayed, decayed),
+        ((used == 0) & (recorded > 0), decayed, not_decayed),
     ):
         if switched.any() and recorded.any():
-            yield f"decay grouping ({listed([names[at] for at in np.flatnonzero(switched)])})", was, now
-    both = (found > 0) & ((recorded > 0) | ~recorded.any())
+            yield Change(Term.DECAY_GROUPING, was, now, tuple(names[at] for at in np.flatnonzero(switched)))
+    both = (used > 0) & ((recorded > 0) | ~recorded.any())
     highest = float(recorded.max(initial=0.0))
-    if both.any() and np.abs(found - recorded)[both].max() > MOVED * highest:
-        yield "weight decay", show(highest), _found(float(found[both].max()))
+    if both.any() and np.abs(used - recorded)[both].max() > MOVED * highest:
+        yield Change(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[both].max())))
 
 
-def roundings(rest: float) -> str:
+def roundings(rest: float) -> Message:
     """How far updates are from a formula, in roundings of the weights; beyond a million the number says nothing."""
-    return f"{rest:.2g} roundings" if rest < FAR else "over a million roundings"
+    return message("after_update.roundings", rest=rest) if rest < FAR else message("after_update.over_a_million_roundings")
 
 
-def _found(value: float) -> str:
+def _recorded(value: float) -> Message:
+    """A setting as people wrote it: fp32's view of 0.1 is 0.1."""
+    return message("after_update.number", number=value)
+
+
+def _fitted(value: float) -> Message:
     """A fitted value, to the digits that a fit to fp32 numbers can have."""
-    return f"{value:.4g}"
+    return message("after_update.fitted_number", number=value)

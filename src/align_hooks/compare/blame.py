@@ -24,7 +24,7 @@ from align_hooks.compare.rows import Rows
 from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.signatures import SIGNATURES, Sign, Signature
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Blame, Finding, Stage, Status, differing
+from align_hooks.compare.verdict import Blame, Finding, Quantity, Stage, Status, differing
 
 FORWARD, STATE, NORMALISATION, GRADIENTS, OPTIMIZER = "forward", "state", "loss normalisation", "reduced gradients", "optimizer"
 PLACES = {
@@ -148,7 +148,7 @@ def place_of(seen: Seen) -> str:
     carried = seen.parted.rows.rows is Rows.LATER or (seen.parted.later and seen.parted.rows.rows is not Rows.RANK)
     if name == "token losses" and carried:
         return STATE
-    if name == "weights after an update" and seen.first.findings and seen.first.findings[0].what.startswith("clip coefficient"):
+    if name == "weights after an update" and seen.first.findings and seen.first.findings[0].quantity is Quantity.CLIP_COEFFICIENT:
         return "clipping"
     if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
         return GRADIENTS  # which nobody saw, and of which updates are made

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from align_hooks.compare.formula import Evidence, Settings, Update
 from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.settings import by_parameter
+from align_hooks.messages import Message, both, message
 
 CHECKED = 4
 """First consecutive updates that are checked against the formula, and as many of the last: three tell every term from every other."""
@@ -34,26 +35,33 @@ class OnRecord:
     clip_grad: float | None
 
 
-def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
-    """A run's updates and settings, or in words why its updates cannot be checked.
+@dataclass(frozen=True)
+class Unknown:
+    """Why a run's updates cannot be checked."""
+
+    why: Message
+
+
+def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | Unknown:
+    """A run's updates and settings, or why its updates cannot be checked.
 
     What the candidate does not know of itself is expected to be as in the reference.
     """
     optimizer = run.manifest.get("optimizer") or (other.manifest.get("optimizer") if candidate else None)
     if not optimizer:
-        return "its hyper-parameters are not known"
+        return Unknown(message("formula.no_hyper_parameters"))
     if not ADAM.fullmatch(str(optimizer.get("type"))):
-        return f"its optimizer is {optimizer.get('type')}, only Adam's formula is known"
+        return Unknown(message("formula.not_adam", type=str(optimizer.get("type"))))
     rows = {row["step"]: row for row in run.scalars()}
     expected = {row["step"]: row for row in other.scalars()} if candidate else {}
     steps = chain(run, other, rows)
     if not steps:
-        third = " (its gradients were injected from a run that is not here)" if run.manifest.get("injected") else ""
-        return f"that takes weights before and after a step and its gradients, from the first step or with the optimizer's state{third}"
+        injected = bool(run.manifest.get("injected"))
+        return Unknown(message("formula.injected_from_elsewhere" if injected else "formula.no_whole_update"))
     groups = by_parameter(optimizer)
     names = sorted(groups.keys() & set(run.weights(steps[0])) & set(gradients(run, other, steps[0])))
-    if why := unknown([groups[name] for name in names]):
-        return why
+    if why := outside([groups[name] for name in names]):
+        return Unknown(why)
     sample = Sample.choose(run.weights(steps[0]), gradients(run, other, steps[0]), names)
     states = Sampled(run, sample)
     updates: list[Update] = []
@@ -61,14 +69,14 @@ def gather(run: Any, other: Any, *, candidate: bool) -> OnRecord | str:
         row = {key: rows[step].get(key) if rows[step].get(key) is not None else expected.get(step, {}).get(key) for key in rows[step]}
         rates = _rates(row["learning_rate"], optimizer, names)
         if rates is None or row["clip_coefficient"] is None:
-            return f"learning rate or clip coefficient of step {step} cannot be told by parameter"
+            return Unknown(message("formula.not_by_parameter", step=step))
         updates.append(
             _update(row, rates, states.at(step), states.at(step + 1), sample.of(gradients(run, other, step)), updates, weights_eps(run))
         )
         if kinds := {*states.at(step).dtypes, *states.at(step + 1).dtypes} - {"float32"}:
-            return f"its moments are kept in {' and '.join(sorted(kinds))}"
+            return Unknown(message("formula.moments_kept_in", types=both(*sorted(kinds))))
         if not updates[-1].finite:
-            return f"the update of step {step} is not of finite numbers"
+            return Unknown(message("formula.not_finite", step=step))
     evidence = Evidence(tuple(names), sample.tensor, tuple(updates))
     rate = next((float(one.rates.max()) for one in updates if one.rates.any()), 0.0)
     return OnRecord(evidence, expected_settings(optimizer, [groups[name] for name in names]), rate, optimizer.get("clip_grad"))
@@ -87,16 +95,16 @@ def expected_settings(optimizer: Mapping[str, Any], groups: Sequence[Mapping[str
     )
 
 
-def unknown(groups: Sequence[Mapping[str, Any]]) -> str | None:
+def outside(groups: Sequence[Mapping[str, Any]]) -> Message | None:
     """Why these hyper-parameters, one mapping a tensor, cannot be put into the formula; None where they can."""
     if not groups:
-        return "its optimizer's record names none of its weights"
+        return message("formula.none_of_its_weights")
     for group in groups:
         betas = group["betas"]
         if not isinstance(betas, list) or len(betas) != 2 or not all(map(_is_number, [*betas, group["eps"], group["weight_decay"]])):
-            return "its betas, eps or weight decay are not on record"
+            return message("formula.settings_not_on_record")
     if len({(*group["betas"], group["eps"], group["bias_correction"]) for group in groups}) > 1:
-        return "its parameter groups differ in betas, eps or bias correction, the formula is checked for one of each"
+        return message("formula.groups_differ")
     return None
 
 

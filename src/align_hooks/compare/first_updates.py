@@ -18,11 +18,11 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, when
+from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, at_step
+from align_hooks.messages import either, message
 
 NAME = "first updates"
 UPDATES = 2
-ALL = "all tensors"
 FLIPS = 1.5
 """An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
 any tensor, however small it is."""
@@ -38,8 +38,7 @@ def first_updates(ladder: Ladder) -> Stage:
     pair = ladder.pair
     kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for side, run in pair.sides if side not in pair.converted}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
-        why = f"what {' or '.join(sorted(kinds))} makes of rounding has no default limit: measure it by --noise"
-        return Stage(NAME, Status.NOT_COMPARED, why)
+        return Stage(NAME, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=either(*sorted(kinds))))
     rows = _first_rows(pair)
     known = set(pair.known("weights"))
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
@@ -47,20 +46,19 @@ def first_updates(ladder: Ladder) -> Stage:
     errors = [_errors(ladder, step) for step in steps]
     if not any(errors):
         handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
-        why = "their gradients were handed over" if handed else "both sides' weights before and after one are not on record"
-        return Stage(NAME, Status.NOT_COMPARED, why)
-    tensors = sum(not finding.what.startswith(ALL) for finding in errors[0])
+        return Stage(NAME, Status.NOT_COMPARED, message("first_updates.handed_over" if handed else "first_updates.not_on_record"))
+    summary = message("first_updates.compared", tensors=sum(map(_is_of_a_tensor, errors[0])), updates=len(steps))
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
     found = parted or [finding for one in errors for finding in one]
-    stage = judged(NAME, f"change of {tensors} tensors in {len(steps)} updates", found, most=None)
-    stage = replace(stage, findings=tuple(sorted(stage.findings, key=lambda one: (one.excess <= 1, one.what.startswith(ALL)))))
+    stage = judged(NAME, summary, found, most=None)
+    stage = replace(stage, findings=tuple(sorted(stage.findings, key=lambda one: (one.excess <= 1, not _is_of_a_tensor(one)))))
     if stage.status is not Status.DIFFERENT:
         return stage
     clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in stage.findings)
     if not clear and not ladder.noise.repeats:
         return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
     factor = common_factor([replace(one, limit=pair.limits.update) for one in found if one.scale is not None])
-    return stage.telling("" if factor is None else f"every update is {factor:.6g} times the reference's")
+    return stage if factor is None else stage.telling(message("first_updates.every_update_scaled", factor=factor))
 
 
 def _first_rows(pair: Pair) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -90,4 +88,10 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
     widest = max(measured(one.name) for one in found)
     apart = math.sqrt(math.fsum((one.error * one.reference) ** 2 for one in found if one.error)) / size if size else 0.0
     together = min(math.hypot(widest, 2 * FLIPS / math.sqrt(elements or 1)), MOST)  # of many estimates the errors even out
-    return [*findings, Finding(f"{ALL} at {when(step)}", error=apart, limit=together, step=step)]
+    what = at_step(message("first_updates.all_tensors"), step)
+    return [*findings, Finding(what, error=apart, limit=together, step=step, quantity=Quantity.UPDATES)]
+
+
+def _is_of_a_tensor(finding: Finding) -> bool:
+    """Whether a finding is about one tensor, and not about all of them together."""
+    return bool(finding.name)

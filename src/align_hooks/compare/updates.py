@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from align_hooks.compare.adam import Array, State, rounding
 from align_hooks.compare.formula import FITS, Evidence, Settings, misfit, misfits, predictions, rests, worst
+from align_hooks.compare.verdict import Term
 
 ROUNDS = 8
 GAIN = 0.8
@@ -116,22 +117,22 @@ def never_made(evidence: Evidence) -> NDArray[np.bool_]:
     return np.asarray(moved == 0)
 
 
-def blind(evidence: Evidence, settings: Settings) -> list[str]:
+def blind(evidence: Evidence, settings: Settings) -> list[Term]:
     """Terms that could be quite other than they are and would not show in this evidence."""
     norms = [one.norm for one in evidence.updates if one.norm]
     others = {
-        "learning rate": replace(settings, rate=1.1),
-        "beta1": replace(settings, beta1=max(0.0, 1 - 2 * (1 - settings.beta1))),
-        "beta2": replace(settings, beta2=max(0.0, 1 - 2 * (1 - settings.beta2))),
-        "eps": replace(settings, eps=100 * settings.eps),
-        "weight decay": replace(
+        Term.LEARNING_RATE: replace(settings, rate=1.1),
+        Term.BETA1: replace(settings, beta1=max(0.0, 1 - 2 * (1 - settings.beta1))),
+        Term.BETA2: replace(settings, beta2=max(0.0, 1 - 2 * (1 - settings.beta2))),
+        Term.EPS: replace(settings, eps=100 * settings.eps),
+        Term.WEIGHT_DECAY: replace(
             settings, decay=np.where(settings.decay.any(), 0.5, 0.0) * settings.decay + 0.1 * (not settings.decay.any())
         ),
-        "clipping": replace(settings, clip=0.5 * min(one.coefficient * one.norm for one in evidence.updates if one.norm))
+        Term.CLIP_COEFFICIENT: replace(settings, clip=0.5 * min(one.coefficient * one.norm for one in evidence.updates if one.norm))
         if norms
         else None,
     }
-    return [name for name, one in others.items() if one is not None and worst(misfits(evidence, one)) <= FITS]
+    return [term for term, other in others.items() if other is not None and worst(misfits(evidence, other)) <= FITS]
 
 
 def excess(misfits: Array) -> float:

@@ -79,6 +79,25 @@ class Quantity(str, Enum):
     __str__ = str.__str__
 
 
+class Term(str, Enum):
+    """What AdamW makes an update with; the value is its name in data."""
+
+    LEARNING_RATE = "learning_rate"
+    BETA1 = "beta1"
+    BETA2 = "beta2"
+    BETAS = "betas"
+    EPS = "eps"
+    WEIGHT_DECAY = "weight_decay"
+    DECAY_GROUPING = "decay_grouping"
+    BIAS_CORRECTION = "bias_correction"
+    DECOUPLED_WEIGHT_DECAY = "decoupled_weight_decay"
+    CLIP_COEFFICIENT = "clip_coefficient"
+    GRADIENT_SCALE = "gradient_scale"
+    COUNT = "count"
+
+    __str__ = str.__str__
+
+
 class Unit(Enum):
     """What an error and its limit are counted in."""
 
@@ -108,7 +127,8 @@ class Finding:
     ``what`` names it to a reader; ``name`` is the canonical name of the tensor, or the setting, alone. ``step`` and ``rank`` are where it
     was compared, where it is of one step or one rank. ``error`` and ``limit`` are in ``unit``. Of two tensors ``scale`` is the number that
     brings the reference closest to the candidate, and ``direction`` the relative error that is left then; of two norms there is only a
-    scale. ``since`` is the first step at which it may have come about, where that is earlier than it was seen.
+    scale. ``since`` is the first step at which it may have come about, where that is earlier than it was seen. ``term`` is what one run's
+    own updates were made with and not by its settings.
     """
 
     what: str
@@ -124,6 +144,7 @@ class Finding:
     since: int | None = None
     rank: int | None = None
     unit: Unit = Unit.RELATIVE
+    term: Term | None = None
 
     @property
     def excess(self) -> float:

@@ -50,4 +50,5 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     values = {side: rendered(shown(getattr(finding, side))) for side in ("reference", "candidate")}
-    return asdict(finding) | values | {"quantity": finding.quantity or "", "unit": finding.unit.value, "excess": finding.excess}
+    typed = {"quantity": finding.quantity or "", "unit": finding.unit.value, "term": finding.term or ""}
+    return asdict(finding) | values | typed | {"excess": finding.excess}

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Comparison, Curve, Finding, Quantity, Stage, Status, Value, Verdict, at_step, differing, when
+from align_hooks.compare.verdict import Comparison, Curve, Finding, Quantity, Stage, Status, Unit, Value, Verdict, at_step, differing, when
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
@@ -222,7 +222,7 @@ def tensor_rows(comparison: Comparison) -> list[tuple[str, Finding]]:
         for stage in comparison.stages
         if stage.name in TENSORS
         for one in stage.findings
-        if one.name and one.error is not None
+        if one.name and one.error is not None and one.unit is Unit.RELATIVE
     ]
 
 

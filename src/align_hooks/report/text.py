@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, Stage, Status, Value, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, Stage, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, Joined, Message, Separator, message, rendered, sentences, terms
 from align_hooks.report.stages import named
 
@@ -146,15 +146,15 @@ def ladder(stages: tuple[Stage, ...]) -> Table:
 
 
 def worst(stage: Stage) -> Finding | None:
-    """The finding of a stage that is furthest beyond its limit, of those that have one."""
-    return next((finding for finding in stage.findings if finding.error is not None and finding.limit is not None), None)
+    """The finding of a stage that is furthest beyond its limit, of those that have a relative error."""
+    return next((one for one in stage.findings if None not in (one.error, one.limit) and one.unit is Unit.RELATIVE), None)
 
 
 def describe(finding: Finding, eps: float) -> Argument:
     """One finding as a line, its error also in eps of the compute type."""
     both = values(finding)
     line: Argument = message("terminal.finding", what=finding.what, values=both) if both.parts else finding.what
-    if finding.error is None or finding.limit is None:
+    if finding.error is None or finding.limit is None or finding.unit is not Unit.RELATIVE:  # roundings stand among the values
         return line
     return message("terminal.finding_error", finding=line, error=finding.error, eps=finding.error / eps, limit=finding.limit)
 
