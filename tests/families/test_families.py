@@ -13,7 +13,7 @@ from align_hooks.checklist.tables import ROW
 from align_hooks.compare.frontier import LEVEL
 from align_hooks.compare.places import KINDS
 from align_hooks.families import registry
-from align_hooks.families.family import Decoder, Family
+from align_hooks.families.family import Decoder, Family, rows_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.megatron import function_name
 from align_hooks.families.mixtral import MIXTRAL
@@ -66,6 +66,7 @@ def test_both_tables_know_every_tensor(family: Family) -> None:
 @EVERY
 def test_what_a_configuration_holds_is_rows_of_the_checklist(family: Family) -> None:
     assert set(family.configured) <= set(ROW)
+    assert {row for axes in family.shapes(tied=False).values() for axis in axes for row in rows_of(axis)} <= set(ROW)
 
 
 @EVERY

@@ -6,7 +6,9 @@ do there; a size that is not known leaves out the tensors that it is a part of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from align_hooks.checklist.row import MODEL, UNSET, model
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.doctor.belongs import misfits, named, of_side
+from align_hooks.families.family import rows_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
@@ -77,10 +80,12 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
     ``elsewhere`` is where more may be said, empty where all is here. ``vocabulary`` is the size without padding that MindFormers is told
     by the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
     """
-    sizes = _sizes(configuration, elsewhere, vocabulary, megatron)
+    tensors = _tensors(configuration, elsewhere)
+    wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}
+    sizes = _sizes(wanted, configuration, elsewhere, vocabulary, megatron)
     whole: dict[str, tuple[int, ...]] = {}
     unknown: set[str] = set()
-    for name, axes in _tensors(configuration, elsewhere).items():
+    for name, axes in tensors.items():
         lengths = [sizes[axis] for axis in axes or ()]
         known = [length for length in lengths if length is not None]
         if axes is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
@@ -120,8 +125,8 @@ def said(row: str, configuration: Configuration, elsewhere: str) -> Any:
 
     Of MindFormers' older model what ``LlamaConfig`` does not read is left out of account.
     """
-    names = SAYS[row][configuration.side == MINDFORMERS]
-    if elsewhere and not all(name in configuration.values for name in names):
+    names = SAYS[row][configuration.side == MINDFORMERS] if row in SAYS else ()
+    if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
     return hold(ROW[row], as_read(configuration)).meaning
 
@@ -146,32 +151,28 @@ def whole_number(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
 
 
-def _sizes(configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str) -> dict[str, int | None]:
-    """Every size that a shape is made of; None where it is not known."""
+def _sizes(
+    wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
+) -> Mapping[str, int | None]:
+    """The sizes that shapes are made of, and the numbers of layers and experts; None where one is not known."""
     if any(name in configuration.values for name in BUILT_OTHERWISE) or any(name.startswith(ADAPTED) for name in configuration.values):
-        return dict.fromkeys(("hidden", "layers", "queries", "keys", "ffn", "experts", "expert_ffn", "vocabulary", "padding", "padded"))
+        return defaultdict(lambda: None)
 
     def of(row: str) -> int | None:
-        found = whole_number(said(row, configuration, elsewhere))
-        return None if found is None or (row in COUNTED and found > MOST) else found
+        value = whole_number(said(row, configuration, elsewhere))
+        return None if value is None or (row in COUNTED and value > MOST) else value
 
-    heads, groups, size = of("num_heads"), of("n_kv_heads"), of("head_dim")
+    def product(size: str) -> int | None:
+        known = [number for number in map(of, rows_of(size)) if number is not None]
+        return math.prod(known) if len(known) == len(rows_of(size)) else None
+
     padded, own = _vocabulary(configuration, elsewhere, megatron)
     if configuration.side == MINDFORMERS:
         own = vocabulary or padded
     real = own if own is None or padded is None else min(own, padded)
-    return {
-        "hidden": of("hidden_size"),
-        "layers": of("num_layers"),
-        "queries": heads and size and heads * size,
-        "keys": groups and size and groups * size,
-        "ffn": of("intermediate_size"),
-        "experts": of("expert_num"),
-        "expert_ffn": of("size of an expert"),
-        "vocabulary": real,
-        "padding": None if padded is None or real is None else padded - real,
-        "padded": padded,
-    }
+    padding = None if padded is None or real is None else padded - real
+    sizes = {size: product(size) for size in {*wanted, "layers", "experts"}}
+    return sizes | {"vocabulary": real, "padding": padding, "padded": padded}
 
 
 def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> tuple[int | None, int | None]:

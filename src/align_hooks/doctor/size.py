@@ -12,7 +12,7 @@ from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.belongs import described, layers_with_experts
-from align_hooks.families.family import Family
+from align_hooks.families.family import Family, rows_of
 from align_hooks.record.reader import Run
 
 
@@ -66,11 +66,8 @@ def parameters(configuration: Configuration) -> int:
 
 
 def _of_family(of: Any, family: Family) -> int:
-    heads, groups, size = of("num_heads"), of("n_kv_heads"), of("head_dim")
-    axes = {"hidden": of("hidden_size"), "queries": heads * size, "keys": groups * size, "ffn": of("intermediate_size")}
-    axes |= {"vocabulary": of("rows of the embedding"), "experts": of("expert_num"), "expert_ffn": of("size of an expert")}
-    axes["layers"] = of("num_layers")
-    return int(family.elements(axes.__getitem__, tied=of("tied embeddings") is True))
+    """Elements of a model of a family, by the sizes that its tensors have."""
+    return int(family.elements(lambda size: math.prod(map(of, rows_of(size))), tied=of("tied embeddings") is True))
 
 
 def _of_any_decoder(of: Any, configuration: Configuration) -> int:

@@ -12,6 +12,18 @@ from align_hooks.names.table import Table
 
 Level = Mapping[str, tuple[str, ...]]
 """Canonical tensors that stand side by side in a forward pass, each with the names of the sizes of its axes."""
+SIZES: Mapping[str, tuple[str, ...]] = {
+    "vocabulary": ("rows of the embedding",),
+    "hidden": ("hidden_size",),
+    "queries": ("num_heads", "head_dim"),
+    "keys": ("n_kv_heads", "head_dim"),
+    "head": ("head_dim",),
+    "ffn": ("intermediate_size",),
+    "experts": ("expert_num",),
+    "expert_ffn": ("size of an expert",),
+    "layers": ("num_layers",),
+}
+"""Short names of sizes, each the product of rows of the CheckList; any other name of a size is a row itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +81,9 @@ class Family:
     """One family of models with canonical names, which are Hugging Face's.
 
     ``kind`` says in what it differs from other Llamas, and ``experts`` whether its layers have them. A side that is None has no way to
-    canonical names yet. ``levels`` are its tensors in the order of a forward pass; their axes are ``vocabulary``, ``hidden``,
-    ``queries``, ``keys``, ``ffn``, ``experts`` and ``expert_ffn``, and ``{layer}`` and ``{expert}`` stand for numbers. ``configured`` is,
-    by row of the CheckList, what a configuration of the family holds. ``embedding`` and ``output`` are the model's ends; a tied model
-    has the first only.
+    canonical names yet. ``levels`` are its tensors in the order of a forward pass, where ``{layer}`` and ``{expert}`` stand for numbers.
+    ``configured`` is, by row of the CheckList, what a configuration of the family holds. ``embedding`` and ``output`` are the model's
+    ends; a tied model has the first only.
     """
 
     name: str
@@ -101,6 +112,11 @@ class Family:
         """The kinds of its tensors, level by level: names without layer and with ``*`` for the number of an expert."""
         for level in self.levels:
             yield tuple(kind_of(name) for name in level)
+
+
+def rows_of(size: str) -> tuple[str, ...]:
+    """The rows of the CheckList whose product a size is."""
+    return SIZES.get(size, (size,))
 
 
 def kind_of(name: str) -> str:
