@@ -100,7 +100,7 @@ def test_compare_never_imports_record() -> None:
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
-        ("compare.verdict", "compare.health", "compare.places", "compare.settings"),
+        ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings"),
         ("checklist.held", "checklist.judge", "checklist.result"),
     )
     data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "messages", "report")

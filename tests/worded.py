@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from align_hooks.compare.stages.registry import LADDER
+from align_hooks.compare.verdict import Finding, StageResult, Status
 from align_hooks.messages import Joined, Message
 
 
@@ -27,3 +29,8 @@ def ids(*values: object) -> list[str]:
 def arguments(id: str, *values: object) -> dict[str, object]:
     """The arguments of the first message with an id."""
     return dict(next(one for one in messages(*values) if one.id == id).arguments)
+
+
+def result(name: str, status: Status, summary: str = "", findings: tuple[Finding, ...] = ()) -> StageResult:
+    """How the stage of a name came out."""
+    return StageResult(next(stage for stage in LADDER if stage.name == name), status, summary, findings)

@@ -7,17 +7,18 @@ import math
 import pytest
 
 from align_hooks.compare.diagnosis.symptom import Phase, first_symptom, moment
-from align_hooks.compare.verdict import Finding, Stage, Status, Verdict
+from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
+from worded import result
 
 
-def different(name: str, step: int | None = None, quantity: str = "") -> Stage:
-    return Stage(name, Status.DIFFERENT, "", (Finding("what", error=1.0, limit=0.1, step=step, quantity=quantity),))
+def different(name: str, step: int | None = None, quantity: str = "") -> StageResult:
+    return result(name, Status.DIFFERENT, "", (Finding("what", error=1.0, limit=0.1, step=step, quantity=quantity),))
 
 
-SAME = Stage("match", Status.SAME, "")
-NOT_COMPARABLE = Stage("batches", Status.NOT_COMPARABLE, "")
+SAME = result("match", Status.SAME, "")
+NOT_COMPARABLE = result("batches", Status.NOT_COMPARABLE, "")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ NOT_COMPARABLE = Stage("batches", Status.NOT_COMPARABLE, "")
         ([different("hyper-parameters"), NOT_COMPARABLE, different("token losses", 0)], "hyper-parameters"),
     ],
 )
-def test_the_earliest_difference_is_first(stages: list[Stage], first: str | None) -> None:
+def test_the_earliest_difference_is_first(stages: list[StageResult], first: str | None) -> None:
     found = first_symptom(stages, 0)
     assert (found.name if found else None) == first
 

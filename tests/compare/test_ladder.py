@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.verdict import Comparison, Quantity, Reason, Stage, Status, Verdict
+from align_hooks.compare.verdict import Comparison, Quantity, Reason, StageResult, Status, Verdict
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, Side, message, terms
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
-from worded import arguments, ids
+from worded import arguments, ids, result
 
 Compared = Callable[..., Comparison]
 Q = NAMES[1]
 
 
-def stage(comparison: Comparison, name: str) -> Stage:
+def stage(comparison: Comparison, name: str) -> StageResult:
     (found,) = (one for one in comparison.stages if one.name == name)
     return found
 
@@ -471,7 +471,7 @@ def test_a_kind_that_only_one_was_asked_for_is_not_compared(compared: Compared, 
     candidate.gradients.clear()
     found = compared(candidate)
     assert found.verdict is Verdict.ALIGNED
-    assert stage(found, "gradients") == Stage("gradients", Status.NOT_COMPARED, "only the reference recorded them")
+    assert stage(found, "gradients") == result("gradients", Status.NOT_COMPARED, "only the reference recorded them")
 
 
 # ---- exact and free steps
@@ -536,7 +536,7 @@ def test_a_resumed_pair_is_judged_from_its_first_step(compared: Compared) -> Non
     scale_row(other, 0, "loss", 1.1)
     found = compared(other, against=one)
     assert found.first is not None
-    assert found.first.name == "first loss (step 100)"
+    assert found.first.title == message("stage.first_loss", step=100)
     assert "step 100 (iteration 101)" in found.first.summary
 
 

@@ -15,7 +15,8 @@ from align_hooks.compare.diagnosis.symptom import first_symptom
 from align_hooks.compare.limits import DEFAULTS, limits_for
 from align_hooks.compare.measures import BLOCK, ratio, relative_difference, relative_error
 from align_hooks.compare.settings import as_written, equal, hyper_parameters, model_settings, show
-from align_hooks.compare.verdict import Finding, Stage, Status, Verdict, decide
+from align_hooks.compare.stages.registry import LADDER
+from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict, decide
 from synthetic import optimizer, row
 from worded import ids
 
@@ -209,8 +210,8 @@ def test_the_guides_standard_is_judged_as_the_guide_says(losses: list[Any], norm
     assert criteria(losses, norms) == passed
 
 
-def stages(*statuses: Status) -> list[Stage]:
-    return [Stage(str(index), status, "") for index, status in enumerate(statuses)]
+def stages(*statuses: Status) -> list[StageResult]:
+    return [StageResult(LADDER[index], status, "") for index, status in enumerate(statuses)]
 
 
 SAME, DIFFERENT, INCONCLUSIVE = Status.SAME, Status.DIFFERENT, Status.INCONCLUSIVE
@@ -222,19 +223,19 @@ NOT_COMPARABLE, INCOMPLETE, NOT_COMPARED = Status.NOT_COMPARABLE, Status.INCOMPL
     [
         ((SAME, SAME), Verdict.ALIGNED, None),
         ((SAME, NOT_COMPARED), Verdict.ALIGNED, None),
-        ((SAME, DIFFERENT, DIFFERENT), Verdict.DIVERGED, "1"),
-        ((NOT_COMPARABLE, DIFFERENT), Verdict.NOT_COMPARABLE, "0"),
-        ((DIFFERENT, NOT_COMPARABLE), Verdict.DIVERGED, "0"),
-        ((INCOMPLETE, SAME), Verdict.NOT_COMPARABLE, "0"),
-        ((INCONCLUSIVE, SAME), Verdict.INCONCLUSIVE, "0"),
-        ((INCONCLUSIVE, INCOMPLETE), Verdict.NOT_COMPARABLE, "1"),
-        ((INCONCLUSIVE, DIFFERENT), Verdict.DIVERGED, "1"),
+        ((SAME, DIFFERENT, DIFFERENT), Verdict.DIVERGED, 1),
+        ((NOT_COMPARABLE, DIFFERENT), Verdict.NOT_COMPARABLE, 0),
+        ((DIFFERENT, NOT_COMPARABLE), Verdict.DIVERGED, 0),
+        ((INCOMPLETE, SAME), Verdict.NOT_COMPARABLE, 0),
+        ((INCONCLUSIVE, SAME), Verdict.INCONCLUSIVE, 0),
+        ((INCONCLUSIVE, INCOMPLETE), Verdict.NOT_COMPARABLE, 1),
+        ((INCONCLUSIVE, DIFFERENT), Verdict.DIVERGED, 1),
     ],
 )
-def test_the_first_stage_that_decides_is_named(statuses: tuple[Status, ...], verdict: Verdict, first: str | None) -> None:
+def test_the_first_stage_that_decides_is_named(statuses: tuple[Status, ...], verdict: Verdict, first: int | None) -> None:
     found, stage = decide(stages(*statuses), first_symptom(stages(*statuses), 0), compared=1)
     assert found is verdict
-    assert (stage.name if stage else None) == first
+    assert (stage.stage if stage else None) is (None if first is None else LADDER[first])
 
 
 def test_with_nothing_compared_it_is_never_aligned() -> None:

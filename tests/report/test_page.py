@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Place, Stage, Status, Suspect, Unit, Verdict, when
-from align_hooks.messages import Message, message
+from align_hooks.compare.stages.gradients import gradients
+from align_hooks.compare.stages.initial_weights import initial_weights
+from align_hooks.compare.stages.registry import LADDER
+from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
+from align_hooks.messages import Message, message, rendered
 from align_hooks.report.frame import in_both, number, times
-from align_hooks.report.methods import method
 from align_hooks.report.page import Bin, bin_of, of_curve, page, picture, rounded, slug, suspects, tensor_rows
-from align_hooks.report.stages import named
 from align_hooks.report.text import describe, worst
 from report.conftest import HOSTILE
+from worded import result
 
 
 class Parsed(HTMLParser):
@@ -91,7 +93,7 @@ def test_undecodable_text_is_written_all_the_same(aligned: Comparison) -> None:
 
 
 def test_whatever_a_comparison_lacks_the_page_stands() -> None:
-    bare = Comparison(Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
+    bare = Comparison(Verdict.NOT_COMPARABLE, result("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
     text = page(bare, "1.2.3")
     assert "not comparable" in text
     assert 'id="where"' not in text
@@ -101,7 +103,7 @@ def test_whatever_a_comparison_lacks_the_page_stands() -> None:
     ]
     odd = replace(
         bare,
-        stages=(Stage("gradients", Status.DIFFERENT, "x", tuple(nothing)),),
+        stages=(result("gradients", Status.DIFFERENT, "x", tuple(nothing)),),
         curves=(Curve("loss", [0, 5], [None, float("inf")], [1.0, float("nan")]),),
     )
     data = Parsed(page(odd, "1.2.3"))
@@ -140,7 +142,7 @@ def test_a_colour_says_how_far_out(error: float, limit: float, expected: Bin) ->
 
 def test_what_stands_out_is_framed_and_what_is_as_far_out_as_all_is_not() -> None:
     def framed(*excesses: float) -> list[bool]:
-        shown = picture("gradients", [("gradients", found(f"model.layers.{at}.x.weight", one)) for at, one in enumerate(excesses)])
+        shown = picture(gradients, [(gradients, found(f"model.layers.{at}.x.weight", one)) for at, one in enumerate(excesses)])
         assert shown is not None
         return [star for *_, star in shown["cells"]]
 
@@ -162,18 +164,18 @@ def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
         ("gradients", found("model.embed_tokens.weight", 0.7, step=3)),
         ("local norms", found("lm_head.weight", 9.0)),
     ]
-    shown = picture("gradients", rows)
+    shown = picture(gradients, rows)
     assert shown is not None
     assert shown["columns"] == ["embed", "1"]
     assert shown["rows"] == ["embed_tokens", "block_sparse_moe.experts.*.w1"]
     assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 9, True]]
-    assert picture("initial weights", rows) is None
+    assert picture(initial_weights, rows) is None
 
 
 def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
     stages = (
-        Stage("local norms", Status.DIFFERENT, "", (found("a.weight", 50.0), found("b.weight", 2.0))),
-        Stage("gradients", Status.DIFFERENT, "", (found("a.weight", 5.0),)),
+        result("local norms", Status.DIFFERENT, "", (found("a.weight", 50.0), found("b.weight", 2.0))),
+        result("gradients", Status.DIFFERENT, "", (found("a.weight", 5.0),)),
     )
     suspected = (Suspect("rms_norm_eps", "rms_norm_eps"), Suspect("a.weight", "a.weight"), Suspect("b.weight at step 0", "b.weight"))
     blame = Blame(Place.FORWARD, suspected, ())
@@ -187,10 +189,10 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
 
 def test_only_findings_of_tensors_are_in_the_table() -> None:
     stages = (
-        Stage(
+        result(
             "first updates", Status.SAME, "", (found("a.weight", 0.5), found("plain", 0.7), Finding("all tensors", error=0.5, limit=1.0))
         ),
-        Stage("step-0 loss", Status.SAME, "", (found("loss", 0.5),)),
+        result("step-0 loss", Status.SAME, "", (found("loss", 0.5),)),
     )
     rows = tensor_rows(Comparison(Verdict.ALIGNED, None, stages, 1e-7))
     assert [one.name for _, one in rows] == ["a.weight", "plain"]
@@ -198,7 +200,7 @@ def test_only_findings_of_tensors_are_in_the_table() -> None:
 
 def test_an_error_in_roundings_is_not_among_relative_ones() -> None:
     of_updates = Finding("its updates", error=900.0, limit=2.0, name="a.weight", unit=Unit.ROUNDINGS)
-    stages = (Stage("weights after an update", Status.DIFFERENT, "", (of_updates, found("a.weight", 0.5))),)
+    stages = (result("weights after an update", Status.DIFFERENT, "", (of_updates, found("a.weight", 0.5))),)
     assert [one.error for _, one in tensor_rows(Comparison(Verdict.DIVERGED, stages[0], stages, 1e-7))] == [0.5]
     assert describe(of_updates, 1e-7) == "its updates"
     assert not worst(replace(stages[0], findings=(of_updates,)))
@@ -273,8 +275,8 @@ def test_addresses_are_plain() -> None:
 
 
 def test_every_stage_says_how_its_numbers_were_made(diverged: Comparison) -> None:
-    assert [stage.name for stage in diverged.stages if method(stage.name) is None] == []
-    assert method("first loss (step 10)") is method("step-0 loss")
+    assert [stage.name for stage in LADDER if not rendered(stage.method) or rendered(stage.method) == stage.method.id] == []
+    assert {stage.stage for stage in diverged.stages} <= set(LADDER)
 
 
 def test_text_is_escaped_in_both_languages() -> None:
@@ -285,7 +287,7 @@ def test_text_is_escaped_in_both_languages() -> None:
 def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: Comparison, aligned: Comparison) -> None:
     """What a page shows of a pair that diverged and of one that did not; names, settings and commands stay."""
     for one in (diverged, aligned):
-        texts = [text for stage in one.stages for text in (named(stage.name), stage.status, stage.summary)]
+        texts = [text for stage in one.stages for text in (stage.title, stage.status, stage.summary)]
         texts += [*one.notes, one.next, *(criterion.what for criterion in one.acceptance), *(of_curve(curve) for curve in one.curves)]
         left: list[Any] = [text for text in texts if "<span" not in in_both(text)]
         assert left == []

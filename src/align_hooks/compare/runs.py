@@ -7,51 +7,21 @@ steps, where both runs stand on the same weights, have tight limits; free-runnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from align_hooks.compare.acceptance import acceptance
-from align_hooks.compare.after_update import weights_after_update
-from align_hooks.compare.before_training import batches, hyper_parameters, match, self_check
 from align_hooks.compare.curves import curves, side
 from align_hooks.compare.diagnosis.blame import blame
 from align_hooks.compare.diagnosis.next_step import next_step
 from align_hooks.compare.diagnosis.symptom import first_symptom
-from align_hooks.compare.every_step import clipping, curve, later_losses, later_tensors, model_settings
-from align_hooks.compare.first_updates import first_updates
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.same_weights import (
-    first_loss,
-    gradients,
-    initial_optimizer_state,
-    initial_weights,
-    local_norms,
-    token_losses,
-)
-from align_hooks.compare.verdict import Comparison, Stage, Status, decide
+from align_hooks.compare.stages.registry import LADDER
+from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.verdict import Comparison, StageResult, Status, decide
 from align_hooks.progress import Progress, silent
-
-BEFORE: tuple[Callable[[Ladder], Stage], ...] = (match, self_check, hyper_parameters, batches)
-"""Stages that need no number of either model."""
-NUMBERS = (
-    initial_weights,
-    initial_optimizer_state,
-    token_losses,
-    first_loss,
-    local_norms,
-    gradients,
-    clipping,
-    weights_after_update,
-    first_updates,
-    later_losses,
-    curve,
-    later_tensors,
-)
-"""Those that compare numbers."""
-NEITHER = ("initial optimizer state", "clipping", "curve", "free-running steps")
-"""Stages of numbers that alone make no pair aligned: what they compare follows from the others, or drifts, or there was nothing yet."""
 
 
 def compare(
@@ -69,11 +39,11 @@ def compare(
     """
     pair = Pair(reference, candidate)
     ladder = Ladder(pair, Noise(pair, noise), tuple(allow_missing), progress)
-    stages = climbed(ladder, BEFORE)
+    stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another
-        stages += climbed(ladder, (*NUMBERS, model_settings))
-    compared = [stage for stage in stages[len(BEFORE) : -1] if stage.status is not Status.NOT_COMPARED and stage.name not in NEITHER]
+        stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
+    compared = [one for one in stages if one.stage.decides and not one.stage.is_before_numbers and one.status is not Status.NOT_COMPARED]
     verdict, first = decide(stages, first_symptom(stages, pair.first), len(compared))
     blamed = blame(first, stages, ladder)
     return Comparison(
@@ -93,10 +63,10 @@ def compare(
     )
 
 
-def climbed(ladder: Ladder, stages: Sequence[Callable[[Ladder], Stage]]) -> list[Stage]:
+def climbed(ladder: Ladder, stages: Sequence[Stage]) -> list[StageResult]:
     """Stages, one after the other."""
-    found = []
+    results = []
     for index, stage in enumerate(stages):
-        ladder.progress(stage.__name__.replace("_", " "), index, len(stages))
-        found.append(stage(ladder))
-    return found
+        ladder.progress(stage.title, index, len(stages))
+        results.append(stage.compare(ladder))
+    return results

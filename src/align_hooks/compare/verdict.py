@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from align_hooks.messages import Joined, Message, message, sentences
+
+if TYPE_CHECKING:
+    from align_hooks.compare.stages.stage import Stage
 
 
 class Status(Enum):
@@ -157,20 +160,33 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of the ladder. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what the
-    findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either.
-    ``reason`` is why there is nothing to compare, where what to do next depends on it."""
+class StageResult:
+    """How one stage of the ladder came out. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what
+    the findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either.
+    ``reason`` is why there is nothing to compare, where what to do next depends on it. ``other_title`` is what the stage is called here,
+    where that is not its own title.
+    """
 
-    name: str
+    stage: Stage
     status: Status
-    summary: str
+    summary: Words | str
     findings: tuple[Finding, ...] = ()
-    told: str = ""
+    told: Words | str = ""
     open: bool = False
     reason: Reason | None = None
+    other_title: Message | None = None
 
-    def telling(self, told: Words | str | None) -> Stage:
+    @property
+    def name(self) -> str:
+        """The stage's, as programs read it."""
+        return self.stage.name
+
+    @property
+    def title(self) -> Message:
+        """What the stage is called."""
+        return self.other_title or self.stage.title
+
+    def telling(self, told: Words | str | None) -> StageResult:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
         if not told:
             return self
@@ -284,8 +300,8 @@ class Comparison:
     """
 
     verdict: Verdict
-    first: Stage | None
-    stages: tuple[Stage, ...]
+    first: StageResult | None
+    stages: tuple[StageResult, ...]
     eps: float
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
@@ -303,9 +319,9 @@ class Comparison:
         return ITSELF if self.itself else AGREES
 
 
-def differing(stages: Sequence[Stage], name: str) -> tuple[Finding, ...]:
+def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ...]:
     """What a stage found to differ; nothing where it does not."""
-    return next((stage.findings for stage in stages if stage.name == name and stage.status is Status.DIFFERENT), ())
+    return next((result.findings for result in results if result.stage is stage and result.status is Status.DIFFERENT), ())
 
 
 AGREES = "every stage that was recorded agrees"
@@ -318,7 +334,7 @@ VERDICTS = {
 """What a stage that shows the first symptom makes of the whole."""
 
 
-def decide(stages: list[Stage], symptom: Stage | None, compared: int) -> tuple[Verdict, Stage | None]:
+def decide(stages: list[StageResult], symptom: StageResult | None, compared: int) -> tuple[Verdict, StageResult | None]:
     """The verdict of a ladder of stages, and the stage that made it.
 
     ``symptom`` is the stage that shows the first difference (:mod:`.symptom`), None where none does. ``compared`` is the number of numeric
@@ -333,5 +349,5 @@ def decide(stages: list[Stage], symptom: Stage | None, compared: int) -> tuple[V
         if stage.status is Status.INCONCLUSIVE:
             return Verdict.INCONCLUSIVE, stage
     if compared == 0:
-        return Verdict.NOT_COMPARABLE, Stage("match", Status.INCOMPLETE, message("match.nothing_compared"))
+        return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, message("match.nothing_compared"))
     return Verdict.ALIGNED, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, Stage
+from align_hooks.compare.verdict import Blame, Comparison, Finding, StageResult
 from align_hooks.messages import rendered
 from align_hooks.report.text import shown
 
@@ -24,7 +24,7 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         **about,
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
-        "first": comparison.first.name if comparison.first else None,
+        "first": rendered(comparison.first.title) if comparison.first else None,
         "blame": _blame(comparison.blame) if comparison.blame else None,
         "next": comparison.next,
         "stages": [_stage(one) for one in comparison.stages],
@@ -50,9 +50,10 @@ def _blame(blame: Blame) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage(stage: StageResult) -> dict[str, Any]:
     return {
-        "name": stage.name,
+        "id": stage.stage.id,
+        "name": rendered(stage.title),
         "status": stage.status.value,
         "summary": stage.summary,
         "told": stage.told,

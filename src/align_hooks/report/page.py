@@ -16,22 +16,39 @@ from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
-from align_hooks.compare.verdict import Comparison, Curve, Finding, Quantity, Stage, Status, Unit, Value, Verdict, at_step, differing, when
+from align_hooks.compare.stages.gradients import gradients
+from align_hooks.compare.stages.hyper_parameters import hyper_parameters
+from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.registry import LADDER
+from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.verdict import (
+    Comparison,
+    Curve,
+    Finding,
+    Quantity,
+    StageResult,
+    Status,
+    Unit,
+    Value,
+    Verdict,
+    at_step,
+    differing,
+    when,
+)
 from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
 from align_hooks.report import plots
 from align_hooks.report.checked_rows import first_rows
 from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import languages, render
-from align_hooks.report.methods import METHODS, Method, method
-from align_hooks.report.stages import named
+from align_hooks.report.methods import METHODS
 from align_hooks.report.text import plain, worst
 from align_hooks.report.text import shown as shown_value
 
 EVIDENCE, WORST = 3, 10
 """Findings shown beside the verdict, and of a stage."""
-PICTURED = ("initial weights", "local norms", "gradients", "first updates")
-"""Stages with one finding a tensor, which make a picture of the model."""
-TENSORS = (*PICTURED, "weights after an update", "free-running steps")
+PICTURED = tuple(stage for stage in LADDER if stage.is_pictured)
+TENSORS = tuple(stage for stage in LADDER if stage.is_of_tensors)
+"""Stages with one finding a tensor; the first make a picture of the model."""
 WITHIN, OF_THE_WORST = 0.1, (1e-3, 1e-2, 1 / 30, 0.1, 1 / 3, 2 / 3)
 STARS, NEAR = 3, 0.8
 """So many of a picture are framed, where no more are so near to the worst."""
@@ -83,7 +100,7 @@ class Shown:
     worst: str
     findings: tuple[Finding, ...]
     more: int
-    method: Method | None
+    method: Message
 
 
 def page(comparison: Comparison, version: str, checklist: Checklist | None = None) -> str:
@@ -91,7 +108,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
     stages = [shown(one) for one in comparison.stages]
     first = shown(comparison.first) if comparison.first is not None else None
     rows = tensor_rows(comparison)
-    pictures = [one for one in (picture(name, rows) for name in PICTURED) if one is not None]
+    pictures = [one for one in (picture(stage, rows) for stage in PICTURED) if one is not None]
     _choose(pictures, comparison)
     norms = norms_plot(comparison)
     same = [one for one in comparison.curves if constant(one)]
@@ -101,7 +118,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
     data = {
         "eps": comparison.eps,
         "tensors": columns(rows) if rows else None,
-        "stages": [languages(named(name)) for name in TENSORS],
+        "stages": [languages(stage.title) for stage in TENSORS],
         "pictures": pictures,
         "plots": [*([norms] if norms else []), *curves],
         "specs": {"steps": plots.steps(), "tensors": plots.tensors(), "picture": plots.picture()},
@@ -129,7 +146,7 @@ def page(comparison: Comparison, version: str, checklist: Checklist | None = Non
         slugs=[one.slug for one in stages],
         left=[one for one in stages if one.status is Status.NOT_COMPARED],
         pictures=pictures,
-        tensors=[named(name) for name in TENSORS] if rows else [],
+        tensors=[stage.title for stage in TENSORS] if rows else [],
         norms=norms,
         curves=curves,
         same=[(TITLES[one.name], message("page.constant", value=one.reference[0])) for one in same],
@@ -149,16 +166,16 @@ def title(comparison: Comparison) -> Message:
     """What a browser calls the page."""
     if comparison.first is None:
         return message("page.title", verdict=comparison.verdict)
-    return message("page.title_at", verdict=comparison.verdict, stage=named(comparison.first.name))
+    return message("page.title_at", verdict=comparison.verdict, stage=comparison.first.title)
 
 
-def shown(stage: Stage) -> Shown:
+def shown(stage: StageResult) -> Shown:
     """A stage with its worst findings."""
-    more = len(stage.findings) - WORST if stage.name in TENSORS else 0
+    more = len(stage.findings) - WORST if stage.stage in TENSORS else 0
     found = stage.findings[:WORST] if more > 0 else stage.findings
     measured = worst(stage)
     numbers = f"{measured.error:.1e} / {measured.limit:.0e}" if measured else ""
-    return Shown(slug(stage.name), named(stage.name), stage.status, stage.summary, numbers, found, max(0, more), method(stage.name))
+    return Shown(slug(stage.name), stage.title, stage.status, stage.summary, numbers, found, max(0, more), stage.stage.method)
 
 
 def slug(name: str) -> str:
@@ -168,7 +185,7 @@ def slug(name: str) -> str:
 
 def unlike_rates(comparison: Comparison) -> list[str]:
     """Names of the learning rates that differ, which no configuration shows."""
-    return [finding.name for finding in differing(comparison.stages, "hyper-parameters") if finding.step is not None]
+    return [finding.name for finding in differing(comparison.stages, hyper_parameters) if finding.step is not None]
 
 
 def suspects(comparison: Comparison) -> list[dict[str, Any]]:
@@ -177,10 +194,10 @@ def suspects(comparison: Comparison) -> list[dict[str, Any]]:
     The number is that of the stage that decided, where this compares tensors, else that of the gradients or norms that name suspects.
     """
     found: dict[str, Finding] = {}
-    first = comparison.first.name if comparison.first else ""
-    telling = sorted(comparison.stages, key=lambda stage: (first, "gradients", "local norms", stage.name).index(stage.name))
+    first = comparison.first.stage if comparison.first else None
+    telling = sorted(comparison.stages, key=lambda result: (first, gradients, local_norms, result.stage).index(result.stage))
     for stage in telling:
-        if stage.status is Status.DIFFERENT and stage.name in TENSORS:
+        if stage.status is Status.DIFFERENT and stage.stage in TENSORS:
             for finding in (one for one in stage.findings if one.name and one.excess > 1):
                 found.setdefault(finding.name, finding)
     listed = []
@@ -207,25 +224,21 @@ def closest(comparison: Comparison) -> list[dict[str, Any]]:
     """Of a comparison in which all agrees the stages that came closest to a limit."""
     measured = [(stage.findings[0], stage) for stage in comparison.stages if stage.findings and stage.findings[0].limit]
     furthest = sorted(measured, key=lambda one: -one[0].excess)[:EVIDENCE] if comparison.first is None else []
-    return [
-        {"name": named(stage.name), "slug": slug(stage.name), "what": one.what, "times": one.excess}
-        for one, stage in furthest
-        if one.excess
-    ]
+    return [{"name": stage.title, "slug": slug(stage.name), "what": one.what, "times": one.excess} for one, stage in furthest if one.excess]
 
 
-def tensor_rows(comparison: Comparison) -> list[tuple[str, Finding]]:
+def tensor_rows(comparison: Comparison) -> list[tuple[Stage, Finding]]:
     """Every finding of a tensor, with the stage that it is of: the rows of the table."""
     return [
-        (stage.name, one)
-        for stage in comparison.stages
-        if stage.name in TENSORS
-        for one in stage.findings
+        (result.stage, one)
+        for result in comparison.stages
+        if result.stage in TENSORS
+        for one in result.findings
         if one.name and one.error is not None and one.unit is Unit.RELATIVE
     ]
 
 
-def columns(rows: Sequence[tuple[str, Finding]]) -> dict[str, list[Any]]:
+def columns(rows: Sequence[tuple[Stage, Finding]]) -> dict[str, list[Any]]:
     """The same column by column, for the page's script; names once, stages by their place in :data:`TENSORS`."""
     names = list(dict.fromkeys(one.name for _, one in rows))
     numbers = {name: at for at, name in enumerate(names)}
@@ -238,14 +251,14 @@ def columns(rows: Sequence[tuple[str, Finding]]) -> dict[str, list[Any]]:
     }
 
 
-def picture(stage: str, rows: Sequence[tuple[str, Finding]]) -> dict[str, Any] | None:
+def picture(stage: Stage, rows: Sequence[tuple[Stage, Finding]]) -> dict[str, Any] | None:
     """Error over limit by layer and kind of parameter; None where a stage has no tensors.
 
     ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its place in ``rows``, its colour, and whether it
     is among the worst of all.
     """
     cells: dict[tuple[str, str], int] = {}
-    found = [(at, one, place(one.name)) for at, (name, one) in enumerate(rows) if name == stage]
+    found = [(at, one, place(one.name)) for at, (of, one) in enumerate(rows) if of is stage]
     for at, one, where in found:
         seen = cells.get((where.column, where.kind))
         if seen is None or one.excess > rows[seen][1].excess:
@@ -259,7 +272,7 @@ def picture(stage: str, rows: Sequence[tuple[str, Finding]]) -> dict[str, Any] |
     near = [at for at in cells.values() if rows[at][1].excess > max(1.0, NEAR * largest)]
     starred = near if len(near) <= STARS else []
     return {
-        "name": stage,
+        "name": stage.title,
         "stage": TENSORS.index(stage),
         "columns": across,
         "rows": down,
@@ -275,10 +288,10 @@ def _choose(pictures: list[dict[str, Any]], comparison: Comparison) -> None:
     if not pictures:
         return
     out = [one for one in pictures if any(bin > Bin.WITHIN for *_, bin, _ in one["cells"])]
-    by_name = {one["name"]: one for one in pictures}
-    first = comparison.first.name if comparison.first else ""
-    telling = [one for one in out if one["name"] in ("gradients", "local norms")]
-    (by_name.get(first) or (telling or out or [by_name.get("gradients") or pictures[-1]])[-1])["chosen"] = True
+    by_stage = {TENSORS[one["stage"]]: one for one in pictures}
+    first = by_stage.get(comparison.first.stage) if comparison.first else None
+    telling = [one for one in out if TENSORS[one["stage"]] in (gradients, local_norms)]
+    (first or (telling or out or [by_stage.get(gradients) or pictures[-1]])[-1])["chosen"] = True
 
 
 def bin_of(one: Finding, largest: float) -> Bin:
@@ -292,7 +305,7 @@ def bin_of(one: Finding, largest: float) -> Bin:
 
 def norms_plot(comparison: Comparison) -> dict[str, Any] | None:
     """Local norms of the first common step, in the model's order; None where none were compared."""
-    stage = next((one for one in comparison.stages if one.name == "local norms"), None)
+    stage = next((one for one in comparison.stages if one.stage is local_norms), None)
     found = [one for one in stage.findings if one.name and one.step is not None] if stage else []
     if not found:
         return None

@@ -13,9 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, Stage, Status, Unit, Value, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, Joined, Message, Separator, message, rendered, sentences, terms
-from align_hooks.report.stages import named
 
 COLOUR = {
     Status.SAME: "green",
@@ -78,7 +77,7 @@ def render(comparison: Comparison, console: Console) -> None:
     console.print(ladder(comparison.stages))
     for stage in comparison.stages:
         if stage.status in UNTOLD and stage is not comparison.first:
-            line = message("terminal.stage_status", stage=named(stage.name), status=stage.status, summary=stage.summary)
+            line = message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary)
             indented(console, escape(line))
     console.print(escape(message("terminal.acceptance")))
     for criterion in comparison.acceptance:
@@ -87,7 +86,7 @@ def render(comparison: Comparison, console: Console) -> None:
         indented(console, f"[dim]{escape(note)}[/]")
     if comparison.first is not None and comparison.first.findings:  # what a reader sees last, too
         worst_finding = describe(comparison.first.findings[0], comparison.eps)
-        last = message("terminal.stage_says", stage=named(comparison.first.name), summary=worst_finding)
+        last = message("terminal.stage_says", stage=comparison.first.title, summary=worst_finding)
         console.print(f"{verdict}: {escape(last)}")
 
 
@@ -128,12 +127,12 @@ def headline(comparison: Comparison) -> Argument:
     first = comparison.first
     what: Argument = comparison.agreement
     if first is not None:
-        what = message("terminal.stage_says", stage=named(first.name), summary=first.summary)
-    left = [named(stage.name) for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
+        what = message("terminal.stage_says", stage=first.title, summary=first.summary)
+    left = [stage.title for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
     return message("terminal.left_out", what=what, stages=terms(left)) if left else what
 
 
-def ladder(stages: tuple[Stage, ...]) -> Table:
+def ladder(stages: tuple[StageResult, ...]) -> Table:
     """The stages in their order, each with what was compared and its worst error against its limit."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
     table.add_column(escape(message("page.stage")), no_wrap=True)
@@ -145,11 +144,11 @@ def ladder(stages: tuple[Stage, ...]) -> Table:
         result = f"[{COLOUR[stage.status]}]{escape(stage.status)}[/]"
         measured = worst(stage)
         numbers = message("terminal.error_of_limit", error=measured.error, limit=measured.limit) if measured else None
-        table.add_row(escape(named(stage.name)), result, escape(numbers), compared)
+        table.add_row(escape(stage.title), result, escape(numbers), compared)
     return table
 
 
-def worst(stage: Stage) -> Finding | None:
+def worst(stage: StageResult) -> Finding | None:
     """The finding of a stage that is furthest beyond its limit, of those that have a relative one."""
     measured = (finding for finding in stage.findings if finding.error is not None and finding.limit is not None)
     return next((finding for finding in measured if finding.unit is Unit.RELATIVE), None)

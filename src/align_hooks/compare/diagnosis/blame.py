@@ -23,31 +23,24 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.random_states import Drawn
 from align_hooks.compare.rows import Rows
 from align_hooks.compare.sharding import common_factor
+from align_hooks.compare.stages.first_loss import first_loss
+from align_hooks.compare.stages.first_updates import first_updates
+from align_hooks.compare.stages.gradients import gradients
+from align_hooks.compare.stages.hyper_parameters import hyper_parameters
+from align_hooks.compare.stages.initial_optimizer_state import initial_optimizer_state
+from align_hooks.compare.stages.initial_weights import initial_weights
+from align_hooks.compare.stages.later_losses import later_losses
+from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.stages.token_losses import token_losses
+from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted
-from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Stage, Status, Suspect, Words, differing
+from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
 from align_hooks.messages import Message, message, terms
 
-PLACES = {
-    "match": Place.MATCH,
-    "self-check": Place.SELF_CHECK,
-    "hyper-parameters": Place.CONFIGURATION,
-    "batches": Place.DATA,
-    "initial weights": Place.WEIGHTS,
-    "initial optimizer state": Place.STATE,
-    "token losses": Place.FORWARD,
-    "clipping": Place.CLIPPING,
-    "weights after an update": Place.OPTIMIZER,
-    "first updates": Place.OPTIMIZER,
-    "later losses": Place.NEXT_LOSS,
-    "curve": Place.CURVE,
-    "free-running steps": Place.NEXT_LOSS,
-}
-"""Stages that show a fault where it sits."""
-DRAWN_INTO = ("token losses", "step-0 loss", "local norms", "gradients", "later losses", "curve", "free-running steps")
-"""Stages whose numbers depend on what is drawn at random."""
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
-TENSORS = ("gradients", "local norms")
+TENSORS = (gradients, local_norms)
 """Stages with one finding a tensor, the more telling first."""
 SUSPECTS, CAUSES = 5, 2
 MOST = 0.5
@@ -59,26 +52,26 @@ class Seen:
     """The stages of a comparison by name, the one that differs first, the settings that do, how token losses part, and, where it is early
     enough to be the cause, where both runs first drew other random numbers."""
 
-    first: Stage
-    stages: dict[str, Stage]
+    first: StageResult
+    stages: dict[Stage, StageResult]
     settings: Sequence[Finding]
     parted: Parted
     drawn: Drawn | None
 
-    def status(self, name: str) -> Status:
-        """How a stage ended; a first loss has its step in its name."""
-        return self.stages[name].status if name in self.stages else Status.NOT_COMPARED
+    def status(self, stage: Stage) -> Status:
+        """How a stage ended."""
+        return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
 
     @property
     def same_loss(self) -> bool:
         """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
-        found = self.stages["step-0 loss"].findings if "step-0 loss" in self.stages else ()
+        found = self.stages[first_loss].findings if first_loss in self.stages else ()
         return bool(found) and all(finding.error == 0 for finding in found)
 
     @property
-    def tensors(self) -> Stage | None:
+    def tensors(self) -> StageResult | None:
         """The most telling stage of tensors that was compared and differs."""
-        return next((self.stages[name] for name in TENSORS if self.status(name) is Status.DIFFERENT), None)
+        return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
 
     @cached_property
     def frontier(self) -> Frontier | None:
@@ -101,19 +94,18 @@ class Seen:
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
             Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.told),
-            Sign.OPTIMIZER_STATE: self.first.name == "initial optimizer state",
+            Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
         }
 
 
-def blame(first: Stage | None, stages: Sequence[Stage], ladder: Ladder) -> Blame | None:
+def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladder) -> Blame | None:
     """Place, suspects and likely causes of the stage that differs first; None where none does."""
     if first is None or first.status is not Status.DIFFERENT:
         return None
-    named = {("step-0 loss" if stage.name.startswith("first loss") else stage.name): stage for stage in stages}
-    seen_forward = any(stage.name == "token losses" and stage.status is Status.SAME for stage in stages)
-    drawn = None if seen_forward and first.name in (*TENSORS, "step-0 loss") else drawn_before(ladder.drawn, first)
-    parted = ladder.parted if first.name == "token losses" else Parted()  # how they part later follows from what differs before
-    seen = Seen(first, named, ladder.settings, parted, drawn)
+    seen_forward = any(one.stage is token_losses and one.status is Status.SAME for one in stages)
+    drawn = None if seen_forward and first.stage in (*TENSORS, first_loss) else drawn_before(ladder.drawn, first)
+    parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from what differs before
+    seen = Seen(first, {one.stage: one for one in stages}, ladder.settings, parted, drawn)
     place = place_of(seen)
     culprits = suspects(seen, place)
     found = causes(seen, place, culprits)
@@ -136,12 +128,12 @@ def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
         return []
     inputs = sorted({name for run in ladder.pair.both for name in run.unrecorded_inputs})
     unseen = [message("blame.unrecorded_inputs", names=terms(inputs))] if inputs else []
-    if seen.status("initial weights") is Status.NOT_COMPARED:
+    if seen.status(initial_weights) is Status.NOT_COMPARED:
         unseen.append(message("blame.weights_not_compared"))
     return unseen
 
 
-def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
+def drawn_before(drawn: Drawn | None, first: StageResult) -> Drawn | None:
     """Where other random numbers were drawn, if not after the step at which a stage differs first."""
     steps = [finding.step for finding in first.findings if finding.excess > 1 and finding.step is not None]
     return drawn if drawn is not None and steps and drawn.step <= min(steps) else None
@@ -149,44 +141,53 @@ def drawn_before(drawn: Drawn | None, first: Stage) -> Drawn | None:
 
 def acting_later(seen: Seen) -> list[Words | str]:
     """Hyper-parameters that differ and can have had no effect yet where the runs part first."""
-    name = "hyper-parameters"
-    return [finding.what for finding in differing([*seen.stages.values()], name)] if seen.first.name != name else []
+    if seen.first.stage is hyper_parameters:
+        return []
+    return [finding.what for finding in differing([*seen.stages.values()], hyper_parameters)]
 
 
 def place_of(seen: Seen) -> Place:
     """Where the fault sits."""
-    name = seen.first.name
-    if seen.drawn is not None and name in DRAWN_INTO and not seen.settings:
+    stage = seen.first.stage
+    if seen.drawn is not None and stage.draws and not seen.settings:
         return Place.STATE
     carried = seen.parted.rows.rows is Rows.LATER or (seen.parted.later and seen.parted.rows.rows is not Rows.RANK)
-    if name == "token losses" and carried:
+    if stage is token_losses and carried:
         return Place.STATE
-    if name == "weights after an update" and seen.first.findings and seen.first.findings[0].quantity is Quantity.CLIP_COEFFICIENT:
+    worst = seen.first.findings[0] if seen.first.findings else None
+    if stage is weights_after_update and worst is not None and worst.quantity is Quantity.CLIP_COEFFICIENT:
         return Place.CLIPPING
-    if name == "first updates" and not any(seen.status(one) is Status.SAME for one in TENSORS):
+    if stage is first_updates and not any(seen.status(one) is Status.SAME for one in TENSORS):
         return Place.GRADIENTS  # which nobody saw, and of which updates are made
-    if name == "later losses" and not seen.first.told:
+    if stage is later_losses and not seen.first.told:
         return Place.CURVE
-    if name in PLACES:
-        return PLACES[name]
-    tokens = seen.status("token losses")
-    if name not in TENSORS:  # the first loss
-        scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
-        return Place.NORMALISATION if tokens is Status.SAME or scaled else Place.FORWARD
+    if stage.place is not None:
+        return stage.place
+    return place_of_the_first_loss(seen) if stage not in TENSORS else place_of_gradients(seen)
+
+
+def place_of_the_first_loss(seen: Seen) -> Place:
+    """Where a fault sits that the first loss shows: beyond the tokens' losses, where these agree or all gradients share a factor."""
+    scaled = bool(seen.first.told) or (seen.tensors is not None and common_factor(seen.tensors.findings) is not None)
+    return Place.NORMALISATION if seen.status(token_losses) is Status.SAME or scaled else Place.FORWARD
+
+
+def place_of_gradients(seen: Seen) -> Place:
+    """Where a fault sits that gradients show."""
     if seen.same_loss:
         return Place.GRADIENTS
-    hidden = tokens is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
+    hidden = seen.status(token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
     return Place.FORWARD if hidden or is_of_the_scores(seen.first) else Place.GRADIENTS
 
 
-def is_of_the_forward_pass(stage: Stage) -> bool:
+def is_of_the_forward_pass(stage: StageResult) -> bool:
     """Whether what differs is what a forward pass moves: most tensors, the output layer's among them, and by no common factor."""
     out = [finding for finding in stage.findings if finding.excess > 1]
     last = "lm_head" if any("lm_head" in finding.name for finding in stage.findings) else "embed_tokens"  # tied
     return len(out) >= MOST * len(stage.findings) and any(last in finding.name for finding in out) and not stage.told
 
 
-def is_of_the_scores(stage: Stage) -> bool:
+def is_of_the_scores(stage: StageResult) -> bool:
     """Whether what differs most are queries and keys of one layer, the only weights that scores are made of: these faults losses see last,
     where attention is nearly uniform not at all."""
     out = [finding.name for finding in stage.findings if finding.excess > 1][:2]
@@ -197,7 +198,7 @@ def is_of_the_scores(stage: Stage) -> bool:
 def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
-    if seen.first.name in ("first updates", "initial optimizer state"):
+    if seen.first.stage in (first_updates, initial_optimizer_state):
         return (*common(seen.first.told), *shown)
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
         return shown

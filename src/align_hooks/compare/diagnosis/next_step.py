@@ -12,7 +12,10 @@ from enum import Enum, auto
 
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.rows import Rows
-from align_hooks.compare.verdict import Blame, Place, Reason, Stage, Status, Verdict, differing
+from align_hooks.compare.stages.gradients import gradients
+from align_hooks.compare.stages.hyper_parameters import hyper_parameters
+from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.verdict import Blame, Place, Reason, StageResult, Status, Verdict, differing
 from align_hooks.messages import Argument, Message, both, message, terms
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
@@ -122,7 +125,7 @@ ADVICE = (
 )
 
 
-def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[Stage]) -> Message:
+def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Message:
     """What to do after a comparison."""
     advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages))
     return message(advice.what, **slots(ladder, stages, blame))
@@ -137,17 +140,17 @@ def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) 
     raise LookupError(f"no advice for {verdict}")
 
 
-def facts(ladder: Ladder, stages: Sequence[Stage]) -> frozenset[Fact]:
+def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
     """What is known of a comparison."""
     pair, (reference, candidate) = ladder.pair, ladder.pair.both
     first, settings = pair.first or 0, candidate.manifest.get("settings") or {}
-    compared = {stage.name for stage in stages if stage.status is not Status.NOT_COMPARED}
+    compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     padding, rows = any(stage.reason is Reason.OTHER_PADDING for stage in stages), padded_rows(ladder)
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
         Fact.SETTINGS: bool(ladder.settings),
         Fact.ITSELF: pair.is_itself,
-        Fact.RATES: bool(differing(stages, "hyper-parameters")),
+        Fact.RATES: bool(differing(stages, hyper_parameters)),
         Fact.RESUMED: first > 0,
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
@@ -165,14 +168,14 @@ def facts(ladder: Ladder, stages: Sequence[Stage]) -> frozenset[Fact]:
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
         Fact.ANOTHER_MODEL: any(stage.reason is Reason.OTHER_MODEL for stage in stages),
-        Fact.BARE: not compared & {"local norms", "gradients"},
+        Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
 
 
-def slots(ladder: Ladder, stages: Sequence[Stage], blame: Blame | None) -> dict[str, Argument]:
+def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
-    settings = dict.fromkeys(finding.name for finding in (*ladder.settings, *differing(stages, "hyper-parameters")))
+    settings = dict.fromkeys(finding.name for finding in (*ladder.settings, *differing(stages, hyper_parameters)))
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.manifest.get("side"))
     return {
         **commands(ladder),

@@ -8,73 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import IntEnum
 
-from align_hooks.compare.verdict import Finding, Stage, Status
+from align_hooks.compare.stages.first_updates import first_updates
+from align_hooks.compare.stages.free_running import free_running
+from align_hooks.compare.stages.later_losses import later_losses
+from align_hooks.compare.stages.stage import Phase
+from align_hooks.compare.stages.weights_after_update import weights_after_update
+from align_hooks.compare.verdict import Finding, StageResult, Status
 
-
-class Phase(IntEnum):
-    """The parts of a step, in their order."""
-
-    START = 0
-    FORWARD = 1
-    BACKWARD = 2
-    UPDATE = 3
-
-
-PHASES = {
-    "batches": Phase.START,
-    "initial weights": Phase.START,
-    "token losses": Phase.FORWARD,
-    "step-0 loss": Phase.FORWARD,
-    "local norms": Phase.BACKWARD,
-    "gradients": Phase.BACKWARD,
-    "clipping": Phase.UPDATE,
-    "hyper-parameters": Phase.UPDATE,
-    "initial optimizer state": Phase.UPDATE,
-    "weights after an update": Phase.UPDATE,
-    "first updates": Phase.UPDATE,
-    "later losses": Phase.FORWARD,
-    "free-running steps": Phase.BACKWARD,
-}
-"""Where in its step a stage's difference comes about. Others are about the whole record (``self-check``, which comes before all) or about
-all steps together (``curve``, which comes last)."""
 STATES = ("weights", "optimizer_state")
 """Quantities that are numbered by updates made: state N was made by the update of step N - 1."""
 NORM = "grad_norm"
 """A number that stands before the update which clips by it."""
-UPDATED = "weights after an update"
-"""The stage that finds an update to be wrong and not always which: then it is one before anything that follows from it."""
-FOLLOWING = ("first updates", "later losses", "free-running steps")
+FOLLOWING = (first_updates, later_losses, free_running)
+"""Stages whose differences follow from a wrong update."""
 BEFORE_ALL, AFTER_ALL = (-1.0, int(Phase.START)), (math.inf, int(Phase.UPDATE))
 Moment = tuple[float, int]
 
 
-def first_symptom(stages: Sequence[Stage], first_step: int | None) -> Stage | None:
+def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> StageResult | None:
     """The stage that differs earliest, of those that are worth a verdict; of two at one moment the first of the ladder.
 
     Worth one are the stages up to the first that makes the pair not comparable: after it a difference says nothing. A stage that settles
-    nothing and leaves what follows open (``Stage.open``) counts as well.
+    nothing and leaves what follows open (``StageResult.open``) counts as well.
     """
     end = next((index for index, stage in enumerate(stages) if stage.status is Status.NOT_COMPARABLE), len(stages))
     able = [stage for stage in stages[:end] if stage.status is Status.DIFFERENT or stage.open]
     start = first_step or 0
-    following = [made_by(moment(one, start)) for one in able if one.name in FOLLOWING]
+    following = [made_by(moment(one, start)) for one in able if one.stage in FOLLOWING]
 
-    def when(stage: Stage) -> Moment:
-        untold = stage.name == UPDATED and any(one.step is None for one in stage.findings if one.excess > 1)
+    def when(stage: StageResult) -> Moment:
+        untold = stage.stage is weights_after_update and any(one.step is None for one in stage.findings if one.excess > 1)
         return min(following, default=AFTER_ALL) if untold else moment(stage, start)
 
     return min(able, key=when, default=stages[end] if end < len(stages) else None)
 
 
-def moment(stage: Stage, start: int) -> Moment:
+def moment(stage: StageResult, start: int) -> Moment:
     """When a stage's difference can first have come about: step, and phase; ``start`` is the first step of the pair."""
-    name = "step-0 loss" if stage.name.startswith("first loss") else stage.name
-    if name not in PHASES:
-        return AFTER_ALL if name == "curve" else BEFORE_ALL
-    times = [moment_of(one, PHASES[name], start) for one in stage.findings if one.excess > 1]
-    return min(times, default=(float(start), int(PHASES[name])))
+    phase = stage.stage.phase
+    if phase in (Phase.BEFORE_ALL, Phase.AFTER_ALL):
+        return AFTER_ALL if phase is Phase.AFTER_ALL else BEFORE_ALL
+    times = [moment_of(one, phase, start) for one in stage.findings if one.excess > 1]
+    return min(times, default=(float(start), int(phase)))
 
 
 def moment_of(finding: Finding, phase: Phase, start: int) -> Moment:

@@ -21,12 +21,12 @@ from align_hooks.compare.limits import UPDATE, weights_eps
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import listed
+from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
-from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, Term, Unit
+from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.progress import Progress
 
-NAME = "weights after an update"
 FAR = 1e6
 """Roundings."""
 QUANTITIES = {
@@ -70,7 +70,8 @@ class Change:
         return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
 
-def weights_after_update(ladder: Ladder) -> Stage:
+@stage("weights after an update", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
+def weights_after_update(ladder: Ladder) -> StageResult:
     """Both questions; a term that is found wrong comes first among the findings."""
     pair, progress = ladder.pair, ladder.progress
     equal = after_equal_gradients(pair, progress)
@@ -78,20 +79,22 @@ def weights_after_update(ladder: Ladder) -> Stage:
     gaps = pair.gaps("optimizer_state")
     injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
     summary = sentences(injected, *(one.note for one in sides), *gaps[:1])
-    stage = judged(NAME, summary, equal, incomplete=bool(gaps))
+    result = judged(weights_after_update, summary, equal, incomplete=bool(gaps))
     wrong = [finding for one in sides for finding in one.findings]
-    if stage.status is Status.NOT_COMPARABLE:
-        return stage
+    if result.status is Status.NOT_COMPARABLE:
+        return result
     if any(one.known for one in sides) and wrong:
-        return Stage(NAME, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if stage.status is Status.DIFFERENT else ())))
-    if stage.status is Status.DIFFERENT and all(one.known for one in sides):
-        return replace(stage, summary=sentences(summary, message("after_update.settings_differ")))
-    if stage.status is Status.DIFFERENT or equal or all(one.known for one in sides):
-        return stage
+        return StageResult(
+            weights_after_update, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if result.status is Status.DIFFERENT else ()))
+        )
+    if result.status is Status.DIFFERENT and all(one.known for one in sides):
+        return replace(result, summary=sentences(summary, message("after_update.settings_differ")))
+    if result.status is Status.DIFFERENT or equal or all(one.known for one in sides):
+        return result
     if wrong and any(one.known is None for one in sides):  # nobody says whether the formula or the optimizer is the odd one
-        return Stage(NAME, Status.INCONCLUSIVE, summary, tuple(wrong))
+        return StageResult(weights_after_update, Status.INCONCLUSIVE, summary, tuple(wrong))
     judges = message("after_update.neither_follows") if wrong else None
-    return Stage(NAME, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
+    return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
 
 
 def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:

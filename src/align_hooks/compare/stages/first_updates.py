@@ -18,10 +18,10 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.sharding import common_factor
-from align_hooks.compare.verdict import Finding, Quantity, Stage, Status, at_step
+from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import either, message
 
-NAME = "first updates"
 UPDATES = 2
 FLIPS = 1.5
 """An element whose gradient is near zero is moved by the whole rate, one way or the other: so many, in root mean square, may differ in
@@ -30,7 +30,8 @@ MOST = 0.7
 """Of the reference's update: no limit is wider, or a tensor that is never updated would pass."""
 
 
-def first_updates(ladder: Ladder) -> Stage:
+@stage("first updates", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, is_pictured=True)
+def first_updates(ladder: Ladder) -> StageResult:
     """Both runs' changes of the weights, tensor by tensor; beyond the limit and not clearly so, noise alone could tell.
 
     Default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it.
@@ -38,7 +39,7 @@ def first_updates(ladder: Ladder) -> Stage:
     pair = ladder.pair
     kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for side, run in pair.sides if side not in pair.converted}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
-        return Stage(NAME, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=either(*sorted(kinds))))
+        return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=either(*sorted(kinds))))
     rows = _first_rows(pair)
     known = set(pair.known("weights"))
     steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
@@ -46,19 +47,21 @@ def first_updates(ladder: Ladder) -> Stage:
     errors = [_errors(ladder, step) for step in steps]
     if not any(errors):
         handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
-        return Stage(NAME, Status.NOT_COMPARED, message("first_updates.handed_over" if handed else "first_updates.not_on_record"))
+        return StageResult(
+            first_updates, Status.NOT_COMPARED, message("first_updates.handed_over" if handed else "first_updates.not_on_record")
+        )
     summary = message("first_updates.compared", tensors=sum(map(_is_of_a_tensor, errors[0])), updates=len(steps))
     parted = next((one for one in errors if any(finding.excess > 1 for finding in one)), None)  # what comes after follows from it
     found = parted or [finding for one in errors for finding in one]
-    stage = judged(NAME, summary, found, most=None)
-    stage = replace(stage, findings=tuple(sorted(stage.findings, key=lambda one: (one.excess <= 1, not _is_of_a_tensor(one)))))
-    if stage.status is not Status.DIFFERENT:
-        return stage
-    clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in stage.findings)
+    result = judged(first_updates, summary, found, most=None)
+    result = replace(result, findings=tuple(sorted(result.findings, key=lambda one: (one.excess <= 1, not _is_of_a_tensor(one)))))
+    if result.status is not Status.DIFFERENT:
+        return result
+    clear = any(one.excess > pair.limits.clear_update or not (one.error or 0.0) <= MOST for one in result.findings)
     if not clear and not ladder.noise.repeats:
-        return Stage(NAME, Status.INCONCLUSIVE, stage.summary, furthest(stage.findings))
+        return StageResult(first_updates, Status.INCONCLUSIVE, result.summary, furthest(result.findings))
     factor = common_factor([replace(one, limit=pair.limits.update) for one in found if one.scale is not None])
-    return stage if factor is None else stage.telling(message("first_updates.every_update_scaled", factor=factor))
+    return result if factor is None else result.telling(message("first_updates.every_update_scaled", factor=factor))
 
 
 def _first_rows(pair: Pair) -> list[tuple[dict[str, Any], dict[str, Any]]]:

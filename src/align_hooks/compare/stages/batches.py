@@ -1,0 +1,55 @@
+"""The data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from align_hooks.compare.batches import differences, weights_of_tokens
+from align_hooks.compare.findings import WORST
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.verdict import Finding, Place, Quantity, Reason, StageResult, Status, at_step
+from align_hooks.messages import message, sentences
+
+
+@stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
+def batches(ladder: Ladder) -> StageResult:
+    """What the models consumed, element by element, and the number of tokens that count."""
+    steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
+    findings: list[Finding] = []
+    agreed = (ladder.pair.first or 0) - 1
+    for index, step in enumerate(steps):
+        ladder.progress(f"batch of step {step}", index, len(steps))
+        ours, theirs = ladder.batches(step)
+        unlike, alone = differences(ours, theirs, step)
+        findings += [replace(one, since=agreed + 1) for one in unlike]  # batches between two that were recorded are not known
+        agreed = agreed if unlike else step
+        gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
+    counted, counts = _valid_tokens(ladder.pair)
+    findings += counts
+    if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
+        return StageResult(batches, Status.NOT_COMPARABLE, message("batches.normalisation"), reason=Reason.LOSS_NORMALISATION)
+    numbers_alone = message("batches.valid_tokens_alone") if counted else None
+    compared = message("batches.compared", count=len(steps)) if steps else sentences(ladder.pair.why_not("batches"), numbers_alone)
+    status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if steps else Status.NOT_COMPARED
+    return StageResult(batches, status, sentences(compared, *gaps[:1]), tuple(findings[:WORST]))
+
+
+def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
+    """Of how many steps both sides counted the tokens that count, and where their numbers differ."""
+    counts = [(ours["step"], ours["valid_tokens"], theirs["valid_tokens"]) for ours, theirs in pair.rows]
+    known = [row for row in counts if None not in row]
+    kind = Quantity.VALID_TOKENS
+    return len(known), [
+        Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in known if ours != theirs
+    ]
+
+
+def _weighs_otherwise(ladder: Ladder) -> bool:
+    """Whether the two sides weigh the same tokens differently in what they differentiate."""
+    per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in ladder.pair.both]
+    one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(ladder.first_batches, per_token, strict=True))
+    return one is not None and other is not None and one.shape == other.shape and not np.allclose(one, other, rtol=1e-9, atol=0)

@@ -1,0 +1,40 @@
+"""The weights that both runs start from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from align_hooks.compare import conversion
+from align_hooks.compare.exact import exact_stage
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.sharding import SHOWN
+from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.verdict import Place, Quantity, StageResult, Status, Words
+from align_hooks.messages import message, sentences
+
+
+@stage("initial weights", Phase.START, place=Place.WEIGHTS, is_of_tensors=True, is_pictured=True)
+def initial_weights(ladder: Ladder) -> StageResult:
+    """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
+    result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
+    result = result if result.told or result.status is not Status.DIFFERENT else result.telling(_converted(ladder, result))
+    if result.status is Status.DIFFERENT and not (ladder.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
+        return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
+    return result
+
+
+def _converted(ladder: Ladder, result: StageResult) -> Words | None:
+    """What became of the weights that differ most, where it is a known mistake of a conversion."""
+    step = ladder.pair.first or 0
+    wrong = [finding.name for finding in result.findings if finding.excess > 1][:SHOWN]
+    if step in ladder.pair.steps("weights"):
+        ours, theirs = (run.weights(step) for run in ladder.pair.both)
+        sizes = {name: math.sqrt(one[0]) for name, one in ladder.pair.reference.sketches("weights", step).items()}
+        mistakes = [conversion.mistake(ours, theirs, name, sizes) for name in wrong]
+    else:
+        sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
+        shapes = ladder.pair.pieces(ladder.pair.reference)
+        mistakes = [conversion.mistake_by_sketches(sums, others, name, shapes) for name in wrong]
+    known = conversion.exchanged([mistake for mistake in mistakes if mistake is not None])
+    return sentences(*known) if known else None

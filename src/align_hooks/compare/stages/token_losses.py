@@ -1,0 +1,60 @@
+"""The forward computation alone: each token's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from align_hooks.compare import token_losses as tokens
+from align_hooks.compare.findings import judged, steps_text
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.verdict import Finding, Place, StageResult, Status
+from align_hooks.messages import Message, message
+
+
+@stage("token losses", Phase.FORWARD, place=Place.FORWARD, draws=True)
+def token_losses(ladder: Ladder) -> StageResult:
+    """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
+
+    The first step that differs is shown: where along the sequence, and in which rows. What differs at a later step alone did not come with
+    the weights on record.
+    """
+    pair = ladder.pair
+    recorded = pair.steps("batches")
+    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
+    if not steps:
+        return StageResult(
+            token_losses, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("batches")
+        )
+    found: dict[int, tuple[Finding, Finding]] = {}
+    sizes: list[int] = []
+    for step in steps:
+        batches = ladder.batches(step)
+        losses = tokens.compared(*batches)
+        if losses is None:
+            continue
+        limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
+        together, _ = tokens.finding(losses, step, limit)
+        mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
+        if together.excess > 1 and ladder.parted.step is None:
+            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(found))
+        found[step] = (together, mean)
+        sizes.append(losses[0].size)
+        if together.excess > 1 or mean.excess > 1:  # what comes after follows from it
+            break
+    if not found:
+        return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.none"))
+    result = judged(token_losses, _tokens(sizes, list(found)), [one for both in found.values() for one in both])
+    shown = list(found.values())[-1 if result.status is not Status.SAME else 0]
+    result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
+    return result.telling(ladder.parted.told(pair.both)) if result.status is Status.DIFFERENT else result
+
+
+def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:
+    """How many tokens were compared, ``sizes`` a step."""
+    if len(steps) == 1:
+        return message("token_losses.at_one_step", count=sizes[0], step=steps_text(steps))
+    if len(set(sizes)) == 1:
+        return message("token_losses.at_steps", count=sizes[0], steps=steps_text(steps))
+    return message("token_losses.of_unequal_steps", fewest=min(sizes), most=max(sizes), steps=steps_text(steps))
