@@ -101,7 +101,7 @@ def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
         ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings"),
-        ("checklist.held", "checklist.judge", "checklist.result"),
+        ("checklist.held", "checklist.judge", "checklist.result", "checklist.row"),
     )
     data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "messages", "report")
     assert len(rooms) > 1
@@ -136,7 +136,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
     below = {
         "align_hooks.configuration": ("errors", "configuration"),
-        "align_hooks.checklist": ("errors", "places", "configuration", "checklist"),
+        "align_hooks.checklist": ("errors", "places", "messages", "configuration", "checklist"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, room)]

@@ -12,6 +12,7 @@ from align_hooks.checklist.row import UNSET, Row, Says
 from align_hooks.checklist.tables import GROUPS, ROWS
 from align_hooks.checklist.tables.structure import ALONE
 from align_hooks.configuration.megatron import RENAMED
+from align_hooks.messages import Argument, rendered
 from checklist.exercises import EXERCISES
 
 PAGE = Path(__file__).parents[2] / "docs" / "checklist.md"
@@ -27,20 +28,21 @@ def flag(attribute: str) -> str:
 def said(says: Says, keys: list[str]) -> str:
     """One side of a row: names, what holds without them, and what is to be known."""
     if says.fixed is not UNSET:
-        return f"always {says.fixed}" + (f" ({says.note})" if says.note else "")
+        return f"always {says.fixed}" + (f" ({rendered(says.note)})" if says.note is not None else "")
     names = ", ".join(f"`{one}`" for one in dict.fromkeys(keys))
     default = "" if says.default is UNSET or callable(says.default) or says.default is None else f"else {says.default}"
-    return "; ".join(filter(None, (names, default, says.note))) or "–"
+    return "; ".join(filter(None, (names, default, rendered(says.note)))) or "–"
 
 
 def line(row: Row) -> str:
     """A row of the table."""
+    advice: Argument = row.advice.text if row.advice is not None else None
     cells: list[Any] = [
-        row.name,
+        rendered(row.name),
         said(row.megatron, [flag(one) for one in row.megatron.keys if "." not in one]),
         said(row.mindformers, [one.removeprefix(SHORT) for one in row.mindformers.keys]),
-        row.effect.value,
-        "; ".join(filter(None, (row.advice.text if row.advice else "", f"by hand: {row.by_hand}" if row.by_hand else ""))),
+        rendered(row.effect),
+        "; ".join(filter(None, (rendered(advice), f"by hand: {rendered(row.by_hand)}" if row.by_hand is not None else ""))),
         "; ".join(row.sources),
         tested(row),
     ]
@@ -49,7 +51,7 @@ def line(row: Row) -> str:
 
 def tested(row: Row) -> str:
     """The test that exercises a row."""
-    if any(one.row == row.name for one in EXERCISES):
+    if any(one.row == row.id for one in EXERCISES):
         return "`test_rows.py::test_row`"
     if row in ALONE:
         return "`test_rows.py::test_what_only_megatron_can_be_told_is_a_difference_where_it_is`"
@@ -62,11 +64,10 @@ def table() -> str:
     """All rows, a table a group."""
     parts = []
     for group in GROUPS:
-        rows = [row for row in ROWS if row.group == group]
+        name = rendered(group)
+        rows = [row for row in ROWS if row.group is group]
         head = "| row | Megatron-LM | MindFormers | a difference changes | the guide's advice | asked for by | test |\n"
-        parts.append(
-            f"### {group[0].upper()}{group[1:]}\n\n{head}| --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(map(line, rows))
-        )
+        parts.append(f"### {name[0].upper()}{name[1:]}\n\n{head}| --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(map(line, rows)))
     return "\n\n".join(parts) + "\n"
 
 

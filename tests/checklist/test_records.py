@@ -14,6 +14,7 @@ from align_hooks.checklist.result import check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
+from align_hooks.messages import Message, message
 from checklist.exercises import NEW, OLD, megatron, mindformers
 
 DECAYS, SPARED = ["model.embed_tokens.weight", "lm_head.weight"], ["model.norm.weight", "model.layers.0.input_layernorm.weight"]
@@ -40,7 +41,7 @@ def pair(one: dict[str, Any], other: dict[str, Any]) -> tuple[Configuration, Con
 
 
 def row(name: str, one: dict[str, Any], other: dict[str, Any]) -> Checked:
-    return next(found for found in judge(*pair(one, other)) if found.row.name == name)
+    return next(found for found in judge(*pair(one, other)) if found.row.id == name)
 
 
 def test_two_honest_records_are_clean() -> None:
@@ -51,27 +52,30 @@ def test_two_honest_records_are_clean() -> None:
 @pytest.mark.parametrize("sides", [("torch", "ms"), ("ms", "torch"), ("torch", "torch"), ("ms", "ms")])
 def test_which_weights_decay_is_taken_from_the_optimizers_by_name(sides: tuple[str, str]) -> None:
     one, other = (facts(side) for side in sides)
-    assert row("weights that decay", one, other).outcome is Outcome.SAME
+    assert row("weights_that_decay", one, other).outcome is Outcome.SAME
     other["optimizer"]["groups"] = [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]
-    found = row("weights that decay", one, other)
+    found = row("weights_that_decay", one, other)
     assert found.outcome is Outcome.DIFFERENT
-    assert (found.candidate.shown, found.why) == (
-        "4 weights",
-        "model.layers.0.input_layernorm.weight decays on one side, and 1 more that the rule spares",
+    assert len(found.candidate.meaning) == 4
+    assert (found.why.id, dict(found.why.arguments)) == (
+        "apart.decays_and_more",
+        {"name": "model.layers.0.input_layernorm.weight", "more": 1},
     )
     one["optimizer"]["groups"] = [
         {"weight_decay": 0.1, "parameters": [*DECAYS, SPARED[0]]},
         {"weight_decay": 0.0, "parameters": SPARED[1:]},
     ]
-    assert row("weights that decay", one, other).why == "model.layers.0.input_layernorm.weight decays on one side only"
+    found = row("weights_that_decay", one, other)
+    assert (found.why.id, dict(found.why.arguments)) == ("apart.decays_only", {"name": "model.layers.0.input_layernorm.weight"})
 
 
 def test_an_embedding_in_float32_against_bfloat16_is_seen_as_in_the_guides_own_case() -> None:
     one, other = facts("torch"), facts("ms")
     one["layers"] = {"model.embed_tokens.weight": {"compute": "bfloat16"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
     other["layers"] = {"model.embed_tokens.weight": {"compute": "float32"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
-    found = row("types that the built layers compute in", one, other)
-    assert (found.outcome, found.why) == (Outcome.ROUNDING, "model.embed_tokens.weight: bfloat16 against float32")
+    found = row("types_that_the_built_layers_compute_in", one, other)
+    assert (found.outcome, found.why.id) == (Outcome.ROUNDING, "apart.types")
+    assert dict(found.why.arguments) == {"name": "model.embed_tokens.weight", "reference": "bfloat16", "candidate": "float32"}
 
 
 def test_the_built_attention_core_counts_before_the_switch() -> None:
@@ -91,7 +95,7 @@ def test_what_was_built_counts_before_what_was_written() -> None:
     [({"mindformers": "1.9.0", "mindspore": "2.9.0"}, False), ({"mindformers": "1.9.0", "mindspore": "2.7.0"}, True)],
 )
 def test_versions_that_belong_together(versions: dict[str, str], advised: bool) -> None:
-    found = row("MindSpore beside MindFormers", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions))
+    found = row("mindspore_beside_mindformers", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions))
     assert bool(found.advised) is advised
     assert (
         row("framework", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions)).reference.shown
@@ -126,16 +130,16 @@ def test_variables_are_held_against_the_advice(name: str, value: str) -> None:
 def test_determinism_is_read_back_from_the_frameworks() -> None:
     one = facts("torch", determinism={"torch.are_deterministic_algorithms_enabled": True})
     other = facts("ms", determinism={"mindspore.get_context(deterministic)": "ON"})
-    assert row("deterministic algorithms", one, other).outcome is Outcome.SAME
+    assert row("deterministic_algorithms", one, other).outcome is Outcome.SAME
     other["determinism"]["mindspore.get_context(deterministic)"] = "OFF"
-    assert row("deterministic algorithms", one, other).outcome is Outcome.ROUNDING
+    assert row("deterministic_algorithms", one, other).outcome is Outcome.ROUNDING
 
 
 def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:
     one, other = facts("torch"), facts("ms", settings={"replay_batches": "/runs/megatron"})
     other["arguments"]["train_dataset.data_loader.config.split"] = "9,1,0"
     found = row("split", one, other)
-    assert (found.outcome, found.why) == (Outcome.HARMLESS, "one side was fed the other's recorded batches")
+    assert (found.outcome, found.why.id) == (Outcome.HARMLESS, "harmless.replayed")
 
 
 def test_of_one_framework_what_no_row_covers_is_compared_all_the_same() -> None:
@@ -160,6 +164,10 @@ def batches(*steps: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield step, {"tokens": tokens, "labels": tokens + 1, "loss_mask": np.ones(np.shape(tokens)), **own}
 
 
+def place(step: int, row: int) -> Message:
+    return message("batches.place", step=step, row=row)
+
+
 def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> Look:
     return look(batches(*steps), vocabulary, special)
 
@@ -174,16 +182,16 @@ def test_honest_batches_have_no_problems() -> None:
 @pytest.mark.parametrize(
     ("arrays", "problem"),
     [
-        ({"tokens": TOKENS - 41}, "the smallest id is -1"),
-        ({"tokens": TOKENS + 1000}, "the largest id is 1103, and the vocabulary ends at 999"),
-        ({"labels": TOKENS}, "62 of 62 labels that count are not the next token"),
-        ({"loss_mask": np.zeros((2, 32))}, "no token counts"),
-        ({"loss_mask": np.array([[1.0] * 32, [0.0] * 32])}, "step 0, row 1 has no token that counts"),
-        ({"tokens": np.array([[7] * 32, [*range(50, 82)]])}, "step 0, row 0 holds 1 different ids in 32"),
+        ({"tokens": TOKENS - 41}, message("batches.below", id=-1)),
+        ({"tokens": TOKENS + 1000}, message("batches.above", id=1103, last=999)),
+        ({"labels": TOKENS}, message("batches.not_shifted", labels=62, pairs=62)),
+        ({"loss_mask": np.zeros((2, 32))}, message("batches.nothing_counts")),
+        ({"loss_mask": np.array([[1.0] * 32, [0.0] * 32])}, message("batches.row_does_not_count", place=place(0, 1))),
+        ({"tokens": np.array([[7] * 32, [*range(50, 82)]])}, message("batches.few_ids", place=place(0, 0), different=1, ids=32)),
     ],
 )
-def test_what_no_training_wants_is_told(arrays: dict[str, Any], problem: str) -> None:
-    assert any(one.startswith(problem) for one in seen(arrays).problems), seen(arrays).problems
+def test_what_no_training_wants_is_told(arrays: dict[str, Any], problem: Message) -> None:
+    assert problem in seen(arrays).problems
 
 
 def test_labels_that_do_not_count_need_not_be_the_next_token() -> None:
@@ -192,9 +200,7 @@ def test_labels_that_do_not_count_need_not_be_the_next_token() -> None:
     found = seen({"labels": labels, "loss_mask": mask})
     assert (found.problems, found.shifted, found.pairs) == ([], 61, 61)
     labels[0, 5], mask[0, 5] = 7, 1.0
-    assert seen({"labels": labels, "loss_mask": mask}).notes == [
-        "1 of 62 labels that count are not the next token, as where documents meet"
-    ]
+    assert seen({"labels": labels, "loss_mask": mask}).notes == [message("batches.documents_meet", labels=1, pairs=62)]
 
 
 def test_labels_below_zero_do_not_count_whatever_the_mask_says() -> None:
@@ -206,18 +212,18 @@ def test_labels_below_zero_do_not_count_whatever_the_mask_says() -> None:
 
 def test_samples_that_occur_twice_are_noted() -> None:
     twice = {"tokens": np.array([TOKENS[0], TOKENS[0]])}
-    assert seen(twice).notes == ["1 samples occur more than once, first step 0, row 0 and step 0, row 1"]
+    assert seen(twice).notes == [message("batches.repeats", count=1, place=place(0, 0), other=place(0, 1))]
 
 
 @pytest.mark.parametrize(
     ("arrays", "note"),
     [
-        ({"loss_mask": np.ones(3)}, "loss_mask of step 0 have another shape than its tokens"),
-        ({"tokens": TOKENS.astype(float)}, "step 0 holds no tokens that are whole numbers, and was passed over"),
-        ({"labels": np.ones((2, 31), int)}, "labels of step 0 have another shape than its tokens"),
+        ({"loss_mask": np.ones(3)}, message("batches.other_shape", name="loss_mask", step=0)),
+        ({"tokens": TOKENS.astype(float)}, message("batches.no_tokens", step=0)),
+        ({"labels": np.ones((2, 31), int)}, message("batches.other_shape", name="labels", step=0)),
     ],
 )
-def test_arrays_that_do_not_fit_are_noted(arrays: dict[str, Any], note: str) -> None:
+def test_arrays_that_do_not_fit_are_noted(arrays: dict[str, Any], note: Message) -> None:
     assert note in seen(arrays).notes
 
 
@@ -227,24 +233,24 @@ def test_special_ids_are_counted_with_and_without_the_mask() -> None:
     found = seen({"loss_mask": mask}, pad_token_id=40, eos_token_id=41)
     assert found.special == {"pad_token_id": (1, 0, 40), "eos_token_id": (1, 1, 41)}
     assert found.notes == []
-    assert seen({}, pad_token_id=40).notes[0].startswith("pad_token_id 40 stands 1 times where the loss counts")
+    assert seen({}, pad_token_id=40).notes[0] == message("batches.padding_counts", id=40, times=1)
 
 
 def test_samples_are_decoded_the_first_and_the_odd_ones() -> None:
     odd = np.array([[7] * 32, [*range(50, 82)]])
     found = look(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
-    assert found.decoded == [("step 0, row 0", "32 ids from 40"), ("step 1, row 0", "32 ids from 7")]
+    assert found.decoded == [(place(0, 0), "32 ids from 40"), (place(1, 0), "32 ids from 7")]
 
 
 def test_two_runs_side_by_side() -> None:
     one = seen({}, {})
-    assert side_by_side(one, seen({}, {})) == ("the same tokens at all 2 common steps", True)
-    assert side_by_side(one, seen({"tokens": TOKENS[::-1]}, {})) == ("the same samples in another order, from step 0 on", False)
-    told = "other tokens at 1 of 2 common steps, first at step 0; 2 samples are in both"
-    assert side_by_side(one, seen({"tokens": TOKENS + 500}, {})) == (told, False)
-    told = "the same tokens, and other loss_mask at 1 of 2 common steps, first at step 0"
-    assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (told, False)
-    assert side_by_side(seen({}), look([], 10, {})) == ("no step of both has a batch recorded", None)
+    assert side_by_side(one, seen({}, {})) == (message("two_runs.same", steps=2), True)
+    assert side_by_side(one, seen({"tokens": TOKENS[::-1]}, {})) == (message("two_runs.other_order", step=0), False)
+    apart = message("two_runs.other_tokens", differing=1, steps=2, step=0, both=2)
+    assert side_by_side(one, seen({"tokens": TOKENS + 500}, {})) == (apart, False)
+    apart = message("two_runs.other_arrays", name="loss_mask", differing=1, steps=2, step=0)
+    assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (apart, False)
+    assert side_by_side(seen({}), look([], 10, {})) == (message("two_runs.no_step"), None)
 
 
 def test_new_and_old_names_meet_in_a_record_too() -> None:

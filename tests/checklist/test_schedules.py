@@ -13,6 +13,7 @@ from align_hooks.checklist.megatron_schedule import megatron_rate
 from align_hooks.checklist.result import check
 from align_hooks.checklist.schedule import FIRST, MOST, RATE, NotTold, Schedule, differences, sampled
 from align_hooks.configuration.megatron import read_command
+from align_hooks.messages import message
 
 
 def constant(rate: float, steps: int | None = None) -> Schedule:
@@ -55,14 +56,15 @@ def test_a_schedule_in_samples_is_that_in_steps() -> None:
     one, other = (read_command(f"--num-layers 2 {words} --lr-warmup-fraction 0.1", {}) for words in (SAMPLES, STEPS))
     found = check(one, other)
     assert found.courses[0].same is True
-    held = {one.row.name: (one.reference.meaning, one.candidate.meaning) for one in found.checked}
+    held = {one.row.id: (one.reference.meaning, one.candidate.meaning) for one in found.checked}
     assert held["lr_decay_iters"] == (150, 150)
     assert held["lr_warmup_iters"] == (15, 15)
-    assert [one.row.name for one in found.of(Outcome.DIFFERENT)] == []
+    assert [one.row.id for one in found.of(Outcome.DIFFERENT)] == []
 
 
 def test_of_a_record_counted_in_samples_megatron_filled_the_iterations_in() -> None:
     recorded = replace(read_command(f"--num-layers 2 {SAMPLES} --train-iters 300", {}), facts={})
     assert megatron_rate(recorded).steps == 300
-    with pytest.raises(NotTold, match="refused by Megatron-LM where the run is counted in iterations"):
+    with pytest.raises(NotTold) as untold:
         megatron_rate(replace(recorded, facts=None))
+    assert untold.value.why == message("untold.counted_in_iterations", flag="--lr-decay-samples")

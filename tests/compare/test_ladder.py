@@ -680,7 +680,7 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
     assert isinstance(told, Message)
     assert told.id == "first_updates.every_update_scaled"
     assert told.arguments["factor"] == pytest.approx(2, rel=1e-3)
-    assert found.blame.suspects[0] == told
+    assert found.blame.suspects[0].what == told
 
 
 def test_the_curve_follows_measured_noise(compared: Compared, tmp_path: Path) -> None:

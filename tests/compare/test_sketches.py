@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare.distances import of_sketches, weights
-from align_hooks.compare.verdict import Comparison, Stage, Status, Verdict
+from align_hooks.compare.verdict import Comparison, StageResult, Status, Verdict
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from compare.conftest import HONEST, Compared
@@ -21,7 +21,7 @@ from synthetic import HONEST_SKETCHED, STEPS, Synthetic, grown, sketched, square
 Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
 
 
-def stage(comparison: Comparison, name: str) -> Stage:
+def stage(comparison: Comparison, name: str) -> StageResult:
     return next(one for one in comparison.stages if one.name == name)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks.compare.formula import FITS
-from align_hooks.compare.verdict import Comparison, Finding, Quantity, Stage, Status, Term, Unit
+from align_hooks.compare.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
 from align_hooks.messages import CHINESE, ENGLISH, Message, Side, rendered
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
 from synthetic import row as synthetic_row
@@ -81,7 +81,7 @@ def honest() -> Synthetic:
     return large()
 
 
-def stage(comparison: Comparison) -> Stage:
+def stage(comparison: Comparison) -> StageResult:
     (found,) = (one for one in comparison.stages if one.name == "weights after an update")
     return found
 
@@ -101,7 +101,7 @@ def arguments(value: Any, id: str) -> list[dict[str, Any]]:
 FOLLOW = ("after_update.follow", "after_update.follow_but")
 
 
-def following(found: Stage, side: Side = Side.REFERENCE) -> list[int]:
+def following(found: StageResult, side: Side = Side.REFERENCE) -> list[int]:
     """How many updates of a side follow the formula, as the summary says; nothing where they do not."""
     return [one["count"] for id in FOLLOW for one in arguments(found.summary, id) if one["side"] is side]
 
@@ -128,7 +128,7 @@ def without_state(run: Synthetic) -> Synthetic:
     return run
 
 
-def changed(found: Stage) -> dict[Term | None, Any]:
+def changed(found: StageResult) -> dict[Term | None, Any]:
     """Term to the value that was found."""
     return {finding.term: value(finding.candidate) for finding in found.findings}
 

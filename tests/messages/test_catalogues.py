@@ -45,7 +45,8 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message" and node.args:
-                names = None if any(one.arg is None for one in node.keywords) else {str(one.arg) for one in node.keywords}
+                open_ended = isinstance(node.args[0], ast.JoinedStr) or any(one.arg is None for one in node.keywords)
+                names = None if open_ended else {str(one.arg) for one in node.keywords}
                 for id in ids_of(node.args[0]):
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
     for path in sorted(SOURCE.rglob("*.html")):

@@ -18,6 +18,7 @@ import yaml
 from align_hooks.checklist import defaults, newer_names, rates, traps
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
 from align_hooks.checklist.held import hold, same
+from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, Row, dtype
@@ -25,12 +26,13 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import FLAGS, RENAMED, read_command
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import rendered
 from real import frameworks
 
 STEPS = 300
 TRAINED = ("qwen3", "qwen3_moe", "deepseek_v3", "telechat3", "telechat3_moe")
 """Families of newer models that MindFormers 1.9 has a training class of; the others only predict."""
-BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
+BY_NAME: dict[str, Row] = {row.id: row for row in ROWS}
 
 
 def model_yaml(family: str, **keys: Any) -> str:
@@ -198,7 +200,7 @@ def test_flags_of_every_attribute_that_a_row_names_are_read(megatron: dict[str, 
 
 def test_names_that_rows_look_for_are_megatrons(megatron: dict[str, Any]) -> None:
     real = {one["dest"] for one in megatron["flags"].values()}
-    asked = {key: row.name for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
+    asked = {key: row.id for row in ROWS for key in (*row.megatron.keys, *row.megatron.beside)}
     assert {key: name for key, name in asked.items() if key not in real and key not in OTHER_NAMES} == {}
     assert not real & (OTHER_NAMES.keys() - {"norm_epsilon", "apply_layernorm_1p"})
 
@@ -212,7 +214,7 @@ def test_defaults_of_rows_are_megatrons(megatron: dict[str, Any]) -> None:
             continue
         ours, theirs = (one if row.form is None else row.form(one) for one in (said, real[key]))
         if not same(ours, theirs):
-            wrong[row.name] = (said, real[key])
+            wrong[row.id] = (said, real[key])
     assert wrong == {}
 
 
@@ -271,11 +273,10 @@ def test_layers_with_experts(megatron: dict[str, Any], pattern: str) -> None:
     real = megatron["patterns"][pattern]
     digits = "".join(map(str, real if isinstance(real, list) else [int(at % real == 0) for at in range(4)]))
     c = read_command(f"--num-layers {len(digits)} --num-experts 4 --moe-layer-freq {pattern!r}", {})
-    assert experts.megatron_expert_layers(c) == experts.in_words(digits)
+    assert experts.expert_layers(c) == experts.in_runs(digits)
 
 
 def test_weights_that_decay_in_megatron(megatron: dict[str, Any]) -> None:
-    assert decay.RULE == "all but biases and one-dimensional weights"
     found = value(megatron["decay"]["plain"])
     assert set(found["spared"]) == {name for name, shape in found["shapes"].items() if len(shape) == 1 or name.endswith(".bias")}
     assert {*found["spared"], *found["decays"]} == found["shapes"].keys()
@@ -543,42 +544,42 @@ FIELDS = {
     "n_kv_heads": "num_query_groups",
     "head_dim": "kv_channels",
     "rms_norm_eps": "layernorm_epsilon",
-    "bias of linear layers": "add_bias_linear",
+    "bias_of_linear_layers": "add_bias_linear",
     "expert_num": "num_moe_experts",
     "num_experts_chosen": "moe_router_topk",
-    "size of an expert": "moe_ffn_hidden_size",
-    "size of the shared experts": "moe_shared_expert_intermediate_size",
-    "score function": "moe_router_score_function",
-    "weights of the chosen add up to one": "norm_topk_prob",
-    "groups of experts": "moe_router_num_groups",
-    "groups chosen": "moe_router_group_topk",
+    "size_of_an_expert": "moe_ffn_hidden_size",
+    "size_of_the_shared_experts": "moe_shared_expert_intermediate_size",
+    "score_function": "moe_router_score_function",
+    "weights_of_the_chosen_add_up_to_one": "norm_topk_prob",
+    "groups_of_experts": "moe_router_num_groups",
+    "groups_chosen": "moe_router_group_topk",
     "routed_scaling_factor": "moe_router_topk_scaling_factor",
-    "bias of the experts": "moe_router_enable_expert_bias",
-    "update rate of that bias": "moe_router_bias_update_rate",
+    "bias_of_the_experts": "moe_router_enable_expert_bias",
+    "update_rate_of_that_bias": "moe_router_bias_update_rate",
     "aux_loss_factor": "moe_aux_loss_coeff",
-    "load balancing type": "moe_router_load_balancing_type",
+    "load_balancing_type": "moe_router_load_balancing_type",
     "router_dense_type": "moe_router_dtype",
-    "grouped matrix product of experts": "moe_grouped_gemm",
-    "token dispatcher": "moe_token_dispatcher_type",
-    "fused permutation": "moe_permute_fusion",
-    "overlap of the shared experts": "moe_shared_expert_overlap",
-    "residual after the norm": "apply_residual_connection_post_layernorm",
-    "tied embeddings": "tied",
-    "norm of queries and keys": "normed",
-    "activation function": "activation",
-    "bias of queries, keys and values": "qkv bias",
-    "layers with experts": "layers with experts",
-    "rows of the embedding": "vocab_size",
-    "gated linear unit": "gated",
-    "type of the main weights": "params_dtype",
-    "type in which the residual is added": "residual",
+    "grouped_matrix_product_of_experts": "moe_grouped_gemm",
+    "token_dispatcher": "moe_token_dispatcher_type",
+    "fused_permutation": "moe_permute_fusion",
+    "overlap_of_the_shared_experts": "moe_shared_expert_overlap",
+    "residual_after_the_norm": "apply_residual_connection_post_layernorm",
+    "tied_embeddings": "tied",
+    "norm_of_queries_and_keys": "normed",
+    "activation_function": "activation",
+    "bias_of_queries_keys_and_values": "qkv bias",
+    "layers_with_experts": "layers_with_experts",
+    "rows_of_the_embedding": "vocab_size",
+    "gated_linear_unit": "gated",
+    "type_of_the_main_weights": "params_dtype",
+    "type_in_which_the_residual_is_added": "residual",
     "softmax_compute_type": "softmax",
     "layernorm_compute_type": "layernorm_compute_dtype",
-    "fused bias and SwiGLU": "bias_swiglu_fusion",
-    "fused rotary embedding": "apply_rope_fusion",
-    "fused norm": "fused_norm",
+    "fused_bias_and_swiglu": "bias_swiglu_fusion",
+    "fused_rotary_embedding": "apply_rope_fusion",
+    "fused_norm": "fused_norm",
     "use_shared_expert_gating": "use_shared_expert_gating",
-    "compressed attention mask": "use_attn_mask_compression",
+    "compressed_attention_mask": "use_attn_mask_compression",
     "vocab_size": "vocab_size",
     **{name: name for name in SAME_NAMES.split()},
 }
@@ -596,7 +597,7 @@ def as_built(real: Mapping[str, Any], family: str) -> dict[str, Any]:
     digits = "".join(map(str, freq)) if isinstance(freq, list) else "".join(str(int(at % freq == 0)) for at in range(layers))
     if family == "qwen3_moe":
         digits = "1" * layers  # its training class makes one specification for all layers
-    found["layers with experts"] = experts.in_words(digits) if real["num_moe_experts"] else "none"
+    found["layers_with_experts"] = experts.in_runs(digits) if real["num_moe_experts"] else ExpertLayers()
     if real["position_embedding_type"] not in ("rope", "yarn"):
         found["position_embedding_type"] = "none"  # GPTModel makes rotary embeddings of no other, llama3 among them
     found["residual"] = "float32" if real["fp32_residual_connection"] else real["compute_dtype"]
@@ -642,7 +643,7 @@ def test_rows_hold_what_a_configuration_builds(mindformers: dict[str, Any], name
 
 
 def said_by_traps(text: str) -> str:
-    return "\n".join(traps.traps(as_read(mindformers_configuration(text), "1.9")))
+    return "\n".join(rendered(trap) for trap in traps.traps(as_read(mindformers_configuration(text), "1.9")))
 
 
 def test_every_trap_is_tried() -> None:
@@ -669,7 +670,7 @@ def test_what_is_written_instead_is_read(mindformers: dict[str, Any], key: str) 
     default, written = (value(mindformers["newer"][name]) for name in (f"default {family}", f"instead {key}"))
     assert settled(default[field]) != settled(tried)
     assert settled(written[field]) != settled(default[field])
-    advised = newer_names.IGNORED[key]
+    advised = rendered(newer_names.IGNORED[key])
     assert any(re.search(rf"\b{name}\b", advised) for name in instead)
 
 

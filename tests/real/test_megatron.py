@@ -12,6 +12,7 @@ from align_hooks import Run, open_run
 from align_hooks.check import check
 from align_hooks.checklist.judge import Outcome
 from align_hooks.record.ending import End
+from checklist.exercises import to_change
 from real import frameworks
 
 
@@ -173,8 +174,8 @@ def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Pa
     assert apart.code == 3
     assert "next: give the candidate the reference's 384 rows of the embedding, vocab_size: 384, and record it again" in apart.output
     told = differing(padded, tmp_path / "planted" / "llama.yaml")
-    assert told == {"rows of the embedding": "vocab_size: 384"}
-    key, _, value = told["rows of the embedding"].partition(": ")
+    assert told == {"rows_of_the_embedding": "vocab_size: 384"}
+    key, _, value = told["rows_of_the_embedding"].partition(": ")
     yaml[f"model.model_config.{key}"] = int(value)
     fed = {"REPLAY_BATCHES": padded, "LOAD_WEIGHTS": padded}
     frameworks.mindformers(tmp_path / "mended", change=yaml, RUN=tmp_path / "mended" / "run", **fed).succeeded()
@@ -187,7 +188,7 @@ def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Pa
 def differing(reference: Path, candidate: Path) -> dict[str, str]:
     """What changes the result, by row, with what a check prints to do about it."""
     done = check(str(reference), str(candidate), {})
-    return {one.row.name: one.change for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for one in done.of(outcome)}
+    return {one.row.id: to_change(one) for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for one in done.of(outcome)}
 
 
 def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:

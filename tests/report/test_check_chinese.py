@@ -1,155 +1,142 @@
-"""Every sentence that the page of a check shows has a Chinese text, and what is no sentence stays as it is."""
+"""What the page of a check shows is messages, names and values: no sentence is left in English where its reader reads Chinese."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polib
 import pytest
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from align_hooks.checklist.batches import look, side_by_side
+from align_hooks.checklist.batches import look
 from align_hooks.checklist.newer_names import EVERY, INSTEAD, ignored, refused
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import Row
-from align_hooks.checklist.tables import GROUPS, ROWS
+from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.traps import CONTEXT, WITHOUT_EFFECT
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Value
+from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
+from align_hooks.messages.render import CATALOGUES
 from align_hooks.report import check_page, frame
-from align_hooks.report.check_chinese import CHECK
-from align_hooks.report.check_text import HEADS, setups
-from align_hooks.report.chinese import CHINESE, chinese
 from align_hooks.report.words import WORDS
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
-from report.test_chinese import TERMS, VALUES
 
-MORE_TERMS = """
-FP32StateAdamWeightDecay AdamW read shopt alias xargs IFS here-document
-Ascend CANN CheckList DeepSeek-V3 GMM INFNAN MLA Megatron Megatron-LM MindFormers MindSpore MoE NPU NullTokenizer O0 PyTorch QKV Qwen3
-TopkRouterV2 YAML YaRN bash batch-size cat checkpoint check compare diff dropout eval export fp8 global head lr rank tokenizer upcycling
-residual add let shape alpaca wikitext-103 adam adamw constant linear cosine gated gelu llama3 none null pi probs position relu silu swiglu
-rope yarn rmsnorm layernorm allgather alltoall squared sigmoid quick geglu tanh
-GELU SwiGLU masked nobodylr wsd WSD mask tensor pipeline context sequence optimizer true Ring
+TERMS = """
+Adam AdamW Ascend CANN CheckList DeepSeek-V3 Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
+MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU TopkRouterV2 True False WarmUpStableDecayLR YAML YaRN
+ChatGLM2 MFLossMonitor CheckpointMonitor TrainCallBack DynamicLossScaleUpdateCell FP32StateAdamWeightDecay
+adam adamw alpaca batch bfloat16 bias cat cell check checkpoint compare diff dropout epochs export flash attention float16 float32 fp16 fp8
+global head hidden id label local logits loss lr mask masked max micro-batch norm padding per-token rank residual add retriever scaling
+shape sizes softmax strict tanh rope sigmoid silu true token tokens tokenizer type upcycling wikitext-103 z-loss yarn aux seq json run
 """
-"""What engineers write in English on this page too, and values of settings."""
-SETTING = re.compile(r"--[\w-]+ .+|[\w.-]+: .+")
-"""What is to be written into a script or a YAML."""
-PLACES = re.compile(
-    r"wikitext-103|\w+=\.\.\.|"
-    r"the command:\d+|\w+LR\b|CosineAnnealingWarmRestarts|[\w.-]+\.(sh|yaml|json)\b(:\d+)?|\$\w+|\$?\{[^}]*\}|\$\([^)]*\)|\[[^\]]*\]",
-    re.ASCII,
+"""What engineers write in English too, and names of what is not configured."""
+CONTRADICTION = "; leave one out"
+"""How a configuration says that it sets one thing twice."""
+SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,;:]+){2,}\b[a-z]{2,}\b")
+"""Three words of small letters in a row: no name, place or value."""
+KEYS = re.compile(
+    r"\{[^}]*\}|--[\w-]+(?: [\w.]+)?|\b[\w.]*[_/=]\S*|\b[A-Z0-9_]{4,}\b|\b\w+\.(?:json|yaml|cfg)\b|context\.deterministic", re.ASCII
 )
-"""Places, what stands in a script, and data sets."""
-
-
-def english(text: str) -> list[str]:
-    """The English words that are left in the Chinese of a text."""
-    found = VALUES.sub(" ", PLACES.sub(" ", WORDS.get(text) or chinese(text)))
-    known = {*TERMS.split(), *MORE_TERMS.split(), *PARAMETERS, *INSTEAD}
-    return [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", found) if word not in known]
-
-
-def is_parameter(row: Row) -> bool:
-    """Whether a row is called as a setting of either side, which is what people search for."""
-    keys = {key.rpartition(".")[2].replace("-", "_") for says in (row.megatron, row.mindformers) for key in (*says.keys, *says.beside)}
-    name = row.name.replace("-", "_")
-    return " " not in name and (bool(keys & {name, name.removeprefix("no_")}) or "_" in name or name in ONLY_THE_GUIDES)
-
-
-ONLY_THE_GUIDES = {"CANN", "bfloat16", "eps", "fp8", "z-loss".replace("-", "_")}
-"""Names of the guide's that are no setting's, and are written so in Chinese too."""
-PARAMETERS = [row.name for row in ROWS if is_parameter(row)]
+"""Slots, flags, keys, variables and files, which are the same in every language."""
 
 
 class Page:
-    """The page's own template, and what it asks to be shown in both languages."""
+    """The page's own template, and what it shows in two languages."""
 
     def __init__(self) -> None:
-        self.heard: dict[str, None] = {}
+        self.heard: list[Argument] = []
         self.environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
-        self.environment.globals |= frame.GLOBALS | {"t": self.hear}
+        self.environment.globals |= frame.GLOBALS | {"t": self.hear, "w": self.hear}
 
-    def hear(self, text: str) -> Markup:
-        self.heard[str(text)] = None
-        return Markup.escape(text)
+    def hear(self, text: Argument) -> Markup:
+        self.heard.append(text)
+        return Markup.escape(rendered(text))
 
     def render(self, template: str, data: Mapping[str, Any], **content: Any) -> str:
         return self.environment.get_template(template).render(data="", **content)
 
 
-PAGE = Page()
-
-
-def said(checklist: Checklist) -> Iterator[str]:
-    """Every sentence that the page of a check passes to its translation, without settings to be written, and what else it shows."""
-    PAGE.heard = {}
+def shown(checklist: Checklist) -> list[Argument]:
+    """Everything that the page of a check shows."""
+    page = Page()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_page, "render", PAGE.render)
+        patch.setattr(check_page, "render", page.render)
         check_page.check_page(checklist, "1")
-    written = {one.change for one in checklist.checked if SETTING.fullmatch(one.change)}
-    for text in PAGE.heard:
-        change = next((one for one in written if text == one or text.endswith(f"; {one}")), "")
-        yield text.removesuffix(change).removesuffix("; ")
-    for course in checklist.courses:
-        yield from course.schedules
-    for occasion, _, broken in setups(checklist):
-        yield f"The guide's set-up for {occasion}"
-        yield from broken
+    return page.heard
 
 
-def untranslated(*checklists: Checklist) -> dict[str, list[str]]:
-    """Sentences of checks with the English words that their Chinese still has."""
-    return {text: words for one in checklists for text in said(one) if (words := english(text))}
+def texts(argument: Argument) -> Iterator[str]:
+    """What stands in an argument as it was written, and is shown so in every language; what Python says of an error is no text of ours."""
+    if isinstance(argument, Message):
+        for name, value in argument.arguments.items():
+            yield from texts(value) if name != "error" else ()
+    elif isinstance(argument, Joined):
+        for part in argument.parts:
+            yield from texts(part)
+    elif isinstance(argument, str) and not isinstance(argument, Enum):
+        yield str(argument)
 
 
-def both_ways(one: Configuration, other: Configuration) -> Iterator[Checklist]:
-    for reference, candidate in ((one, other), (other, one)):
-        yield check(replace(reference, used=set()), replace(candidate, used=set()))
+def read_from(*configurations: Configuration) -> set[str]:
+    """What the readers of configurations say themselves."""
+    found = set()
+    for one in configurations:
+        found |= {*one.notes, *one.gaps, *(value.unknown for value in one.values.values())}
+    return found
 
 
-# ---- tables
+def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
+    """English sentences that are shown as they are, of checks either way round."""
+    found: list[str] = []
+    for one, other in pairs:
+        given = read_from(one, other)
+        for reference, candidate in ((one, other), (other, one)):
+            done = check(replace(reference, used=set()), replace(candidate, used=set()))
+            found += left(done, given)
+    return found
 
 
-def test_the_table_is_part_of_the_one_that_is_asked() -> None:
-    assert CHECK.items() <= CHINESE.items()
+def left(checklist: Checklist, given: set[str]) -> list[str]:
+    """English sentences that a check shows as they are, but for those that it was given, and for the words of the frame of every page."""
+    given = given | WORDS.keys()
+    sentences = [text for argument in shown(checklist) for text in texts(argument) if SENTENCE.search(text)]
+    return [text for text in sentences if text not in given and not text.endswith(CONTRADICTION)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_rows(row: Row) -> None:
-    if is_parameter(row):
-        assert chinese(row.name) == row.name or row.name in CHINESE
-    else:
-        assert row.name in CHINESE
-        assert re.search(r"[\u4e00-\u9fff]", chinese(row.name))
-        assert english(row.name) == []
-    for text in filter(None, (row.by_hand, row.advice and row.advice.text)):
-        assert english(text) == []
-    if len(row.by_hand) > 1:
-        assert chinese(row.by_hand) != row.by_hand
-    if row.advice and " " in row.advice.text:
-        assert chinese(row.advice.text) != row.advice.text
-        for against in ("reference", "candidate", "reference and candidate"):
-            shown = chinese(f"{row.name}: {row.advice.text} (not so: {against})")
-            assert shown == f"{chinese(row.name)}：{chinese(row.advice.text)}（{chinese(against)}不符合）"
+# ---- the catalogues
 
 
-@pytest.mark.parametrize("text", [*HEADS.values(), *(label for _, label in check_page.SECTIONS)])
-def test_heads(text: str) -> None:
-    assert english(text) == []
-    assert WORDS.get(text) or chinese(text) != text
+@pytest.mark.parametrize("area", ["checklist", "checklist_rows"])
+def test_no_english_is_left_in_the_chinese_of_a_check(area: str) -> None:
+    known = {*TERMS.split(), *(row.id for row in ROWS)}
+    wrong = {}
+    for entry in polib.pofile(str(CATALOGUES / CHINESE / f"{area}.po"), encoding="utf-8"):
+        for text in entry.msgstr_plural.values() if entry.msgid_plural else [entry.msgstr]:
+            words = [word for word in re.findall(r"[A-Za-z][A-Za-z0-9-]*", KEYS.sub(" ", text)) if word not in known]
+            wrong |= {entry.msgid: words} if words else {}
+    assert wrong == {}
 
 
-def test_groups() -> None:
-    assert {text: words for text in GROUPS if (words := english(text))} == {}
+@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
+    if isinstance(row.name, Message):
+        assert re.search(r"[\u4e00-\u9fff]|z-loss", rendered(row.name, CHINESE))
+        return
+    keys = {key.rpartition(".")[2].replace("-", "_") for says in (row.megatron, row.mindformers) for key in (*says.keys, *says.beside)}
+    name = row.name.replace("-", "_")
+    assert " " not in name
+    assert keys & {name, name.removeprefix("no_")} or "_" in name or name in ("CANN", "bfloat16", "eps", "fp8")
 
 
 # ---- whole checks
@@ -157,14 +144,12 @@ def test_groups() -> None:
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{at}-{one.id}" for at, one in enumerate(EXERCISES)])
 def test_exercises(exercise: Exercise) -> None:
-    one = megatron(exercise.style, exercise.flags)
-    assert untranslated(*both_ways(one, mindformers(exercise.style, exercise.other))) == {}
+    assert english((megatron(exercise.style, exercise.flags), mindformers(exercise.style, exercise.other))) == []
 
 
 @pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
 def test_bases(style: str) -> None:
-    assert untranslated(*both_ways(megatron(style, {}), mindformers(style, {}))) == {}
-    assert untranslated(*both_ways(mindformers(OLD, {}), mindformers(style, {}))) == {}
+    assert english((megatron(style, {}), mindformers(style, {})), (mindformers(OLD, {}), mindformers(style, {}))) == []
 
 
 RECORDS: dict[str, dict[str, Any]] = {
@@ -196,8 +181,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("more", RECORDS.values(), ids=RECORDS.keys())
 def test_records(more: dict[str, Any]) -> None:
     for one, other in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
-        sides = recorded(facts(one), "/runs/one"), recorded(facts(other) | more, "/runs/other")
-        assert untranslated(*both_ways(*sides)) == {}
+        assert english((recorded(facts(one), "/runs/one"), recorded(facts(other) | more, "/runs/other"))) == []
 
 
 @pytest.mark.parametrize(
@@ -210,6 +194,8 @@ def test_records(more: dict[str, Any]) -> None:
         "--lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 5 --lr-wsd-decay-style none",
         "--lr 1e-3 --lr-decay-style none",
         "--lr 1e-3 --train-samples 640",
+        "--lr 1e-3 --lr-warmup-samples 640",
+        "--lr 1e-3 --train-iters 10000000000000",
         "--train-iters 10",
         "--lr 1e-3",
         "--lr 1e-3 --weight-decay-incr-style linear --start-weight-decay 0.0 --end-weight-decay 0.1",
@@ -220,7 +206,7 @@ def test_records(more: dict[str, Any]) -> None:
 def test_schedules_of_megatron(flags: str) -> None:
     length = "" if "--train" in flags or flags == "--lr 1e-3" else "--train-iters 20 "
     one = read_command(f"--num-layers 2 {length}{flags}", {})
-    assert untranslated(*both_ways(one, mindformers(OLD, {})), *both_ways(one, megatron(OLD, {"lr-decay-style": "linear"}))) == {}
+    assert english((one, mindformers(OLD, {})), (one, megatron(OLD, {"lr-decay-style": "linear"}))) == []
 
 
 @pytest.mark.parametrize(
@@ -240,88 +226,34 @@ def test_schedules_of_megatron(flags: str) -> None:
 def test_schedules_of_mindformers(keys: dict[str, Any]) -> None:
     for length in ({}, {"train_dataset.data_loader.sizes": None}):
         other = mindformers(NEW, {f"lr_schedule.{name}": value for name, value in keys.items()} | length)
-        assert untranslated(*both_ways(megatron(NEW, {}), other), *both_ways(other, mindformers(NEW, {}))) == {}
+        assert english((megatron(NEW, {}), other), (other, mindformers(NEW, {}))) == []
     alone = mindformers(NEW, {"lr_schedule.type": None, "optimizer.learning_rate": 1e-3, "train_dataset.data_loader.sizes": None})
-    assert untranslated(*both_ways(megatron(NEW, {}), alone)) == {}
+    assert english((megatron(NEW, {}), alone)) == []
 
 
 def test_schedules_of_groups() -> None:
     groups = {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]}
-    assert untranslated(*both_ways(megatron(NEW, {}), mindformers(NEW, groups))) == {}
-
-
-# ---- scripts
-
-
-UNFOLLOWED = (
-    *("IFS=,", "cat <<E && N=1\nx\nE", "local -n N=M", "declare A=1 N=$A", "N=(1 2)\nunset 'N[0]'", "f() { [ -f x ] && return; }\nf"),
-    *("set -- 1 2\nshift $(cat n)\nN=$1", "read N", "shopt -s nocasematch", "alias a=b", "cat x | xargs echo", 'eval "$(cat x)"'),
-    *("if [ -f x ]; then check() { :; }; fi", "while [ -f x ]; do N=1; done"),
-)
-"""What a script does before it trains that is not followed."""
-UNKNOWN = ("a\\\nb", '"1$@2"', "*", "{a,b}", "~1/2", "${HOSTNAME:-x}", '${N:+--a " b c"}', "ck_${N}_$N")
-"""Words that only a run knows."""
+    assert english((megatron(NEW, {}), mindformers(NEW, groups))) == []
 
 
 @pytest.mark.parametrize(
     "lines",
     [
         "python pretrain_gpt.py --num-layers 2 --lr $RATE --train-iters 10",
-        "python pretrain_gpt.py --num-layers 2 --lr $1 --train-iters 10",
         "python pretrain_gpt.py --num-layers $(cat layers) --lr 1 $MORE",
-        "python pretrain_gpt.py --num-layers 2 --lr $'\\x31'",
-        "python pretrain_gpt.py --num-layers $((RANDOM + 1)) --lr ${A^^}",
-        "source other.sh\npython pretrain_gpt.py --num-layers 2 --lr 1",
         "if [ -f there ]; then N=2; else N=3; fi\npython pretrain_gpt.py --num-layers $N --lr 1",
-        *(f"{one}\npython pretrain_gpt.py --num-layers ${{N:-2}} --lr 1" for one in UNFOLLOWED),
-        *(f"python pretrain_gpt.py --num-layers 2 --lr 1 --save {one}" for one in UNKNOWN),
-        "for N in 1 2; do break; done\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "declare -A N\nN[a]=1\npython pretrain_gpt.py --num-layers ${N[a]} --lr 1",
-        "declare -n N=M\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "declare -i N=1+1\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "let N=2\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "((N=2))\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "N=([a]=2)\npython pretrain_gpt.py --num-layers $N --lr 1",
-        "once_more() { once_more; }\nonce_more\npython pretrain_gpt.py --num-layers 2 --lr 1",
+        "IFS=,\npython pretrain_gpt.py --num-layers 2 --lr 1",
         "python pretrain_gpt.py --num-layers 2 --lr 1 --lr 1",
-        "python pretrain_gpt.py --num-layers 2 --lr 1\nif then ((",
-        'E=\'eval "$E"\'\neval "$E"\npython pretrain_gpt.py --num-layers 2 --lr 1',
     ],
 )
 def test_what_could_not_be_followed(lines: str) -> None:
-    one = read_script(f"{lines}\n", "train.sh", {})
-    assert untranslated(*both_ways(one, mindformers(OLD, {}))) == {}
-
-
-@pytest.mark.parametrize(
-    "why",
-    [
-        *("$A is a table of names at t.sh:1, which is not followed", "elements of $A are set by name at t.sh:1, which is not followed"),
-        *("$A is declared in a way that is not followed at t.sh:1", "let is not followed at t.sh:1"),
-        *("what t.sh:1 works out is not followed", "what line 3 of t.sh decides is known to a run only"),
-        *("$A takes several values in the loop at t.sh:1", "t.sh:3 evaluates what it evaluates, too deeply to be followed"),
-        *("t.sh:3 calls once_more too deeply to be followed", "t.sh:3 is no bash that can be read, near '(('"),
-        "the configuration.yaml says what cannot be worked out (unsupported operand)",
-        "one.yaml says nan, which is no number to train with",
-        "lr is 1 (t.sh:1) and learning_rate, which means the same, is 2 (t.sh:3); leave one out",
-        *("leave --bf16 out", "add --bf16"),
-        "not told: the candidate's schedule cannot be worked out (None)",
-    ],
-)
-def test_reasons(why: str) -> None:
-    words = {"unsupported", "operand", "the", "configuration"}
-    assert set(english(why)) <= words
-    assert chinese(why) != why
+    """What the reader of a script says is its own, and carried as it is."""
+    assert english((read_script(f"{lines}\n", "train.sh", {}), mindformers(OLD, {}))) == []
 
 
 def test_the_models_own_configuration(tmp_path: Path) -> None:
     text = "use_legacy: False\npretrained_model_dir: model\nmodel:\n  model_config:\n    model_type: qwen3\nrunner_config:\n  epochs: 1\n"
-    assert untranslated(*both_ways(megatron(NEW, {}), read_yaml(text, "one.yaml", tmp_path))) == {}
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text('{"hidden_size": 64}')
-    found = read_yaml(text, "one.yaml", tmp_path)
-    assert found.notes
-    assert untranslated(*both_ways(megatron(NEW, {}), found)) == {}
+    assert english((megatron(NEW, {}), read_yaml(text, "one.yaml", tmp_path))) == []
 
 
 # ---- traps
@@ -342,19 +274,15 @@ def test_traps_of_newer_models(family: str) -> None:
         "model.model_config.rope_scaling.type": Value("llama3", "new.yaml:9"),
         "lr_schedule.type": Value("WarmUpStableDecayLR", "new.yaml:9"),
     }
-    trapped = replace(base, values={**base.values, **more})
-    assert untranslated(*both_ways(megatron(NEW, {}), trapped)) == {}
-    without = {name: value for name, value in base.values.items() if not name.endswith(("hidden_dropout", "warmup_steps"))}
-    found = check(megatron(NEW, {}), replace(base, values=without))
-    assert untranslated(found) == {}
+    assert english((megatron(NEW, {}), replace(base, values={**base.values, **more}))) == []
 
 
 def test_traps_of_older_models_and_of_megatron() -> None:
     older = mindformers(OLD, {"m.moe_config.expert_num": 8, "lr_schedule.learning_rate": "1e-3"})
     newer = megatron(OLD, {"num-query-groups": 2, "tokenizer-type": "NullTokenizer", "yaml-cfg": "one.yaml", "use-checkpoint-args": None})
-    found = check(newer, older)
-    assert len([trap for side in found.sides for trap in side.traps]) >= 5
-    assert untranslated(found) == {}
+    traps = {trap.id for side in check(newer, older).sides for trap in side.traps}
+    assert traps >= {"trap.overwritten", "trap.text_to_yaml", "trap.groups_without_flag", "trap.null_tokenizer", "trap.own_yaml"}
+    assert english((newer, older)) == []
 
 
 # ---- data
@@ -392,21 +320,10 @@ def test_data(batches: list[dict[str, Any]]) -> None:
     one = looked(*batches, decode=lambda ids: "某段文本; x")
     for other in (looked(FINE), looked(*BATCHES["order"])):
         found = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (one, other))
-        left = untranslated(found)
-        assert {word for words in left.values() for word in words} <= {"x"}
-        text, _ = side_by_side(other, one)
-        assert english(text) == []
-        assert chinese(text) != text
+        assert left(found, set()) == []
 
 
-def test_lines_of_data() -> None:
-    assert chinese("  step 3, row 1 reads: 'the data; step 2: loss'") == "第3步第1行解码为：'the data; step 2: loss'"
-    assert chinese("  problem: step 3, row 1 has no token that counts") == "问题：第3步第1行没有计入loss的token"
-    assert chinese("  bos_token_id: id 1, 3 times, 2 where the loss counts") == "bos_token_id：id为1，出现3次，其中2次计入loss"
-
-
-def test_headlines() -> None:
-    for counted in ("1 setting differs and changes the result", "2 settings differ and change the result", "3 cannot be told"):
-        assert english(counted) == []
-    whole = "nothing that changes the result differs; 1 problem in the data; 2 problems in the data; 1 differs in rounding; 1 is the same"
-    assert chinese(whole) == "没有影响结果的差异；数据有1个问题；数据有2个问题；1项仅有舍入差异；1项一致"
+def test_what_a_sample_reads_is_shown_as_it_is() -> None:
+    one = looked(FINE, decode=lambda ids: "the loss counts; x")
+    found = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (one, one))
+    assert "第0步第0行解码为：'the loss counts; x'" in [rendered(argument, CHINESE) for argument in shown(found)]

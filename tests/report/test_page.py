@@ -14,6 +14,7 @@ import pytest
 
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.initial_weights import initial_weights
+from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
@@ -158,11 +159,11 @@ def found(name: str, error: float, step: int = 0) -> Finding:
 
 def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
     rows = [
-        ("gradients", found("model.layers.1.block_sparse_moe.experts.0.w1.weight", 2.0)),
-        ("gradients", found("model.layers.1.block_sparse_moe.experts.7.w1.weight", 5.0)),
-        ("gradients", found("model.embed_tokens.weight", 0.5)),
-        ("gradients", found("model.embed_tokens.weight", 0.7, step=3)),
-        ("local norms", found("lm_head.weight", 9.0)),
+        (gradients, found("model.layers.1.block_sparse_moe.experts.0.w1.weight", 2.0)),
+        (gradients, found("model.layers.1.block_sparse_moe.experts.7.w1.weight", 5.0)),
+        (gradients, found("model.embed_tokens.weight", 0.5)),
+        (gradients, found("model.embed_tokens.weight", 0.7, step=3)),
+        (local_norms, found("lm_head.weight", 9.0)),
     ]
     shown = picture(gradients, rows)
     assert shown is not None

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import AlignHooksError, shown
+from align_hooks.messages import Message, message
 from align_hooks.places import place
 
 Array = NDArray[Any]
@@ -31,8 +32,8 @@ class Look:
     """What one run's batches hold.
 
     ``problems`` are what no training wants, ``notes`` what a reader should know; ``special`` holds how often a special id is a token, how
-    often where the loss counts, and the id; ``samples`` a digest a row, to see repeats and to lay
-    two runs side by side; ``decoded`` text of some samples.
+    often where the loss counts, and the id; ``samples`` the places of each sample by its digest, to see repeats and to lay two runs side
+    by side; ``decoded`` the place and the text of some samples.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -44,10 +45,10 @@ class Look:
     shifted: int = 0
     pairs: int = 0
     special: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    samples: dict[str, list[str]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    decoded: list[tuple[str, str]] = field(default_factory=list)
+    samples: dict[str, list[Message]] = field(default_factory=dict)
+    problems: list[Message] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
+    decoded: list[tuple[Message, str]] = field(default_factory=list)
     digests: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
@@ -65,12 +66,12 @@ def look(
     for step, batch in batches:
         found.steps.append(step)
         if "tokens" not in batch or np.asarray(batch["tokens"]).dtype.kind not in "iu":
-            found.notes.append(f"step {step} holds no tokens that are whole numbers, and was passed over")
+            found.notes.append(message("batches.no_tokens", step=step))
             continue
         held = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
         tokens = held["tokens"].reshape(-1, held["tokens"].shape[-1]) if held["tokens"].ndim else held["tokens"].reshape(1, 1)
         fit = {name: array.reshape(tokens.shape) for name, array in held.items() if array.size == tokens.size}
-        found.notes += [f"{name} of step {step} have another shape than its tokens" for name in held if name not in fit]
+        found.notes += [message("batches.other_shape", name=name, step=step) for name in held if name not in fit]
         _count(found, fit, tokens)
         for name, token in special.items():
             if token is not None:
@@ -114,68 +115,64 @@ def _special(found: Look, name: str, token: int, batch: Mapping[str, Array], tok
 def _sample(
     found: Look, step: int, row: int, sample: Array, batch: Mapping[str, Array], decode: Callable[[Sequence[int]], str] | None
 ) -> None:
-    where = f"step {step}, row {row}"
+    where = message("batches.place", step=step, row=row)
     found.samples.setdefault(digest(sample), []).append(where)
     mask = batch.get("loss_mask")
-    odd = ""
+    odd = None
     if sample.size >= SHORTEST and len(np.unique(sample)) <= max(1, FEW * sample.size):
-        odd = f"{where} holds {len(np.unique(sample))} different ids in {sample.size}"
+        odd = message("batches.few_ids", place=where, different=len(np.unique(sample)), ids=sample.size)
     elif mask is not None and not (mask[row] > 0).any():
-        odd = f"{where} has no token that counts"
-    if odd:
+        odd = message("batches.row_does_not_count", place=where)
+    if odd is not None:
         found.problems.append(odd)
-    if decode is not None and (odd or not found.decoded) and len(found.decoded) < SHOWN:
+    if decode is not None and (odd is not None or not found.decoded) and len(found.decoded) < SHOWN:
         found.decoded.append((where, decode([int(token) for token in sample[:WORDS]])))
 
 
 def _conclude(found: Look, vocabulary: int | None) -> None:
     """Problems of the whole, the gravest first."""
-    first: list[str] = []
+    first: list[Message] = []
     if found.smallest is not None and found.smallest < 0:
-        first.append(f"the smallest id is {found.smallest}: an embedding reads what is not its own; ids begin at 0")
+        first.append(message("batches.below", id=found.smallest))
     if vocabulary and found.largest is not None and found.largest >= vocabulary:
-        first.append(
-            f"the largest id is {found.largest}, and the vocabulary ends at {vocabulary - 1}: an embedding reads what is not its own"
-        )
+        first.append(message("batches.above", id=found.largest, last=vocabulary - 1))
     if found.pairs and found.shifted < found.pairs:
-        part = found.shifted / found.pairs
-        text = f"{found.pairs - found.shifted} of {found.pairs} labels that count are not the next token"
-        (first if part < 0.5 else found.notes).append(
-            text + (": labels and tokens do not stand side by side" if part < 0.5 else ", as where documents meet")
-        )
+        labels = {"labels": found.pairs - found.shifted, "pairs": found.pairs}
+        if found.shifted / found.pairs < 0.5:
+            first.append(message("batches.not_shifted", **labels))
+        else:
+            found.notes.append(message("batches.documents_meet", **labels))
     _, counted, token = found.special.get("pad_token_id", (0, 0, 0))
     if counted:
-        found.notes.append(
-            f"pad_token_id {token} stands {counted} times where the loss counts: without the loss mask MindFormers leaves these out"
-        )
+        found.notes.append(message("batches.padding_counts", id=token, times=counted))
     if found.tokens and not found.pairs:
-        found.notes.append("no label was recorded beside a token that counts, so whether labels are the next token was not checked")
+        found.notes.append(message("batches.no_labels"))
     repeats = [places for places in found.samples.values() if len(places) > 1]
     if repeats:
-        found.notes.append(f"{len(repeats)} samples occur more than once, first {repeats[0][0]} and {repeats[0][1]}")
+        found.notes.append(message("batches.repeats", count=len(repeats), place=repeats[0][0], other=repeats[0][1]))
     if found.tokens and not found.counted:
-        first.append("no token counts: the loss mask is 0 everywhere")
+        first.append(message("batches.nothing_counts"))
     found.problems[:0] = first
 
 
-def side_by_side(one: Look, other: Look) -> tuple[str, bool | None]:
-    """How the two runs' samples relate, in words, and whether they are the same; None where no step of both was recorded."""
+def side_by_side(one: Look, other: Look) -> tuple[Message, bool | None]:
+    """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded."""
     shared = sorted(one.digests.keys() & other.digests.keys())
     if not shared:
-        return "no step of both has a batch recorded", None
+        return message("two_runs.no_step"), None
     apart = [step for step in shared if one.digests[step]["tokens"] != other.digests[step]["tokens"]]
     if apart:
         ours, theirs = set(one.samples), set(other.samples)
         if ours == theirs:
-            return f"the same samples in another order, from step {apart[0]} on", False
+            return message("two_runs.other_order", step=apart[0]), False
         both = len(ours & theirs)
-        return f"other tokens at {len(apart)} of {len(shared)} common steps, first at step {apart[0]}; {both} samples are in both", False
+        return message("two_runs.other_tokens", differing=len(apart), steps=len(shared), step=apart[0], both=both), False
     for name in ("labels", "loss_mask"):
         differ = [step for step in shared if one.digests[step].get(name, "") != other.digests[step].get(name, "")]
         known = [step for step in differ if name in one.digests[step] and name in other.digests[step]]
         if known:
-            return f"the same tokens, and other {name} at {len(known)} of {len(shared)} common steps, first at step {known[0]}", False
-    return f"the same tokens at all {len(shared)} common steps", True
+            return message("two_runs.other_arrays", name=name, differing=len(known), steps=len(shared), step=known[0]), False
+    return message("two_runs.same", steps=len(shared)), True
 
 
 def tokenizer(path: str) -> Callable[[Sequence[int]], str]:

@@ -6,11 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
+from align_hooks.checklist.meaning import Meaning, Origin
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.row import UNSET, Row, Says
 from align_hooks.configuration.values import Configuration, ConfigurationError, Value
+from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
 """Relative difference of two numbers that are one: float32's view of 0.1 is 0.1."""
@@ -20,27 +23,27 @@ ODD = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one side holds: the meaning, as it is shown, where it was set, and why it is not known."""
+    """What one side holds: the meaning, as it is shown, where it was set, empty where it is not known, and why it is not."""
 
     meaning: Any
-    shown: str
-    where: str
-    why: str = ""
+    shown: Argument
+    where: str | Origin
+    why: Argument = None
 
 
 def hold(row: Row, configuration: Configuration) -> Held:
     """What one side holds of a row."""
     says = row.says(configuration)
     configuration.used.update((*says.keys, *says.beside))
-    why = ""
+    why: Argument = None
     try:
         found = _meaning(row, says, configuration)
     except Unknown as unknown:
-        found, why = UNSET, str(unknown)
+        found, why = UNSET, unknown.why
     except ConfigurationError as conflict:
         found, why = UNSET, str(conflict)
     except ODD as odd:
-        found, why = UNSET, f"{configuration.source} says what cannot be worked out ({odd})"
+        found, why = UNSET, message("held.odd", source=configuration.source, error=str(odd))
     first = _deciding(row, says, configuration, found)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
@@ -50,7 +53,8 @@ def hold(row: Row, configuration: Configuration) -> Held:
     except ODD:
         meaning = found
     if isinstance(meaning, float) and not math.isfinite(meaning):
-        meaning, why = UNSET, f"{first.where if first is not None else configuration.source} says {found}, which is no number to train with"
+        place = first.where if first is not None else configuration.source
+        meaning, why = UNSET, message("held.not_finite", place=place, value=str(found))
     where = "" if meaning is UNSET else first.where if first is not None else _unsaid(says, configuration)
     return Held(meaning, show(meaning), where, why)
 
@@ -72,8 +76,10 @@ def _deciding(row: Row, says: Says, configuration: Configuration, found: Any) ->
     return configuration.values[given[0]] if given else None
 
 
-def _unsaid(says: Says, configuration: Configuration) -> str:
-    return "run.json" if configuration.facts is not None else "not configurable" if says.fixed is not UNSET else "default"
+def _unsaid(says: Says, configuration: Configuration) -> str | Origin:
+    if configuration.facts is not None:
+        return "run.json"
+    return Origin.NOT_CONFIGURABLE if says.fixed is not UNSET else Origin.DEFAULT
 
 
 def _meaning(row: Row, says: Says, configuration: Configuration) -> Any:
@@ -103,22 +109,33 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def show(value: Any) -> str:
-    """A value as people write it."""
+def show(value: Any) -> Argument:
+    """A value as people write it, or its words where nobody wrote it."""
     if value is UNSET:
         return "–"
-    if isinstance(value, float):
-        return f"{value:.7g}"
+    if isinstance(value, Meaning):
+        return value.words
+    if isinstance(value, Enum):
+        return value
     if isinstance(value, frozenset):
-        return f"{len(value)} weights"
+        return message("meaning.weights", count=len(value))
     if isinstance(value, dict):
         return _most(list(value.values()))
+    return written(value)
+
+
+def written(value: Any) -> str:
+    """A value as somebody wrote it."""
+    if isinstance(value, float):
+        return f"{value:.7g}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(show, value)) + "]"
+        return "[" + ", ".join(map(written, value)) + "]"
     return str(value)
 
 
-def _most(values: Sequence[Any]) -> str:
+def _most(values: Sequence[Any]) -> Argument:
     """How often each of some values occurs, the commonest first."""
     counts = Counter(map(str, values)).most_common()
-    return ", ".join(f"{value} of {count}" for value, count in counts) if len(counts) > 1 else str(counts[0][0]) if counts else "–"
+    if len(counts) < 2:
+        return counts[0][0] if counts else "–"
+    return terms(message("meaning.of", value=value, count=count) for value, count in counts)

@@ -13,6 +13,7 @@ import numpy as np
 
 from align_hooks.checklist.schedule import Floats, NotTold, Schedule, needed, value_of
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import message
 
 MIXED = {
     True: ("lr_decay_iters", "lr_warmup_iters"),
@@ -41,8 +42,8 @@ def megatron_rate(configuration: Configuration) -> Schedule:
     in_samples = is_in_samples(configuration)
     mixed = [name for name in MIXED[in_samples] if said(name)]
     if mixed:
-        counted = "samples" if in_samples else "iterations"
-        raise NotTold(f"--{mixed[0].replace('_', '-')} is refused by Megatron-LM where the run is counted in {counted}")
+        flag = "--" + mixed[0].replace("_", "-")
+        raise NotTold(message("untold.counted_in_samples" if in_samples else "untold.counted_in_iterations", flag=flag))
     if in_samples:
         batch = _batch(configuration)
         length = float(samples if said("lr_decay_samples") is None else said("lr_decay_samples"))
@@ -52,18 +53,18 @@ def megatron_rate(configuration: Configuration) -> Schedule:
         length = float(steps if said("lr_decay_iters") is None else said("lr_decay_iters"))
         warm, annealed, total, unit = float(said("lr_warmup_iters") or 0), said("lr_wsd_decay_iters"), int(steps), 1.0
     else:
-        raise NotTold("neither --train-iters nor --train-samples is set")
+        raise NotTold(message("untold.neither_set", name="--train-iters", other="--train-samples"))
     if length <= 0 or total <= 0:
-        raise NotTold("the length of the run, or of the schedule, is not above 0")
+        raise NotTold(message("untold.no_length"))
     if not math.isfinite(length + warm) or total > LONGEST:
-        raise NotTold("the run, its warm-up or its schedule is longer than any run")
+        raise NotTold(message("untold.too_long"))
     if style not in STYLES:
-        raise NotTold(f"--lr-decay-style {style} is not known")
+        raise NotTold(message("untold.not_known", name="--lr-decay-style", value=style))
     fraction = said("lr_warmup_fraction")
     warm = float(fraction) * length if fraction is not None else warm
     wsd_style = str(said("lr_wsd_decay_style", "exponential"))
     if style == "WSD" and annealed is None:
-        raise NotTold("--lr-decay-style WSD without --lr-wsd-decay-iters")
+        raise NotTold(message("untold.without", name="--lr-decay-style WSD", other="--lr-wsd-decay-iters"))
 
     def rate(at: Floats) -> Floats:
         now = np.asarray(at, np.float64) * unit
@@ -79,15 +80,20 @@ def megatron_rate(configuration: Configuration) -> Schedule:
             found = np.where(now > length, lowest, found)
         return np.where((warm > 0) & (now <= warm), start + (peak - start) * now / max(warm, 1e-300), found)
 
-    warmup = f"{warm / unit:.7g} steps of warm-up from {start:.7g} to {peak:.7g}, then " if warm else ""
-    shape = "constant" if style == "constant" else f"{style} to {lowest:.7g} at step {length / unit:.7g}"
-    return Schedule(rate, total, f"{warmup}{shape}, {total} steps" if warm else f"{peak:.7g}, {shape}, {total} steps")
+    shape = (
+        message("schedule.constant", steps=total)
+        if style == "constant"
+        else message("schedule.falling", style=style, lowest=lowest, last=length / unit, steps=total)
+    )
+    if warm:
+        return Schedule(rate, total, message("schedule.warmed", warm=warm / unit, first=start, last=peak, rest=shape))
+    return Schedule(rate, total, message("schedule.peak", rate=peak, rest=shape))
 
 
 def _batch(configuration: Configuration) -> int:
     batch = value_of(configuration, ("global_batch_size",))
     if batch is None:
-        raise NotTold("--train-samples without --global-batch-size")
+        raise NotTold(message("untold.without", name="--train-samples", other="--global-batch-size"))
     return int(batch)
 
 
@@ -119,5 +125,5 @@ def _decay(style: str, part: Floats, now: Floats, length: float, annealed: Any, 
         if wsd_style in shapes:
             found: Floats = shapes[wsd_style]
             return found
-        raise NotTold(f"--lr-wsd-decay-style {wsd_style} is not known")
-    raise NotTold(f"--lr-decay-style {style} is not known")
+        raise NotTold(message("untold.not_known", name="--lr-wsd-decay-style", value=wsd_style))
+    raise NotTold(message("untold.not_known", name="--lr-decay-style", value=style))

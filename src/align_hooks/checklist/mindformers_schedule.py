@@ -16,6 +16,7 @@ from align_hooks.checklist.readings.training import mindformers_steps, rates_of_
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.schedule import Floats, NotTold, Schedule, value_of
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import message
 
 Said = Callable[..., Any]
 Shape = Callable[[Said, float, int, "int | None"], Callable[[Floats], Floats]]
@@ -31,25 +32,22 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     steps = None if found_steps is UNSET else int(found_steps)
     kind = said("type")
     if rates_of_groups(configuration) is not None:
-        raise NotTold("grouped_lr_schedule gives groups of parameters rates of their own")
+        raise NotTold(message("untold.own_rates"))
     if kind is None:
         alone = value_of(configuration, ("optimizer.learning_rate",))
         if not isinstance(alone, int | float):
-            raise NotTold("neither lr_schedule nor optimizer.learning_rate is set")
-        return Schedule(
-            lambda at: np.full(np.shape(at), float(alone)),
-            steps,
-            f"{float(alone):.7g}, constant, {steps or 'the data tells how many'} steps",
-        )
+            raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
+        rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
+        return Schedule(lambda at: np.full(np.shape(at), float(alone)), steps, message("schedule.peak", rate=float(alone), rest=rest))
     given = said("total_steps")
     total = steps if given in (None, -1) else int(given)
     warm_up = _portion(said("warmup_steps"), said("warmup_ratio"), total, "warmup_ratio")
     peak = said("learning_rate", said("base_lr"))
     if peak is None:
-        raise NotTold("lr_schedule.learning_rate is not set")
+        raise NotTold(message("untold.not_set", name="lr_schedule.learning_rate"))
     shape = SHAPES.get(str(kind))
     if shape is None:
-        raise NotTold(f"lr_schedule.type {kind} is not known")
+        raise NotTold(message("untold.not_known", name="lr_schedule.type", value=str(kind)))
     start = float(said("warmup_lr_init", 0.0))
     after = shape(said, float(peak), warm_up or 0, total)
 
@@ -63,8 +61,11 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
         stop = ended(said, warm_up, total) if ended and total is not None else math.inf
         return np.where((now < warm_up) & (now < stop), rising, found)
 
-    warm = f"{warm_up} steps of warm-up from {start:.7g} to {float(peak):.7g}, then " if warm_up else ""
-    return Schedule(rate, steps or total, f"{warm}{kind}, {total if total is not None else 'as many as the data has'} steps")
+    name = str(kind)
+    text = message("schedule.of_kind", kind=name, steps=total) if total is not None else message("schedule.of_kind_of_data", kind=name)
+    if warm_up:
+        text = message("schedule.warmed", warm=warm_up, first=start, last=float(peak), rest=text)
+    return Schedule(rate, steps or total, text)
 
 
 def _portion(steps: Any, ratio: Any, total: int | None, name: str) -> int | None:
@@ -72,14 +73,14 @@ def _portion(steps: Any, ratio: Any, total: int | None, name: str) -> int | None
         if float(ratio) == 0.0:
             return 0
         if total is None:
-            raise NotTold(f"lr_schedule.{name} is a part of the steps, and only the data tells how many these are; set total_steps")
+            raise NotTold(message("untold.part_of_steps", name=f"lr_schedule.{name}"))
         return int(total * float(ratio))
     return None if steps is None else int(steps)
 
 
 def _total(total: int | None) -> int:
     if total is None:
-        raise NotTold("lr_schedule.total_steps is -1, so the schedule follows the length of the data; set it")
+        raise NotTold(message("untold.length_of_data"))
     return total
 
 
@@ -143,7 +144,7 @@ def _stable_decay(said: Said, peak: float, warm: int, total: int | None) -> Call
     last = float(said("lr_end", 1e-7))
     begins = _portion(said("decay_start_steps"), said("decay_start_ratio"), total, "decay_start_ratio")
     if begins is None:
-        raise NotTold("lr_schedule.decay_start_steps is not set")
+        raise NotTold(message("untold.not_set", name="lr_schedule.decay_start_steps"))
     length = max(1, _total(total) - begins)
 
     def rate(now: Floats) -> Floats:

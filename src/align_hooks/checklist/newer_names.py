@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-IGNORED: Mapping[str, str] = {
+from align_hooks.messages import Argument, message
+
+NUM_EXPERTS = message("instead.num_experts", name="num_experts", other="n_routed_experts")
+IGNORED: Mapping[str, Argument] = {
     "num_heads": "num_attention_heads",
     "n_kv_heads": "num_key_value_heads",
     "theta": "rope_theta",
     "param_init_type": "params_dtype",
     "qkv_has_bias": "attention_bias",
-    "expert_num": "num_experts, or n_routed_experts of DeepSeek-V3",
+    "expert_num": NUM_EXPERTS,
     "num_experts_chosen": "num_experts_per_tok",
     "use_gating_sigmoid": "moe_router_score_function",
     "scoring_func": "moe_router_score_function",
@@ -29,7 +32,7 @@ IGNORED: Mapping[str, str] = {
     "layernorm_compute_type": "layernorm_compute_dtype",
     "softmax_compute_type": "softmax_compute_dtype",
     "extend_method": "position_embedding_type",
-    "scaling_factor": "rotary_scaling_factor, or rope_scaling.factor",
+    "scaling_factor": message("instead.either", name="rotary_scaling_factor", other="rope_scaling.factor"),
     "router_aux_loss_coef": "moe_aux_loss_coeff",
     "decoder_sparse_step": "moe_layer_freq",
     "mlp_only_layers": "moe_layer_freq",
@@ -39,7 +42,7 @@ IGNORED: Mapping[str, str] = {
 READ_BY = {"router_dense_type": ("qwen3_moe", "telechat3_moe")}
 """Families that do read what the others pass over."""
 
-INSTEAD: Mapping[str, str] = {
+INSTEAD: Mapping[str, Argument] = {
     **IGNORED,
     "num_layers": "num_hidden_layers",
     "rotary_base": "rope_theta",
@@ -51,7 +54,7 @@ INSTEAD: Mapping[str, str] = {
     "add_qkv_bias": "attention_bias",
     "kv_channels": "head_dim",
     "moe_ffn_hidden_size": "moe_intermediate_size",
-    "num_moe_experts": "num_experts, or n_routed_experts of DeepSeek-V3",
+    "num_moe_experts": NUM_EXPERTS,
     "n_routed_experts": "num_experts",
     "qk_head_dim": "qk_nope_head_dim",
     "qk_pos_emb_head_dim": "qk_rope_head_dim",

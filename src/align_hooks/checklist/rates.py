@@ -10,6 +10,7 @@ from align_hooks.checklist.megatron_schedule import is_in_samples, megatron_rate
 from align_hooks.checklist.mindformers_schedule import mindformers_rate
 from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, needed, value_of
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.messages import message
 
 
 def learning_rate(configuration: Configuration) -> Schedule:
@@ -52,4 +53,4 @@ def weight_decay(configuration: Configuration) -> Schedule:
         part = np.clip(np.asarray(at, np.float64) / length, 0.0, 1.0)
         return first + (part if style == "linear" else 0.5 * (np.cos(math.pi * (1 - part)) + 1.0)) * (last - first)
 
-    return Schedule(rate, steps, f"{style} from {first:.7g} to {last:.7g}")
+    return Schedule(rate, steps, message("schedule.ramp", style=style, first=first, last=last))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -11,87 +12,113 @@ import numpy as np
 from align_hooks.checklist.batches import Look, side_by_side
 from align_hooks.checklist.held import ODD, show
 from align_hooks.checklist.judge import Checked, Outcome, judge
+from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.schedule import RATE, NotTold, Schedule, differences
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.messages import Argument, Message, Side, message, sentences
 
 NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
 CLEAN, DIFFERS, UNREADABLE, UNDECIDED = 0, 1, 3, 4
 
 
+class Judgement(Enum):
+    """How a check came out; the value is the exit code."""
+
+    CLEAN = CLEAN
+    DIFFERS = DIFFERS
+    INCONCLUSIVE = UNDECIDED
+
+
+class Scheduled(Enum):
+    """What a schedule gives every step."""
+
+    LEARNING_RATE = "learning_rate"
+    WEIGHT_DECAY = "weight_decay"
+
+
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a schedule makes of every step on both sides: the learning rate, or the weight decay.
+    """What a schedule makes of every step on both sides.
 
-    ``text`` says how it came out; ``steps`` and the two series are empty where a side does not say enough. ``same`` is None then.
+    ``text`` says how it came out; ``schedules`` are those of reference and candidate. ``steps`` and the two series are empty where a side
+    does not say enough. ``same`` is None then. ``differing`` is how many steps differ, ``first`` the first of them, and ``most`` the one
+    at which the two are furthest apart.
     """
 
-    name: str
+    name: Scheduled
     same: bool | None
-    text: str
-    schedules: tuple[str, str] = ("", "")
+    text: Words
+    schedules: tuple[Argument, Argument] = (None, None)
     steps: Sequence[int] = ()
     reference: Sequence[float] = ()
     candidate: Sequence[float] = ()
+    differing: int = 0
+    first: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a check: its framework, what it was read from, how, what it walks into, and what nobody looked at."""
+class CheckedSide:
+    """One side of a check: its framework, what it was read from, how, what it walks into, and what nobody looked at: name, value, place."""
 
     framework: str
     source: str
-    notes: tuple[str, ...]
-    traps: tuple[str, ...]
-    not_covered: tuple[tuple[str, str, str], ...]
+    notes: tuple[Argument, ...]
+    traps: tuple[Message, ...]
+    not_covered: tuple[tuple[str, Argument, str], ...]
     recorded: bool
     look: Look | None = None
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[Argument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Checklist:
-    """Everything a report needs. ``data`` says how the two runs' batches relate, and ``alike`` whether they are the same; empty and None
-    where they were not looked at."""
+    """Everything a report needs. ``data`` says how the two runs' batches relate, and ``alike`` whether they are the same; None where they
+    were not looked at. ``unlike`` are settings that no row covers and that differ: name, and either side's value."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[CheckedSide, CheckedSide]
     checked: tuple[Checked, ...]
     courses: tuple[Course, ...]
-    data: str = ""
+    data: Message | None = None
     alike: bool | None = None
-    unlike: tuple[tuple[str, str, str], ...] = field(default=())
+    unlike: tuple[tuple[str, Argument, Argument], ...] = field(default=())
 
     def of(self, outcome: Outcome) -> tuple[Checked, ...]:
         """The rows that came out so, in the order of the CheckList."""
         return tuple(one for one in self.checked if one.outcome is outcome)
 
     @property
-    def problems(self) -> list[str]:
+    def problems(self) -> list[tuple[Side, Message]]:
         """What is wrong with the recorded batches, each with its side."""
-        named = zip(("reference", "candidate"), self.sides, strict=True)
-        return [f"{name}: {problem}" for name, side in named if side.look for problem in side.look.problems]
+        return [(name, problem) for name, side in zip(Side, self.sides, strict=True) if side.look for problem in side.look.problems]
 
     @property
     def differing(self) -> list[str]:
-        """Names of what differs and changes the result."""
-        found = [one.row.name for one in self.of(Outcome.DIFFERENT)] + [one.name for one in self.courses if one.same is False]
-        return found + (["recorded batches"] if self.alike is False else [])
+        """Ids of what differs and changes the result: rows, schedules, and ``batches``."""
+        rows, courses = self.of(Outcome.DIFFERENT), [one for one in self.courses if one.same is False]
+        return [*(one.row.id for one in rows), *(one.name.value for one in courses), *(["batches"] if self.alike is False else [])]
 
     @property
-    def gaps(self) -> list[str]:
+    def gaps(self) -> list[Argument]:
         """Where a side may say more that could not be followed."""
         return [gap for side in self.sides for gap in side.gaps]
 
     @property
+    def judgement(self) -> Judgement:
+        """Whether something differs, and if nothing does, whether all that matters is told."""
+        if self.differing or self.problems:
+            return Judgement.DIFFERS
+        untold = self.of(Outcome.NOT_TOLD) or self.gaps or any(one.same is None for one in self.courses)
+        return Judgement.INCONCLUSIVE if untold else Judgement.CLEAN
+
+    @property
     def exit_code(self) -> int:
         """0 nothing differs, 1 something does, 4 nothing does but something that matters could not be told."""
-        if self.differing or self.problems:
-            return DIFFERS
-        untold = self.of(Outcome.NOT_TOLD) or self.gaps or any(one.same is None for one in self.courses)
-        return UNDECIDED if untold else CLEAN
+        return self.judgement.value
 
 
 def check(
@@ -109,12 +136,12 @@ def check(
                 f"{configuration.source} says nothing that the CheckList asks for; name the script or YAML of a training"
             )
     courses = (
-        course("learning rate of every step", learning_rate, reference, candidate),
-        course("weight decay of every step", weight_decay, reference, candidate),
+        course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate),
+        course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate),
     )
     both = [look for look in looks if look is not None]
     sides = (side(reference, looks[0]), side(candidate, looks[1]))
-    data, alike = side_by_side(both[0], both[1]) if len(both) == 2 else ("", None)
+    data, alike = side_by_side(both[0], both[1]) if len(both) == 2 else (None, None)
     return Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
 
 
@@ -124,48 +151,75 @@ def as_read(configuration: Configuration, mindformers: str) -> Configuration:
     return replace(configuration, passed_over=passed_over(configuration, version))
 
 
-def course(name: str, of: Any, reference: Configuration, candidate: Configuration) -> Course:
+def course(name: Scheduled, of: Any, reference: Configuration, candidate: Configuration) -> Course:
     """What a schedule comes to on both sides, compared point by point."""
     found: list[Schedule] = []
     steps, series = np.arange(0), []
-    for where, configuration in (("reference", reference), ("candidate", candidate)):
+    for where, configuration in zip(Side, (reference, candidate), strict=True):
         try:
             found.append(of(configuration))
-        except (NotTold, Unknown, ConfigurationError) as why:
-            return Course(name, None, f"not told: of the {where} {why}")
+        except (NotTold, Unknown) as unknown:
+            return Course(name, None, message("course.untold_of", side=where, why=unknown.why))
+        except ConfigurationError as conflict:
+            return Course(name, None, message("course.untold_of", side=where, why=str(conflict)))
         except ODD as error:
-            return Course(name, None, f"not told: the {where}'s schedule cannot be worked out ({error})")
+            return Course(name, None, message("course.odd", side=where, error=str(error)))
     one, other = found
     try:
         steps, apart = differences(one, other)
         series = [schedule.at(steps) for schedule in found]
-    except (NotTold, *ODD) as error:
-        return Course(name, None, f"not told: {error}")
-    ours, theirs = series
+    except NotTold as unknown:
+        return Course(name, None, message("course.untold", why=unknown.why))
+    except ODD as error:
+        return Course(name, None, message("course.untold", why=str(error)))
+    ours, theirs = (rates.tolist() for rates in series)
     if not len(steps) or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        return Course(name, None, "not told: a side makes no step, or rates that are no numbers")
-    beyond = steps[apart > RATE]
-    counted = f"{len(steps)} steps" if one.steps or other.steps else f"the first {len(steps)} steps"
-    if len(beyond):
-        at = int(np.argmax(apart))
-        first = int(np.searchsorted(steps, beyond[0]))
-        text = (
-            f"differs at {len(beyond)} of {counted}, first at step {beyond[0]}: {ours[first]:.7g} against {theirs[first]:.7g}; "
-            f"most at step {steps[at]}: {ours[at]:.7g} against {theirs[at]:.7g}"
-        )
-    elif len({*ours.tolist(), *theirs.tolist()}) <= 2 and np.ptp(ours) == np.ptp(theirs) == 0:
-        text = f"{ours[0]:.7g} on both sides at every step"
-    else:
-        text = f"the same at {counted}"
+        return Course(name, None, message("course.no_numbers"))
+    beyond = np.flatnonzero(apart > RATE).tolist()
+    most = int(np.argmax(apart))
+    text = _how_they_differ(steps.tolist(), ours, theirs, beyond, most, whole=bool(one.steps or other.steps))
+    lengths = None
     if one.steps and other.steps and one.steps != other.steps:
-        text += f"; the runs are {one.steps} and {other.steps} steps long"
-    schedules = (one.text, other.text)
-    return Course(name, not len(beyond), text, schedules, steps.tolist(), ours.tolist(), theirs.tolist())
+        lengths = message("course.lengths", reference=one.steps, candidate=other.steps)
+    return Course(
+        name,
+        not beyond,
+        sentences(text, lengths),
+        (one.text, other.text),
+        steps.tolist(),
+        ours,
+        theirs,
+        len(beyond),
+        int(steps[beyond[0]]) if beyond else None,
+        int(steps[most]) if beyond else None,
+    )
 
 
-def side(configuration: Configuration, look: Look | None) -> Side:
+def _how_they_differ(
+    steps: Sequence[int], ours: Sequence[float], theirs: Sequence[float], beyond: Sequence[int], most: int, *, whole: bool
+) -> Words:
+    """Two series in a sentence; ``beyond`` are the places at which they differ, ``whole`` whether ``steps`` are those of a whole run."""
+    if beyond:
+        first = beyond[0]
+        numbers = {
+            "differing": len(beyond),
+            "steps": len(steps),
+            "step": steps[first],
+            "reference": ours[first],
+            "candidate": theirs[first],
+        }
+        return sentences(
+            message("course.differs" if whole else "course.differs_in_the_first", **numbers),
+            message("course.most", step=steps[most], reference=ours[most], candidate=theirs[most]),
+        )
+    if len({*ours, *theirs}) <= 2 and len(set(ours)) == len(set(theirs)) == 1:
+        return message("course.constant", rate=ours[0])
+    return message("course.same" if whole else "course.same_in_the_first", steps=len(steps))
+
+
+def side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
-    return Side(
+    return CheckedSide(
         configuration.side,
         configuration.source,
         tuple(configuration.notes),
@@ -191,7 +245,7 @@ def not_covered(configuration: Configuration) -> list[tuple[str, Any]]:
     return found
 
 
-def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, str, str], ...]:
+def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
     """Of two sides of one framework, settings that no row looks at and that differ: all of them, for they have the same names."""
     if reference.side != candidate.side:
         return ()
@@ -205,6 +259,6 @@ def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[st
     )
 
 
-def counts(checklist: Checklist) -> Mapping[str, int]:
+def counts(checklist: Checklist) -> Mapping[Outcome, int]:
     """How many rows came out how."""
-    return {outcome.value: len(checklist.of(outcome)) for outcome in Outcome}
+    return {outcome: len(checklist.of(outcome)) for outcome in Outcome}

@@ -9,17 +9,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
+from align_hooks.checklist.meaning import Words
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.messages import Argument, Message
 
 
 class Effect(Enum):
-    """What a difference does; the value is what people read."""
+    """What a difference does."""
 
-    RESULT = "the result"
-    ROUNDING = "the rounding"
-    NOTHING = "no number"
+    RESULT = "result"
+    ROUNDING = "rounding"
+    NOTHING = "nothing"
+
+
+class Group(Enum):
+    """What rows are about, in the order of the guides."""
+
+    STRUCTURE = "structure"
+    EXPERTS = "experts"
+    OPTIMIZER = "optimizer"
+    PRECISION = "precision"
+    PARALLEL_LAYOUT = "parallel_layout"
+    DATA = "data"
+    KERNELS_AND_FUSIONS = "kernels_and_fusions"
+    ENVIRONMENT = "environment"
+    TRAINING_CONTROL = "training_control"
+    SET_UPS = "set_ups"
+
+
+class Occasion(Enum):
+    """What the guide has a set-up for."""
+
+    FINDING_A_FAULT = "finding_a_fault"
+    ACCEPTANCE = "acceptance"
 
 
 class Unset(Enum):
@@ -30,6 +54,8 @@ class Unset(Enum):
 
 UNSET = Unset.UNSET
 Read = Callable[[Configuration], Any]
+Name: TypeAlias = "Message | str"
+"""What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +64,16 @@ class Says:
 
     ``keys`` are the names that mean it, the first that is set wins; ``default`` holds where none is, a value or a function of the
     configuration; ``read`` works the quantity out where one key does not say it, and then ``keys`` are all that it looks at. ``fixed``
-    is what a framework does that cannot be configured, and ``note`` says so in words. ``beside`` are names that belong to the quantity
-    and do not say it, such as how a thing is done that another key switches on; ``choices`` are all that may be written, where it is
-    not what it means.
+    is what a framework does that cannot be configured, and ``note`` what is to be known of it. ``beside`` are names that belong to the
+    quantity and do not say it, such as how a thing is done that another key switches on; ``choices`` are all that may be written, where
+    it is not what it means.
     """
 
     keys: tuple[str, ...] = ()
     default: Any = UNSET
     read: Read | None = None
     fixed: Any = UNSET
-    note: str = ""
+    note: Message | None = None
     beside: tuple[str, ...] = ()
     choices: tuple[Any, ...] = ()
 
@@ -60,38 +86,43 @@ def _speaks(says: Says) -> bool:
 class Advice:
     """What the guide recommends of a quantity where precision is compared, and whether a value keeps to it.
 
-    ``setup`` names the occasion that it is for, ``finding a fault`` or ``acceptance``; empty where it always holds.
+    ``text`` is a message, or the value itself. ``setup`` is the occasion that it is for, None where it always holds.
     """
 
-    text: str
+    text: Argument
     keeps: Callable[[Any], bool]
-    setup: str = ""
+    setup: Occasion | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One thing to check.
 
-    ``form`` brings what was written to one meaning. ``fact`` is where a record's ``run.json`` says it as built. ``when`` names the row
-    that must hold something on either side for this one to mean anything (there are no experts in a dense model), or a value of it
-    (``compute_dtype=float16``). ``tell`` says in words how two meanings differ that are too long to be shown; ``unless`` says why a
-    difference does no harm to these two sides, empty where it does. ``sources`` are the tables and rows of the guides that ask for it;
-    ``by_hand`` is how to check it where neither configuration nor record can tell.
+    ``form`` brings what was written to one meaning. ``fact`` is where a record's ``run.json`` says it as built. ``when`` is the id of the
+    row that must hold something on either side for this one to mean anything (there are no experts in a dense model), or a value of it
+    (``compute_dtype=float16``). ``tell`` says how two meanings differ that are too long to be shown; ``unless`` says why a difference
+    does no harm to these two sides, None where it does. ``sources`` are the tables and rows of the guides that ask for it; ``by_hand``
+    is how to check it where neither configuration nor record can tell.
     """
 
-    name: str
-    group: str
+    name: Name
+    group: Group
     megatron: Says
     mindformers: Says
     effect: Effect = Effect.RESULT
     form: Callable[[Any], Any] | None = None
     fact: str = ""
     when: str = ""
-    tell: Callable[[Any, Any], str] | None = None
-    unless: Callable[[Configuration, Configuration], str] | None = None
+    tell: Callable[[Any, Any], Words | None] | None = None
+    unless: Callable[[Configuration, Configuration], Words | None] | None = None
     advice: Advice | None = None
     sources: Sequence[str] = ()
-    by_hand: str = ""
+    by_hand: Message | None = None
+
+    @property
+    def id(self) -> str:
+        """What code and programs know it by: the parameter's name, or that of its message."""
+        return self.name.id.partition(".")[2] if isinstance(self.name, Message) else self.name
 
     @property
     def alone(self) -> bool:

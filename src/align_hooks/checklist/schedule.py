@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import Argument, message
 
 Floats = NDArray[np.float64]
 MOST = 20_000
@@ -20,19 +21,23 @@ RATE = 1e-6
 
 
 class NotTold(Exception):
-    """A schedule needs something that the configuration does not say; the message says what."""
+    """A schedule needs something that the configuration does not say; ``why`` says what."""
+
+    def __init__(self, why: Argument) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A rate a step: ``rate`` takes step numbers (int64) and gives the rate used by each step's update (float64).
 
-    ``steps`` is how many the run makes, None where only its data tells; ``text`` says the schedule in words.
+    ``steps`` is how many the run makes, None where only its data tells; ``text`` says the schedule.
     """
 
     rate: Callable[[Floats], Floats]
     steps: int | None
-    text: str
+    text: Argument
 
     def at(self, steps: NDArray[np.int64]) -> Floats:
         """The rate of each of ``steps``; not finite where the formula gives no number, as the framework's own would not."""
@@ -86,5 +91,5 @@ def needed(configuration: Configuration, key: str, shown: str) -> Any:
     """
     value = value_of(configuration, (key,))
     if value is None:
-        raise NotTold(f"{shown} is not set")
+        raise NotTold(message("untold.not_set", name=shown))
     return value

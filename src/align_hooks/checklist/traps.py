@@ -16,6 +16,7 @@ from align_hooks.checklist.readings.training import does_not_accumulate, schedul
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import FLAGS
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+from align_hooks.messages import Message, both, message, terms
 
 WITHOUT_EFFECT = (
     *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
@@ -49,8 +50,8 @@ def ignores(version: str) -> bool:
     return len(numbers) < 2 or tuple(map(int, numbers)) >= (1, 9)
 
 
-def traps(configuration: Configuration) -> Iterator[str]:
-    """One line a trap that a configuration walks into. A record's are of what was built, which has walked past them."""
+def traps(configuration: Configuration) -> Iterator[Message]:
+    """The traps that a configuration walks into. A record's are of what was built, which has walked past them."""
     if configuration.facts is not None:
         return
     yield from _misspelt(configuration)
@@ -63,7 +64,7 @@ def traps(configuration: Configuration) -> Iterator[str]:
         yield from _megatron(configuration)
 
 
-def _misspelt(c: Configuration) -> Iterator[str]:
+def _misspelt(c: Configuration) -> Iterator[Message]:
     """Names that no row knows and that are nearly one that a row does know and that is not set."""
     known = sorted(name for name in c.used - c.values.keys() - c.passed_over if not name.startswith("launcher."))
     strangers = []
@@ -73,13 +74,13 @@ def _misspelt(c: Configuration) -> Iterator[str]:
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
-            yield f"{value.where} is no flag of Megatron-LM 0.19; --{near.replace('_', '-')} is one"
+            yield message("trap.no_flag", place=value.where, flag="--" + near.replace("_", "-"))
         elif near:
-            yield f"{value.where} {name.removeprefix(MODEL)} is a name that no row knows; {near.removeprefix(MODEL)} is one"
+            yield message("trap.no_name", place=value.where, name=name.removeprefix(MODEL), known=near.removeprefix(MODEL))
         elif c.side == MEGATRON:
             strangers.append(f"--{flag}")
     if strangers:
-        yield f"no flags of Megatron-LM 0.19: {', '.join(strangers)}"
+        yield message("trap.no_flags", flags=terms(strangers))
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -94,21 +95,18 @@ def _near(name: str, known: Iterable[str]) -> str:
     return ""
 
 
-def _accumulation(c: Configuration) -> Iterator[str]:
+def _accumulation(c: Configuration) -> Iterator[Message]:
     asked, piped = c.find(("runner_config.gradient_accumulation_steps",)), c.find(("parallel_config.pipeline_stage",))
     if asked is None or not isinstance(asked.value, int) or asked.value < 2:
         return
     if does_not_accumulate(c) or (piped is not None and isinstance(piped.value, int) and piped.value > 1):
-        yield (
-            f"{asked.where} gradient_accumulation_steps counts as 1: MindFormers accumulates only under semi-automatic parallelism "
-            "without a pipeline"
-        )
+        yield message("trap.no_accumulation", place=asked.where)
 
 
-def _numbers(c: Configuration) -> Iterator[str]:
+def _numbers(c: Configuration) -> Iterator[Message]:
     for name, value in c.values.items():
         if isinstance(value.value, str) and NOT_A_FLOAT.match(value.value):
-            yield f"{value.where} {name}: {value.value} is text to YAML 1.1, and stays text; write {_point(value.value)}"
+            yield message("trap.text_to_yaml", place=value.where, name=name, value=value.value, number=_point(value.value))
 
 
 def _point(text: str) -> str:
@@ -117,79 +115,82 @@ def _point(text: str) -> str:
     return f"{digits if '.' in digits else digits + '.0'}e{power if power[:1] in '+-' else '+' + power}"
 
 
-def _newer(c: Configuration) -> Iterator[str]:
+def _newer(c: Configuration) -> Iterator[Message]:
     known = family(c)
     for name in sorted(ignored(known)):
         if MODEL + name in c.passed_over and (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
-            yield f"{value.where} {name} is ignored by MindFormers 1.9 (1.6 to 1.8 read it); write {INSTEAD[name]}"
+            yield message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name])
     for name in sorted(refused(known)) if c.passed_over else ():
         if (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
-            instead = f"; write {INSTEAD[name]}" if name in INSTEAD else "; take it out"
-            yield f"{value.where} {name} is refused by MindFormers 1.9 (1.6 to 1.8 read it){instead}"
+            if name in INSTEAD:
+                yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
+            else:
+                yield message("trap.refused_for_good", place=value.where, name=name)
     for name in (one for one in WITHOUT_EFFECT if one not in refused(known) or not c.passed_over):
         if (value := c.values.get(MODEL + name)) is not None and value.value:
-            yield f"{value.where} {name} has no effect: the training graph of MindFormers 1.9 does not read it"
+            yield message("trap.no_effect", place=value.where, name=name)
     for name, values in ALLOWED.items():
         if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
-            yield f"{value.where} {name}: {value.value} is refused by MindFormers 1.9, which knows {' and '.join(values)}"
+            yield message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=both(*values))
     for name in CONTEXT:
         if (value := c.values.get(f"context.{name}")) is not None:
-            yield f"{value.where} context.{name} is passed over by MindFormers 1.9" + (
-                "; train_precision_sync: True is what works" if name == "deterministic" else ""
-            )
+            if name == "deterministic":
+                yield message("trap.not_deterministic", place=value.where)
+            else:
+                yield message("trap.passed_over", place=value.where, name=f"context.{name}")
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
-        yield f"{scaling.where} rope_scaling of type {scaling.value} leaves a newer model without rotary positions; yarn is what it knows"
+        yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
     if known in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
-        yield f"{grouped.where} moe_grouped_gemm: False is refused by MindFormers 1.9, which knows nothing else; write True"
+        yield message("trap.no_other_product", place=grouped.where)
     dropout = _own(c, "hidden_dropout")
     if dropout is None and known is not None and known not in (*MLA, "telechat"):
-        yield f"{c.source} does not set hidden_dropout, which is 0.1 in MindFormers 1.9 and was 0 before; write hidden_dropout: 0.0"
+        yield message("trap.hidden_dropout", source=c.source)
     for name in ("hidden_dropout", "attention_dropout"):
         if (value := _own(c, name)) is not None and value.value == 0 and isinstance(value.value, int):
-            yield f"{value.where} {name}: 0 is refused by MindFormers 1.9, which wants a float; write 0.0"
+            yield message("trap.no_float", place=value.where, name=name)
     asked = _own(c, "qk_layernorm")
     if known in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
-        yield f"{asked.where} qk_layernorm: False has no effect: Qwen3 normalises queries and keys whatever is set"
+        yield message("trap.always_normalised", place=asked.where)
 
 
-def _schedule(c: Configuration) -> Iterator[str]:
+def _schedule(c: Configuration) -> Iterator[Message]:
     kind, steps, part = (c.find(schedule_keys(name)) for name in ("type", "warmup_steps", "warmup_ratio"))
     if kind is None:
         return
     warms = any(value is not None and value.value for value in (steps, part))
     if kind.value == "WarmUpStableDecayLR" and not warms:
-        yield f"{kind.where} WarmUpStableDecayLR without a warm-up divides 0 by 0 in its first step, whose rate is NaN; warm up for a step"
+        yield message("trap.divides_by_zero", place=kind.where)
     if steps is None and part is None and kind.value not in ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts"):
-        yield f"{kind.where} {kind.value} cannot be built with neither warmup_steps nor warmup_ratio; write warmup_steps: 0"
+        yield message("trap.no_warm_up", place=kind.where, type=str(kind.value))
 
 
-def _older(c: Configuration) -> Iterator[str]:
+def _older(c: Configuration) -> Iterator[Message]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay":
-        yield f"{optimizer.where} FP32StateAdamWeightDecay is not there in MindFormers 1.9; AdamW is"
+        yield message("trap.optimizer_gone", place=optimizer.where)
     padded = _own(c, "padded_vocab_size")
     if padded is not None and family(c) == LLAMA:
-        yield f"{padded.where} padded_vocab_size is passed over by LlamaConfig, which reads vocab_size"
+        yield message("trap.padded_size", place=padded.where)
     for name, value in c.values.items():
         if name.startswith(f"{MODEL}moe_config."):
-            yield f"{value.where} {name} is overwritten: of older models moe_config counts at the top of the YAML"
+            yield message("trap.overwritten", place=value.where, name=name)
             return
 
 
-def _megatron(c: Configuration) -> Iterator[str]:
+def _megatron(c: Configuration) -> Iterator[Message]:
     groups, grouped = c.values.get("num_query_groups"), c.values.get("group_query_attention")
     if groups is not None and grouped is None:
-        yield f"{groups.where} counts only with --group-query-attention, which is not given; as it stands there are as many groups as heads"
+        yield message("trap.groups_without_flag", place=groups.where)
     kind = c.values.get("tokenizer_type")
     if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values:
-        yield f"{kind.where} NullTokenizer adds one id to --vocab-size in Megatron-LM 0.17 and older; give one less there"
+        yield message("trap.null_tokenizer", place=kind.where)
     config = c.values.get("yaml_cfg")
     if config is not None:
-        yield f"{config.where} takes arguments from a YAML of Megatron's own, which is not read"
+        yield message("trap.own_yaml", place=config.where)
     saved = c.values.get("use_checkpoint_args")
     if saved is not None:
-        yield f"{saved.where} takes arguments from the checkpoint, which is not read; check the recorded run instead"
+        yield message("trap.checkpoint_arguments", place=saved.where)
 
 
 def _own(c: Configuration, name: str) -> Value | None:

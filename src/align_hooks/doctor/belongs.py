@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from align_hooks.checklist.defaults import family as model_type
-from align_hooks.checklist.held import ODD, Held, hold
-from align_hooks.checklist.readings.experts import expert_layers
-from align_hooks.checklist.readings.said import Unknown
+from align_hooks.checklist.held import Held, hold
+from align_hooks.checklist.meaning import ExpertLayers, Origin
 from align_hooks.checklist.row import UNSET, is_new
 from align_hooks.checklist.tables import ROW
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
+from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.families.family import Family
 from align_hooks.families.registry import megatron_families, mindformers_families
+from align_hooks.messages import rendered
 
-UNSAID = "default"
-"""Where a value comes from that a configuration does not say."""
 NETWORK = "model.arch.type"
 """The key by which MindFormers' older models are named."""
 
@@ -39,18 +37,18 @@ def named(configuration: Configuration) -> list[Family]:
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
     """Whether a configuration has experts; None where that is not told. ``partly`` is whether more may be said elsewhere."""
     value = hold(ROW["expert_num"], configuration)
-    if value.meaning is UNSET or (partly and value.where == UNSAID):
+    if value.meaning is UNSET or (partly and value.where is Origin.DEFAULT):
         return None
     return value.meaning not in (None, 0, 1)
 
 
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
     """In what a configuration describes no model of a family, as far as it says it; each with where that is set."""
-    values = {name: hold(ROW[name], configuration) for name in ("layers with experts", *family.configured, "expert_num")}
-    wrong = ["layers with experts"] if has_dense_layers(configuration) else []
+    values = {name: hold(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
+    wrong = ["layers_with_experts"] if has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
-        known = value.meaning is not UNSET and not value.why and not (partly and value.where == UNSAID)
+        known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
         wrong += [name] if known and value.meaning not in allowed else []
     wrong += ["expert_num"] if experts(configuration, partly=partly) and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
@@ -70,17 +68,14 @@ def described(configuration: Configuration) -> Family | None:
 def has_dense_layers(configuration: Configuration) -> bool:
     """Whether some layers of a model with experts have none."""
     layers = layers_with_experts(configuration)
-    return layers is not None and "0" in layers
+    return layers is not None and layers.dense > 0
 
 
-def layers_with_experts(configuration: Configuration) -> str | None:
-    """Which layers have experts, one digit a layer, none in a dense model; None where that is not told."""
-    try:
-        digits = expert_layers(configuration)
-    except (Unknown, ConfigurationError, *ODD):
-        return None
-    return None if digits is UNSET else digits or ""
+def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
+    """Which layers have experts; None where that is not told."""
+    layers = hold(ROW["layers_with_experts"], configuration).meaning
+    return layers if isinstance(layers, ExpertLayers) else None
 
 
 def _shown(name: str, value: Held) -> str:
-    return f"{name} is {value.shown}" + (f" ({value.where})" if value.where else "")
+    return f"{rendered(ROW[name].name)} is {rendered(value.shown)}" + (f" ({rendered(value.where)})" if value.where else "")

@@ -32,10 +32,10 @@ SAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "head_dim": (("kv_channels",), model("hidden_size", "num_heads")),
     "intermediate_size": (("ffn_hidden_size",), model("intermediate_size")),
     "expert_num": (("num_experts",), ("moe_config.expert_num",)),
-    "size of an expert": (("moe_ffn_hidden_size",), ("moe_config.moe_intermediate_size",)),
-    "tied embeddings": (("untie_embeddings_and_output_weights",), model("tie_word_embeddings")),
+    "size_of_an_expert": (("moe_ffn_hidden_size",), ("moe_config.moe_intermediate_size",)),
+    "tied_embeddings": (("untie_embeddings_and_output_weights",), model("tie_word_embeddings")),
     "vocab_size": (("vocab_size", "tokenizer_type"), model("vocab_size")),
-    "rows of the embedding": (("padded_vocab_size",), model("vocab_size")),
+    "rows_of_the_embedding": (("padded_vocab_size",), model("vocab_size")),
     "seq_length": (("seq_length",), model("seq_length")),
 }
 """Row to the names that have to be set, on each side, to know it where more may be said elsewhere: then no default counts, and nothing
@@ -105,7 +105,7 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
 
     Where several families fit, only what all of them have is known to be there.
     """
-    tied, number = said("tied embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
+    tied, number = said("tied_embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
     partly, sort = bool(elsewhere), None if number is UNSET else bool(number)
     families = named(configuration) or of_side(configuration)
     alike = [family for family in families if sort in (None, family.experts)] or families
@@ -181,14 +181,14 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
     Megatron takes the tokenizer's size, which ``--vocab-size`` tells of NullTokenizer alone.
     """
     if configuration.side == MINDFORMERS:
-        return whole_number(said("rows of the embedding", configuration, elsewhere)), None
+        return whole_number(said("rows_of_the_embedding", configuration, elsewhere)), None
     given, kind = (configuration.values.get(name) for name in ("padded_vocab_size", "tokenizer_type"))
     own = whole_number(said("vocab_size", configuration, elsewhere))
     ids = None if kind is None or kind.value != "NullTokenizer" or own is None else _with_end(own, megatron)
     if given is None and (ids is None or "pad_vocab_size" in configuration.values):  # whether --no-pad-vocab-size is heard, scripts differ
         return None, ids
     counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
-    return whole_number(said("rows of the embedding", counted, elsewhere)), ids
+    return whole_number(said("rows_of_the_embedding", counted, elsewhere)), ids
 
 
 def _with_end(ids: int, megatron: str) -> int | None:

@@ -67,30 +67,30 @@ def parameters(configuration: Configuration) -> int:
 
 def _of_family(of: Any, family: Family) -> int:
     """Elements of a model of a family, by the sizes that its tensors have."""
-    return int(family.elements(lambda size: math.prod(map(of, rows_of(size))), tied=of("tied embeddings") is True))
+    return int(family.elements(lambda size: math.prod(map(of, rows_of(size))), tied=of("tied_embeddings") is True))
 
 
 def _of_any_decoder(of: Any, configuration: Configuration) -> int:
     """Elements of a decoder with usual or latent attention, dense or of experts, without layers for multi-token prediction."""
-    hidden, layers, rows = of("hidden_size"), of("num_layers"), of("rows of the embedding")
+    hidden, layers, rows = of("hidden_size"), of("num_layers"), of("rows_of_the_embedding")
     norm = hidden * (2 if of("normalization") == "layernorm" else 1)
     attention = _latent(of, hidden) if of("multi_latent_attention") is True else _usual(of, hidden)
-    gates, bias = (3 if of("gated linear unit") else 2), bool(of("bias of linear layers"))
+    gates, bias = (3 if of("gated_linear_unit") else 2), bool(of("bias_of_linear_layers"))
 
     def mlp(size: Any) -> Any:
         return gates * hidden * size + bias * ((gates - 1) * size + hidden)
 
     experts, sparse = of("expert_num"), 0
-    total = layers * (attention + 2 * norm) + norm + rows * hidden * (1 if of("tied embeddings") is True else 2)
+    total = layers * (attention + 2 * norm) + norm + rows * hidden * (1 if of("tied_embeddings") is True else 2)
     if of("position_embedding_type") == "learned_absolute":
         total += of("max_position_embeddings") * hidden
     if experts:
-        digits = layers_with_experts(configuration)
-        if digits is None:
+        among = layers_with_experts(configuration)
+        if among is None:
             raise TypeError("which layers have experts is not known")
-        sparse = digits.count("1")
-        shared = of("size of the shared experts")
-        total += sparse * (experts * (mlp(of("size of an expert")) + hidden) + (mlp(shared) if shared else 0))
+        sparse = among.sparse
+        shared = of("size_of_the_shared_experts")
+        total += sparse * (experts * (mlp(of("size_of_an_expert")) + hidden) + (mlp(shared) if shared else 0))
     dense = layers - sparse
     return int(total + (dense * mlp(of("intermediate_size")) if dense else 0))
 
@@ -98,8 +98,8 @@ def _of_any_decoder(of: Any, configuration: Configuration) -> int:
 def _usual(of: Any, hidden: int) -> int:
     """Elements of one layer's attention with queries, keys and values."""
     heads, groups, size = of("num_heads"), of("n_kv_heads"), of("head_dim")
-    biases = bool(of("bias of queries, keys and values")) * (heads + 2 * groups) * size + bool(of("bias of linear layers")) * hidden
-    return int(hidden * size * (2 * heads + 2 * groups) + biases + bool(of("norm of queries and keys") is True) * 2 * size)
+    biases = bool(of("bias_of_queries_keys_and_values")) * (heads + 2 * groups) * size + bool(of("bias_of_linear_layers")) * hidden
+    return int(hidden * size * (2 * heads + 2 * groups) + biases + bool(of("norm_of_queries_and_keys") is True) * 2 * size)
 
 
 def _latent(of: Any, hidden: int) -> int:

@@ -13,14 +13,14 @@ from align_hooks.names.table import Table
 Level = Mapping[str, tuple[str, ...]]
 """Canonical tensors that stand side by side in a forward pass, each with the names of the sizes of its axes."""
 SIZES: Mapping[str, tuple[str, ...]] = {
-    "vocabulary": ("rows of the embedding",),
+    "vocabulary": ("rows_of_the_embedding",),
     "hidden": ("hidden_size",),
     "queries": ("num_heads", "head_dim"),
     "keys": ("n_kv_heads", "head_dim"),
     "head": ("head_dim",),
     "ffn": ("intermediate_size",),
     "experts": ("expert_num",),
-    "expert_ffn": ("size of an expert",),
+    "expert_ffn": ("size_of_an_expert",),
     "layers": ("num_layers",),
 }
 """Short names of sizes, each the product of rows of the CheckList; any other name of a size is a row itself."""

@@ -42,11 +42,11 @@ ROUTER: megatron.Holds = {
 """What Megatron's configuration says of a Mixtral's choice of experts."""
 
 CONFIGURED: dict[str, tuple[object, ...]] = {
-    "score function": ("softmax",),
-    "weights of the chosen add up to one": (True,),
-    "size of the shared experts": (None,),
-    "groups of experts": (None,),
-    "bias of the experts": (False,),
+    "score_function": ("softmax",),
+    "weights_of_the_chosen_add_up_to_one": (True,),
+    "size_of_the_shared_experts": (None,),
+    "groups_of_experts": (None,),
+    "bias_of_the_experts": (False,),
     "routed_scaling_factor": (1.0, None),
     "capacity_factor": (None, -1),
 }

@@ -5,25 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import CLEAN, DIFFERS, Checklist, Course
+from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
 from align_hooks.compare.verdict import Curve
+from align_hooks.messages import message
 from align_hooks.report import plots
-from align_hooks.report.check_text import advised, headline, of_data, setups, verdict
+from align_hooks.report.check_text import advised, headline, of_data, setups
 from align_hooks.report.checked_rows import first_rows, other_rows
 from align_hooks.report.frame import render
 from align_hooks.report.page import curve_plot
 from align_hooks.report.text import plain
 
 SECTIONS = (
-    ("verdict", "Verdict"),
-    ("curves", "Schedules"),
-    ("data", "Data"),
-    ("guide", "The guide"),
-    ("rows", "Every row"),
-    ("uncovered", "Not covered"),
+    ("verdict", message("page.nav_verdict")),
+    ("curves", message("heading.schedules")),
+    ("data", message("heading.data")),
+    ("guide", message("heading.guide")),
+    ("rows", message("heading.every_row")),
+    ("uncovered", message("heading.not_covered")),
 )
-LOOKS = {CLEAN: "aligned", DIFFERS: "diverged"}
-"""Exit codes to the verdict whose colours they have."""
+LOOKS = {Judgement.CLEAN: "aligned", Judgement.DIFFERS: "diverged", Judgement.INCONCLUSIVE: "inconclusive"}
+"""The verdict of a comparison whose colours each has."""
+PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot-weight"}
+"""The place of each schedule on the page."""
 
 
 def check_page(checklist: Checklist, version: str) -> str:
@@ -35,24 +38,24 @@ def check_page(checklist: Checklist, version: str) -> str:
         "check.html",
         data,
         version=version,
-        title=f"align_hooks check: {verdict(checklist)}",
+        title=message("check.title", judgement=checklist.judgement),
         sections=[one for one in SECTIONS if one[0] != "data" or of_data(checklist)],
         names=[plain(side.source) for side in checklist.sides],
         frameworks=[side.framework for side in checklist.sides],
-        verdict=verdict(checklist),
-        look=LOOKS.get(checklist.exit_code, "inconclusive"),
-        headline=headline(checklist).removeprefix(": "),
-        curves=curves,
-        courses=[(one.name, one.text, one.schedules) for one in checklist.courses],
-        data_lines=[plain(one) for one in of_data(checklist)],
-        traps=[plain(trap) for side in checklist.sides for trap in side.traps],
-        gaps=[plain(gap) for gap in checklist.gaps],
-        notes=[plain(note) for side in checklist.sides for note in side.notes],
+        verdict=checklist.judgement,
+        colours=LOOKS[checklist.judgement],
+        headline=headline(checklist),
+        curves=[(PLOTS[one.name], one.name) for one in drawn],
+        courses=checklist.courses,
+        data_lines=[line.text for line in of_data(checklist)],
+        traps=[trap for side in checklist.sides for trap in side.traps],
+        gaps=checklist.gaps,
+        notes=[note for side in checklist.sides for note in side.notes],
         advised=advised(checklist),
         setups=setups(checklist),
         by_hand=[(one.row.name, one.row.by_hand) for one in checklist.of(Outcome.BY_HAND)],
-        uncovered=[(side.framework, [tuple(map(plain, one)) for one in side.not_covered]) for side in checklist.sides],
-        unlike=[tuple(map(plain, one)) for one in checklist.unlike],
+        uncovered=[(side.framework, side.not_covered) for side in checklist.sides],
+        unlike=checklist.unlike,
         first=first_rows(checklist),
         rest=other_rows(checklist),
     )
@@ -65,5 +68,5 @@ def flat(course: Course) -> bool:
 
 def course_plot(course: Course) -> dict[str, Any]:
     """A schedule drawn over the steps, with what to say of it."""
-    curve = Curve(course.name, course.steps, course.reference, course.candidate)
-    return curve_plot(curve) | {"id": f"plot-{course.name.split()[0]}", "title": course.name, "said": [plain(course.text)]}
+    curve = Curve(course.name.value, course.steps, course.reference, course.candidate)
+    return curve_plot(curve) | {"id": PLOTS[course.name], "title": course.name, "said": [course.text]}

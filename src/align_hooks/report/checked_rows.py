@@ -4,39 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import Checklist
-from align_hooks.report.check_text import FIRST, HEADS, place
-from align_hooks.report.text import plain
+from align_hooks.messages import Argument, Message
+from align_hooks.report.check_text import FIRST, HEADS, place, reason
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A row as a page shows it."""
 
-    name: str
-    values: tuple[str, str]
-    places: tuple[str, str]
-    change: str
+    name: Argument
+    values: tuple[Argument, Argument]
+    places: tuple[Argument, Argument]
+    change: Argument
     sources: str
 
 
-Group = tuple[str, str, list[Shown]]
+Rows: TypeAlias = "tuple[Message, str, list[Shown]]"
 """A head, the end of its address, and its rows."""
 
 
-def first_rows(checklist: Checklist) -> list[Group]:
+def first_rows(checklist: Checklist) -> list[Rows]:
     """What a reader must see: what differs, and what is not told."""
     return groups(checklist, FIRST)
 
 
-def other_rows(checklist: Checklist) -> list[Group]:
+def other_rows(checklist: Checklist) -> list[Rows]:
     """The rest; what is to be checked by hand has a place of its own."""
     return groups(checklist, (outcome for outcome in Outcome if outcome not in (*FIRST, Outcome.BY_HAND)))
 
 
-def groups(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Group]:
+def groups(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Rows]:
     """Rows by how they came out, those outcomes that there are."""
     found = ((outcome, [shown(one, checklist) for one in checklist.of(outcome)]) for outcome in outcomes)
     return [(HEADS[outcome], outcome.name.lower(), rows) for outcome, rows in found if rows]
@@ -44,11 +45,6 @@ def groups(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Group]:
 
 def shown(one: Checked, checklist: Checklist) -> Shown:
     """A row with both values and their places."""
-    held = (one.reference, one.candidate)
-    return Shown(
-        plain(one.row.name),
-        (plain(held[0].shown), plain(held[1].shown)),
-        (plain(place(held[0].where, checklist.sides[0])), plain(place(held[1].where, checklist.sides[1]))),
-        plain("; ".join(filter(None, (one.why, one.change)))),
-        "; ".join(one.row.sources),
-    )
+    (ours, theirs), (one_side, other_side) = (one.reference, one.candidate), checklist.sides
+    places = (place(ours.where, one_side), place(theirs.where, other_side))
+    return Shown(one.row.name, (ours.shown, theirs.shown), places, reason(one), "; ".join(one.row.sources))

@@ -105,6 +105,11 @@ def languages(text: Argument) -> tuple[str, str]:
     return plain(text), plain(WORDS.get(text) or chinese(text))
 
 
+def as_written(value: Argument) -> Markup:
+    """A value in both languages: what is no message is what somebody wrote, and the same in each."""
+    return both(plain(rendered(value)), plain(rendered(value, CHINESE)))
+
+
 def both(english: str, other: str) -> Markup:
     """English beside Chinese."""
     if english == other:
@@ -148,6 +153,7 @@ def times(finding: Finding) -> Message | None:
 
 GLOBALS: dict[str, Callable[..., object]] = {
     "t": in_both,
+    "w": as_written,
     "m": message,
     "say": say,
     "label": label,
@@ -160,4 +166,4 @@ GLOBALS: dict[str, Callable[..., object]] = {
     "broken": broken,
     "escape": escape,
 }
-"""What templates call: ``t`` words a message, ``m`` makes one to be handed on, ``say`` does both."""
+"""What templates call: ``t`` words a message, ``w`` a value, ``m`` makes one to be handed on, ``say`` does both."""

@@ -6,16 +6,18 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import TwoLengths, Words
 from align_hooks.checklist.readings.said import known, number, said
 from align_hooks.checklist.row import UNSET, model, numeric
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import message
 
 LOADER = "train_dataset.data_loader"
 
 
-def replayed(one: Configuration, other: Configuration) -> str:
+def replayed(one: Configuration, other: Configuration) -> Words | None:
     """Data settings mean nothing where a run was fed the other's batches."""
-    return "one side was fed the other's recorded batches" if any(c.fact("settings.replay_batches") for c in (one, other)) else ""
+    return message("harmless.replayed") if any(c.fact("settings.replay_batches") for c in (one, other)) else None
 
 
 def blend(value: Any) -> Any:
@@ -51,7 +53,7 @@ def sequence(c: Configuration) -> Any:
     given = number(c, model("seq_length"))
     of_data = number(c, (f"{LOADER}.config.seq_length",))
     if given is not UNSET and of_data is not UNSET and given != of_data:
-        return f"{given} in the model, {of_data} in the data"
+        return TwoLengths(given, of_data)
     return given if given is not UNSET else of_data if of_data is not UNSET else default("seq_length")(c)
 
 

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from align_hooks.checklist.meaning import Decays, Words
 from align_hooks.checklist.readings.said import number, said
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-
-RULE = "all but biases and one-dimensional weights"
+from align_hooks.messages import message
 
 
 def decaying(c: Configuration) -> Any:
-    """The rule in words, or the canonical names of the weights that decay where a record shows that it was another."""
+    """The rule, or the canonical names of the weights that decay where a record shows that it was another."""
     groups = c.fact("optimizer.groups")
     if isinstance(groups, list) and groups:
         everything = {name for group in groups for name in group.get("parameters") or ()}
         decays = frozenset(name for group in groups if group.get("weight_decay") for name in group.get("parameters") or ())
         if not decays:
-            return "none"
-        return RULE if decays == {name for name in everything if not spared(name)} else decays
+            return Decays.NOTHING
+        return Decays.RULE if decays == {name for name in everything if not spared(name)} else decays
     if not strength(c):
-        return "none"
+        return Decays.NOTHING
     if c.side != MINDFORMERS and (said(c, ("apply_wd_to_qk_layernorm",), False) or said(c, ("no_weight_decay_cond_type",), None)):
-        return f"{RULE}, and norms of queries and keys"
-    return RULE
+        return Decays.RULE_AND_NORMS
+    return Decays.RULE
 
 
-def without(one: Configuration, other: Configuration) -> str:
+def without(one: Configuration, other: Configuration) -> Words | None:
     """Whether one side decays nothing, which the strength says already."""
-    return "one side decays nothing: weight_decay says so" if not (strength(one) and strength(other)) else ""
+    return message("harmless.no_decay") if not (strength(one) and strength(other)) else None
 
 
 def spared(name: str) -> bool:
@@ -48,16 +48,16 @@ def strength(c: Configuration) -> Any:
     return number(c, ("optimizer.weight_decay",), 0.0) if c.side == MINDFORMERS else number(c, ("weight_decay",), 0.01)
 
 
-def told(one: Any, other: Any) -> str:
+def told(one: Any, other: Any) -> Words | None:
     """Which weights decay on one side only."""
     if not (isinstance(one, frozenset) or isinstance(other, frozenset)):
-        return ""
+        return None
     if not (isinstance(one, frozenset) and isinstance(other, frozenset)):
         names = sorted(name for name in (one if isinstance(one, frozenset) else other) if spared(name))
-        return (
-            f"{names[0]} decays on one side" + (f", and {len(names) - 1} more that the rule spares" if len(names) > 1 else "")
-            if names
-            else ""
-        )
+        if not names:
+            return None
+        more = len(names) - 1
+        return message("apart.decays_and_more", name=names[0], more=more) if more else message("apart.decays", name=names[0])
     names = sorted(one ^ other)
-    return f"{names[0]} decays on one side only" + (f", and {len(names) - 1} more" if len(names) > 1 else "")
+    more = len(names) - 1
+    return message("apart.decays_only_and_more", name=names[0], more=more) if more else message("apart.decays_only", name=names[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from align_hooks.checklist.meaning import Released
 from align_hooks.checklist.row import UNSET
 from align_hooks.configuration.values import Configuration
 
@@ -35,10 +36,7 @@ def paired(c: Configuration) -> Any:
     formers, spore = versions.get("mindformers"), versions.get("mindspore")
     if not formers or not spore:
         return UNSET
-    wanted = PAIRS.get(".".join(str(formers).split(".")[:2]))
-    if wanted is None:
-        return f"MindFormers {formers} with MindSpore {spore}"
-    return f"{spore}" if str(spore).startswith(wanted) else f"not {wanted} but {spore}"
+    return Released(str(formers), str(spore), PAIRS.get(".".join(str(formers).split(".")[:2])))
 
 
 def deterministic_megatron(c: Configuration) -> Any:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
+from align_hooks.checklist.meaning import Drops, ExpertLayers
 from align_hooks.checklist.readings.said import EXPERT_NUM, LAYERS, known, number, said
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, is_new, model, text
@@ -25,24 +26,19 @@ def mindformers_experts(c: Configuration) -> Any:
 
 
 def expert_layers(c: Configuration) -> Any:
-    """Which layers have experts, one digit a layer; None in a dense model, UNSET where it cannot be told."""
-    return _in_mindformers(c) if c.side == MINDFORMERS else _in_megatron(c)
-
-
-def expert_layers_in_words(c: Configuration) -> Any:
-    """The same as people say it."""
-    digits = expert_layers(c)
-    return "none" if digits is None else in_words(digits)
+    """Which layers have experts; UNSET where it cannot be told."""
+    digits = _in_mindformers(c) if c.side == MINDFORMERS else _in_megatron(c)
+    return ExpertLayers() if digits is None else in_runs(digits)
 
 
 def _in_megatron(c: Configuration) -> Any:
-    """From ``--moe-layer-freq``."""
+    """One digit a layer, None in a dense model, from ``--moe-layer-freq``."""
     layers = said(c, ("num_layers", "encoder_num_layers"))
     return _layers(said(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else None
 
 
 def _in_mindformers(c: Configuration) -> Any:
-    """From ``first_k_dense_replace`` or ``moe_layer_freq``."""
+    """The same from ``first_k_dense_replace`` or ``moe_layer_freq``."""
     dense = said(
         c, (*model("first_k_dense_replace"), "moe_config.first_k_dense_replace"), default("first_k_dense_replace") if is_new(c) else 0
     )
@@ -64,12 +60,11 @@ LONGEST = 10_000
 PART = re.compile(r"(?:\[(?P<listed>[01](?:,[01])*)\]|\((?P<grouped>[^()]*)\))(?:\*(?P<times>\d{1,4}))?")
 
 
-def in_words(digits: Any) -> Any:
-    """One digit a layer as people say it: ``3 dense, 58 with experts``."""
+def in_runs(digits: Any) -> Any:
+    """One digit a layer as layers in a row that are alike."""
     if not isinstance(digits, str):
         return digits
-    runs = [(kind, len(list(run))) for kind, run in itertools.groupby(digits)]
-    return ", ".join(f"{count} {'with experts' if kind == '1' else 'dense'}" for kind, count in runs)
+    return ExpertLayers(tuple((kind == "1", len(list(run))) for kind, run in itertools.groupby(digits)))
 
 
 def _layers(every: Any, layers: Any) -> Any:
@@ -186,14 +181,14 @@ def mindformers_capacity(c: Configuration) -> Any:
 
 def megatron_dropping(c: Configuration) -> Any:
     """Which tokens an expert that is full drops."""
-    return said(c, ("moe_token_drop_policy",), "probs") if megatron_capacity(c) is not None else "nothing is dropped"
+    return said(c, ("moe_token_drop_policy",), "probs") if megatron_capacity(c) is not None else Drops.NOTHING
 
 
 def mindformers_dropping(c: Configuration) -> Any:
     """``enable_sdrop`` drops by position."""
     policy = said(c, (*model("moe_token_drop_policy", "enable_sdrop"), "moe_config.enable_sdrop"), False)
     if mindformers_capacity(c) is None:
-        return "nothing is dropped"
+        return Drops.NOTHING
     return policy if isinstance(policy, str) else "position" if policy else "probs"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from align_hooks.checklist.meaning import Names
 from align_hooks.configuration.values import Configuration
 
 
@@ -17,7 +18,7 @@ def overlap(c: Configuration) -> Any:
     """Which communication runs beside the computation."""
     names = ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
     on = [name for name in names for found in [c.find((name,))] if found is not None and found.value is True]
-    return ", ".join(on) or None
+    return Names(tuple(on)) if on else None
 
 
 def recomputes(c: Configuration) -> Any:

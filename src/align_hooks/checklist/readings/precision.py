@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import Dynamic, Words
 from align_hooks.checklist.readings.said import has, known, number, said
 from align_hooks.checklist.row import UNSET, dtype, is_new, model
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import message
 
 
 def megatron_compute(c: Configuration) -> Any:
@@ -78,7 +80,7 @@ def megatron_loss_scale(c: Configuration) -> Any:
     given = said(c, ("loss_scale",), None)
     if given is not None:
         return float(given)
-    return f"dynamic from {number(c, ('initial_loss_scale',), 2**32):g}" if megatron_compute(c) == "float16" else 1.0
+    return Dynamic(float(number(c, ("initial_loss_scale",), 2**32))) if megatron_compute(c) == "float16" else 1.0
 
 
 def mindformers_loss_scale(c: Configuration) -> Any:
@@ -88,13 +90,13 @@ def mindformers_loss_scale(c: Configuration) -> Any:
     fixed = number(c, (prefix,))
     c.find((f"{prefix}.scale_factor",))
     if kind is not UNSET:
-        return f"dynamic from {start:g}" if "dynamic" in str(kind).lower() else float(start)
+        return Dynamic(float(start)) if "dynamic" in str(kind).lower() else float(start)
     if known(fixed):
         return float(fixed)
     if fixed is not UNSET:  # the built cell, in a record
         held = c.fact("optimizer.loss_scale") or start
-        return f"dynamic from {held:g}" if "dynamic" in str(fixed).lower() else float(held)
-    return 1.0 if has(c, "runner_wrapper.") else "dynamic from 65536"
+        return Dynamic(float(held)) if "dynamic" in str(fixed).lower() else float(held)
+    return 1.0 if has(c, "runner_wrapper.") else Dynamic(65536.0)
 
 
 def flash_as_built(c: Configuration) -> Any:
@@ -139,15 +141,17 @@ def built_types(c: Configuration) -> Any:
     return {name: dtype(one.get("compute")) for name, one in layers.items() if isinstance(one, dict)}
 
 
-def types_where_both_have_them(one: Configuration, other: Configuration) -> str:
+def types_where_both_have_them(one: Configuration, other: Configuration) -> Words | None:
     """Layers that one side lacks are no difference of types."""
     ours, theirs = built_types(one), built_types(other)
     shared = ours.keys() & theirs.keys()
-    return "a layer that both have computes in the same type" if shared and all(ours[name] == theirs[name] for name in shared) else ""
+    return message("harmless.same_types") if shared and all(ours[name] == theirs[name] for name in shared) else None
 
 
-def told_types(one: Any, other: Any) -> str:
+def told_types(one: Any, other: Any) -> Words | None:
     """Which layers compute in other types."""
     shared = [name for name in one if name in other and one[name] != other[name]]
-    first = f"{shared[0]}: {one[shared[0]]} against {other[shared[0]]}" if shared else "the sides have no layer in common"
-    return first + (f", and {len(shared) - 1} more" if len(shared) > 1 else "")
+    if not shared:
+        return message("apart.no_layer_in_common")
+    first = {"name": shared[0], "reference": str(one[shared[0]]), "candidate": str(other[shared[0]])}
+    return message("apart.types_and_more", more=len(shared) - 1, **first) if len(shared) > 1 else message("apart.types", **first)

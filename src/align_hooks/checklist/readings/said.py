@@ -7,10 +7,15 @@ from typing import Any
 
 from align_hooks.checklist.row import UNSET, boolean, model, numeric
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import Argument
 
 
 class Unknown(Exception):
-    """A value is set from something that only a run knows; the message says what."""
+    """A value is set from something that only a run knows; ``why`` says what."""
+
+    def __init__(self, why: Argument) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 def said(configuration: Configuration, keys: Sequence[str], otherwise: Any = UNSET) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import Way, Ways
 from align_hooks.checklist.readings.said import known, number, said
 from align_hooks.checklist.readings.training import schedule_keys
 from align_hooks.checklist.row import model
@@ -34,14 +35,18 @@ def split(c: Configuration) -> Any:
     """Which ways of splitting a model are on."""
     if c.side == MINDFORMERS:
         sizes = {
-            "tensor": "parallel_config.model_parallel",
-            "pipeline": "parallel_config.pipeline_stage",
-            "context": "parallel_config.context_parallel",
+            Way.TENSOR: "parallel_config.model_parallel",
+            Way.PIPELINE: "parallel_config.pipeline_stage",
+            Way.CONTEXT: "parallel_config.context_parallel",
         }
-        flags = {"sequence": "parallel_config.use_seq_parallel", "optimizer": "parallel.enable_parallel_optimizer"}
+        flags = {Way.SEQUENCE: "parallel_config.use_seq_parallel", Way.OPTIMIZER: "parallel.enable_parallel_optimizer"}
     else:
-        sizes = {"tensor": "tensor_model_parallel_size", "pipeline": "pipeline_model_parallel_size", "context": "context_parallel_size"}
-        flags = {"sequence": "sequence_parallel", "optimizer": "use_distributed_optimizer"}
-    on = [name for name, key in sizes.items() for size in [number(c, (key,), 1)] if known(size) and size > 1]
-    on += [name for name, key in flags.items() if said(c, (key,), False) is True]
-    return ", ".join(on) or "none"
+        sizes = {
+            Way.TENSOR: "tensor_model_parallel_size",
+            Way.PIPELINE: "pipeline_model_parallel_size",
+            Way.CONTEXT: "context_parallel_size",
+        }
+        flags = {Way.SEQUENCE: "sequence_parallel", Way.OPTIMIZER: "use_distributed_optimizer"}
+    on = [way for way, key in sizes.items() for size in [number(c, (key,), 1)] if known(size) and size > 1]
+    on += [way for way, key in flags.items() if said(c, (key,), False) is True]
+    return Ways(tuple(on))

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
+from align_hooks.checklist.meaning import Scaling, Words
 from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, known, number, said
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.messages import message
 
 
 def megatron_ffn(c: Configuration) -> Any:
@@ -162,12 +164,12 @@ def mindformers_rows(c: Configuration) -> Any:
     return recorded if recorded is not None else mindformers_vocabulary(c)
 
 
-def padded_size_alone(one: Configuration, other: Configuration) -> str:
+def padded_size_alone(one: Configuration, other: Configuration) -> Words | None:
     """MindFormers has no size without padding, or that of what fed it: rows of the embedding are what can be held against each other."""
     rows = [mindformers_rows(c) if c.side == MINDFORMERS else megatron_padded_vocabulary(c) for c in (one, other)]
     if UNSET in rows or MINDFORMERS not in (one.side, other.side):
-        return ""
-    return "MindFormers has one size, padding and all, which is compared as rows of the embedding"
+        return None
+    return message("harmless.padded_size")
 
 
 def megatron_positions(c: Configuration) -> Any:
@@ -192,7 +194,7 @@ def mindformers_positions(c: Configuration) -> Any:
 
 def megatron_rope_scaling(c: Configuration) -> Any:
     """Llama 3.1's scaling with its factor, or none."""
-    return f"llama3, factor {number(c, ('rope_scaling_factor',), 8.0):g}" if said(c, ("use_rope_scaling",), False) else "none"
+    return Scaling("llama3", float(number(c, ("rope_scaling_factor",), 8.0))) if said(c, ("use_rope_scaling",), False) else "none"
 
 
 def mindformers_rope_scaling(c: Configuration) -> Any:
@@ -202,7 +204,7 @@ def mindformers_rope_scaling(c: Configuration) -> Any:
     flagged = said(c, model("use_rope_scaling"), False)
     if kind in ("none", "default", "yarn", "rope") and not flagged:
         return "none"
-    return f"{'llama3' if flagged else kind}, factor {factor:g}" if known(factor) else f"{kind}, {factor}"
+    return Scaling("llama3" if flagged else str(kind), float(factor) if known(factor) else factor)
 
 
 def mindformers_mla(c: Configuration) -> Any:
@@ -247,20 +249,20 @@ def legacy_megatron(c: Configuration) -> Any:
     return found is not None and found.value is True
 
 
-def no_table_of_positions(one: Configuration, other: Configuration) -> str:
+def no_table_of_positions(one: Configuration, other: Configuration) -> Words | None:
     """How long sequences may be says nothing about those that are shorter, unless positions are learned."""
     kinds = [mindformers_positions(c) if c.side == MINDFORMERS else megatron_positions(c) for c in (one, other)]
-    return "" if "learned_absolute" in kinds else "positions are not learned: it is a bound, and no number depends on it"
+    return None if "learned_absolute" in kinds else message("harmless.not_learned")
 
 
-def no_yarn(one: Configuration, other: Configuration) -> str:
+def no_yarn(one: Configuration, other: Configuration) -> Words | None:
     """Factors of YaRN mean nothing without it."""
-    return "" if is_yarn(one) or is_yarn(other) else "positions are not YaRN's on either side"
+    return None if is_yarn(one) or is_yarn(other) else message("harmless.no_yarn")
 
 
-def latent_heads(one: Configuration, other: Configuration) -> str:
+def latent_heads(one: Configuration, other: Configuration) -> Words | None:
     """Latent attention has sizes of its own for its heads."""
-    return "attention is latent, whose heads have sizes of their own" if is_latent(one) or is_latent(other) else ""
+    return message("harmless.latent") if is_latent(one) or is_latent(other) else None
 
 
 def mindformers_longest(c: Configuration) -> Any:

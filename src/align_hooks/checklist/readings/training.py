@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
 from align_hooks.checklist.readings.said import has, known, number, said
 from align_hooks.checklist.row import UNSET, numeric, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.messages import message
 
 GROUPED = "grouped_lr_schedule.default."
-UNCORRECTED = "adamw without bias correction"
-"""What MindSpore's ``AdamWeightDecay`` operator computes: its first update is three times Adam's, at beta2 = 0.999 thirty times."""
 
 
 def megatron_optimizer(c: Configuration) -> Any:
@@ -23,17 +23,17 @@ def megatron_optimizer(c: Configuration) -> Any:
 def mindformers_optimizer(c: Configuration) -> Any:
     """The kind of optimizer, whatever implementation computes it."""
     if c.fact("optimizer.groups.0.bias_correction") is False:
-        return UNCORRECTED
+        return Optimizer.ADAMW_UNCORRECTED
     name = said(c, ("optimizer.type",), "AdamW")
-    families = {
+    families: dict[str, str | Optimizer] = {
         "adamw": "adamw",
-        "fp32stateadamweightdecay": UNCORRECTED,
+        "fp32stateadamweightdecay": Optimizer.ADAMW_UNCORRECTED,
         "fusedadamw": "adamw",
         "fusedadamweightdecay": "adamw",
-        "adamweightdecay": UNCORRECTED,
-        "fusedcastadamweightdecay": UNCORRECTED,
+        "adamweightdecay": Optimizer.ADAMW_UNCORRECTED,
+        "fusedcastadamweightdecay": Optimizer.ADAMW_UNCORRECTED,
         "pma_adamw": "adamw",
-        "adam": "adam (decay in the gradient)",
+        "adam": Optimizer.ADAM_COUPLED,
     }
     return families.get(str(name).lower(), text(name))
 
@@ -50,7 +50,7 @@ def betas(c: Configuration, at: int) -> Any:
 
 def mindformers_eps(c: Configuration) -> Any:
     """``eps``; those optimizers that correct no bias have another default."""
-    return number(c, ("optimizer.eps",), 1e-6 if mindformers_optimizer(c) == UNCORRECTED else 1e-8)
+    return number(c, ("optimizer.eps",), 1e-6 if mindformers_optimizer(c) == Optimizer.ADAMW_UNCORRECTED else 1e-8)
 
 
 def mindformers_clip(c: Configuration) -> Any:
@@ -85,10 +85,10 @@ def megatron_global_batch(c: Configuration) -> Any:
     return micro * ranks if given is UNSET and known(micro, ranks) else given
 
 
-def alone_on_the_tensor(one: Configuration, other: Configuration) -> str:
+def alone_on_the_tensor(one: Configuration, other: Configuration) -> Words | None:
     """Sequence parallelism cuts among tensor-parallel ranks; Megatron switches it off where there is one."""
     sizes = [number(c, ("tensor_model_parallel_size", "parallel_config.model_parallel"), 1) for c in (one, other)]
-    return "no layer is cut among tensor-parallel ranks" if sizes == [1, 1] else ""
+    return message("harmless.not_cut") if sizes == [1, 1] else None
 
 
 def is_data_parallel(c: Configuration) -> bool:
@@ -215,11 +215,11 @@ def loads(c: Configuration) -> Any:
     return next((value for name in names for value in [said(c, (name,), None)] if value and value is not True), None)
 
 
-def weights_loaded(one: Configuration, other: Configuration) -> str:
+def weights_loaded(one: Configuration, other: Configuration) -> Words | None:
     """Initial weights that are not used."""
     if one.fact("settings.load_weights") or other.fact("settings.load_weights"):
-        return "one side started from recorded weights"
-    return "both sides load their weights" if loads(one) and loads(other) else ""
+        return message("harmless.recorded_weights")
+    return message("harmless.both_load") if loads(one) and loads(other) else None
 
 
 def megatron_decay_length(c: Configuration) -> Any:
@@ -237,7 +237,7 @@ def rates_of_groups(c: Configuration) -> Any:
         return groups
     whole = {name.removeprefix(GROUPED): value.value for name, value in c.values.items() if name.startswith(GROUPED)}
     own = [{key: value for key, value in group.items() if key != "params"} for group in groups if isinstance(group, dict)]
-    return None if own and all(one == whole for one in own) else f"{len(groups)} groups with schedules of their own"
+    return None if own and all(one == whole for one in own) else OwnRates(len(groups))
 
 
 def schedule_keys(name: str) -> tuple[str, str]:

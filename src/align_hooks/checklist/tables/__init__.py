@@ -16,5 +16,5 @@ from align_hooks.checklist.tables.structure import STRUCTURE
 
 ROWS: tuple[Row, ...] = (*STRUCTURE, *EXPERTS, *OPTIMIZER, *PRECISION, *PARALLEL, *DATA, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
 GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
-ROW = {row.name: row for row in ROWS}
-"""Every row by its name."""
+ROW = {row.id: row for row in ROWS}
+"""Every row by its id."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from align_hooks.checklist.readings import control as read_control
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Row, Says, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, numeric
+from align_hooks.messages import message
 
-GROUP = "training control"
-NOT_THERE = "MindFormers has no such setting"
+GROUP = Group.TRAINING_CONTROL
+NOT_THERE = message("note.no_such_setting")
 
 
 def megatron_only(name: str, otherwise: Any = None) -> Row:
@@ -26,7 +27,7 @@ CONTROL = (
         Says(
             ("train_dataset.data_loader.sizes", "runner_config.epochs", "lr_schedule.total_steps"),
             read=read.mindformers_steps,
-            note="sizes / global batch × epochs",
+            note=message("note.length"),
         ),
         form=numeric,
         effect=Effect.NOTHING,
@@ -45,7 +46,7 @@ CONTROL = (
         "log-interval",
         GROUP,
         Says(("log_interval",), 100),
-        Says(("callbacks",), None, note="per_print_times of MFLossMonitor"),
+        Says(("callbacks",), None, note=message("note.per_print_times")),
         form=lambda found: read_control.of_callback(found, "MFLossMonitor", "per_print_times"),
         effect=Effect.NOTHING,
         sources=("comparison: control: log-interval",),
@@ -64,7 +65,7 @@ CONTROL = (
         "save-interval",
         GROUP,
         Says(("save_interval",), None),
-        Says(("callbacks",), None, note="save_checkpoint_steps of CheckpointMonitor"),
+        Says(("callbacks",), None, note=message("note.save_checkpoint_steps")),
         form=lambda found: read_control.of_callback(found, "CheckpointMonitor", "save_checkpoint_steps"),
         effect=Effect.NOTHING,
         sources=("comparison: control: save-interval",),
@@ -76,7 +77,7 @@ CONTROL = (
         "ckpt-step",
         GROUP,
         Says(("ckpt_step",), None),
-        Says(("resume_training",), None, note="resume_training names the checkpoint in load_checkpoint"),
+        Says(("resume_training",), None, note=message("note.resume_training")),
         effect=Effect.NOTHING,
         sources=("comparison: control: ckpt-step",),
     ),
@@ -86,15 +87,15 @@ CONTROL = (
         Says(("load",), read=read.loads),
         Says(("load_checkpoint", "checkpoint.load_path"), read=read.loads),
         effect=Effect.NOTHING,
-        advice=Advice("both sides start from the same weights (ALIGN_HOOKS_LOAD_WEIGHTS)", bool),
-        by_hand="whether both load the same weights: ALIGN_HOOKS_WEIGHTS=0 on both sides, then compare",
+        advice=Advice(message("advice.same_weights"), bool),
+        by_hand=message("by_hand.same_weights"),
         sources=("comparison: control: load",),
     ),
     Row(
         "exit-interval",
         GROUP,
         Says(("exit_interval",), None),
-        Says(("callbacks", "runner_config.stop_step"), None, note="stop_step of TrainCallBack"),
+        Says(("callbacks", "runner_config.stop_step"), None, note=message("note.stop_step")),
         form=lambda found: read_control.of_callback(found, "TrainCallBack", "stop_step"),
         effect=Effect.NOTHING,
         sources=("comparison: control: exit-interval",),

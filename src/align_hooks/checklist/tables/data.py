@@ -5,10 +5,11 @@ from __future__ import annotations
 from align_hooks.checklist.readings import data as from_data
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.row import Effect, Row, Says, boolean, model, numeric
+from align_hooks.checklist.row import Effect, Group, Row, Says, boolean, model, numeric
+from align_hooks.messages import message
 
-GROUP = "data"
-BATCHES = "record batches on both sides (ALIGN_HOOKS_BATCHES): check then reads them, whatever the files are called"
+GROUP = Group.DATA
+BATCHES = message("by_hand.batches")
 
 
 DATA = (
@@ -25,14 +26,14 @@ DATA = (
         "decoder_seq_length",
         GROUP,
         Says(("decoder_seq_length",), None),
-        Says(fixed=None, note="MindFormers' language models have no second stack"),
+        Says(fixed=None, note=message("note.no_second_stack")),
         sources=("comparison: data: decoder-seq-length",),
     ),
     Row(
         "retriever_seq_length",
         GROUP,
         Says(("retriever_seq_length",), None),
-        Says(fixed=None, note="MindFormers has no retriever"),
+        Says(fixed=None, note=message("note.no_retriever")),
         effect=Effect.NOTHING,
         sources=("comparison: data: retriever-seq-length",),
     ),
@@ -56,9 +57,9 @@ DATA = (
         sources=("comparison: data: data-path, split",),
     ),
     Row(
-        "seed of the data",
+        message("row.seed_of_the_data"),
         GROUP,
-        Says(("seed",), 1234, note="Megatron shuffles by --seed"),
+        Says(("seed",), 1234, note=message("note.shuffles_by_seed")),
         Says((f"{LOADER}.config.seed",), from_data.seed_of_data, beside=("train_dataset.seed",)),
         form=numeric,
         unless=from_data.replayed,
@@ -68,7 +69,7 @@ DATA = (
     Row(
         "shuffle",
         GROUP,
-        Says(note="Megatron's data set is shuffled by its seed"),
+        Says(note=message("note.shuffled_by_its_seed")),
         Says((f"{LOADER}.shuffle",), None),
         effect=Effect.NOTHING,
         by_hand=BATCHES,
@@ -115,7 +116,7 @@ DATA = (
         Says(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
         form=from_data.blend,
         effect=Effect.NOTHING,
-        by_hand=f"{BATCHES}, and decodes them with --tokenizer",
+        by_hand=message("by_hand.batches_decoded"),
         sources=("comparison: data: vocab-file",),
     ),
     Row(
@@ -133,52 +134,52 @@ DATA = (
         Says(("tokenizer_type",), None),
         Says(("processor.tokenizer.type",), None),
         effect=Effect.NOTHING,
-        by_hand=f"{BATCHES}, and decodes them with --tokenizer",
+        by_hand=message("by_hand.batches_decoded"),
         sources=("comparison: data: tokenizer-type",),
     ),
     Row(
         "bos_token_id",
         GROUP,
-        Says(note="the tokenizer's"),
+        Says(note=message("note.of_the_tokenizer")),
         Says(model("bos_token_id"), None),
         effect=Effect.NOTHING,
-        by_hand="compare with the tokenizer that made the data; recorded batches show which ids occur",
+        by_hand=message("by_hand.ids_occur"),
         sources=("CheckList: other: Special Words Check",),
     ),
     Row(
         "eos_token_id",
         GROUP,
-        Says(("null_tokenizer_eod_id",), None, note="the tokenizer's"),
+        Says(("null_tokenizer_eod_id",), None, note=message("note.of_the_tokenizer")),
         Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
         effect=Effect.NOTHING,
-        by_hand="compare with the tokenizer that made the data; recorded batches show which ids occur",
+        by_hand=message("by_hand.ids_occur"),
         sources=("CheckList: other: Special Words Check",),
     ),
     Row(
         "pad_token_id",
         GROUP,
-        Says(("null_tokenizer_pad_id",), -1, note="the tokenizer's"),
+        Says(("null_tokenizer_pad_id",), -1, note=message("note.of_the_tokenizer")),
         Says(model("pad_token_id"), None, beside=(f"{LOADER}.config.pad",)),
         effect=Effect.NOTHING,
-        by_hand="compare with the tokenizer that made the data; MindFormers takes this id out of the loss",
+        by_hand=message("by_hand.padding_left_out"),
         sources=("CheckList: other: Special Words Check",),
     ),
     Row(
         "ignore_token_id",
         GROUP,
-        Says(note="Megatron masks by the loss mask alone"),
+        Says(note=message("note.mask_alone")),
         Says(model("ignore_token_id"), -100),
         effect=Effect.NOTHING,
-        by_hand="no label may be this id unless it is to be left out of the loss",
+        by_hand=message("by_hand.ignored_id"),
         sources=("CheckList: other: Special Words Check",),
     ),
     Row(
-        "template of training and inference",
+        message("row.template_of_training_and_inference"),
         GROUP,
         Says(),
         Says(),
         effect=Effect.NOTHING,
-        by_hand="after fine-tuning: render one conversation with both templates and compare the ids",
+        by_hand=message("by_hand.templates"),
         sources=("CheckList: other: Training Inference Template Consistency",),
     ),
     Row(

@@ -6,12 +6,13 @@ from typing import Any
 
 from align_hooks.checklist.readings import environment as read
 from align_hooks.checklist.readings.environment import PAIRS, variable
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, numeric
+from align_hooks.messages import Message, message, terms
 
-GROUP = "environment"
+GROUP = Group.ENVIRONMENT
 
 
-def switched(name: str, advice: str, keeps: Any, sources: tuple[str, ...]) -> Row:
+def switched(name: str, advice: Message, keeps: Any, sources: tuple[str, ...]) -> Row:
     """A read.variable that either side may set; it changes nothing that is computed but its order."""
     return Row(
         name,
@@ -26,22 +27,25 @@ def switched(name: str, advice: str, keeps: Any, sources: tuple[str, ...]) -> Ro
 
 ENVIRONMENT = (
     Row(
-        "framework",
+        message("row.framework"),
         GROUP,
         Says(read=lambda c: read.version(c, "megatron-core")),
         Says(read=lambda c: read.version(c, "mindformers")),
         effect=Effect.NOTHING,
-        by_hand="record a run: its run.json holds the versions",
+        by_hand=message("by_hand.record_versions"),
         sources=("CheckList: other: Version Check",),
     ),
     Row(
-        "MindSpore beside MindFormers",
+        message("row.mindspore_beside_mindformers"),
         GROUP,
         Says(),
         Says(read=read.paired),
         effect=Effect.NOTHING,
-        by_hand="MindFormers goes with one MindSpore and one CANN: " + ", ".join(f"{one} with {other}" for one, other in PAIRS.items()),
-        advice=Advice("the MindSpore that this MindFormers was released with", lambda pair: not str(pair).startswith("not")),
+        by_hand=message(
+            "by_hand.versions",
+            pairs=terms(message("by_hand.version_pair", mindformers=one, mindspore=other) for one, other in PAIRS.items()),
+        ),
+        advice=Advice(message("advice.released_with"), lambda pair: pair.fits),
         sources=("CheckList: other: Version Check",),
     ),
     Row(
@@ -50,25 +54,25 @@ ENVIRONMENT = (
         Says(),
         Says(),
         effect=Effect.NOTHING,
-        by_hand="on Ascend: cat /usr/local/Ascend/ascend-toolkit/latest/version.cfg, and compare with MindSpore's release notes",
+        by_hand=message("by_hand.cann"),
         sources=("CheckList: other: Version Check",),
     ),
     Row(
-        "difference from the open-source model",
+        message("row.difference_from_the_open_source_model"),
         GROUP,
         Says(),
         Says(),
         effect=Effect.NOTHING,
-        by_hand="of a model built on one that MindFormers ships: diff its folder against the shipped one",
+        by_hand=message("by_hand.shipped_folder"),
         sources=("CheckList: other: Differences with Open Source",),
     ),
     Row(
-        "deterministic algorithms",
+        message("row.deterministic_algorithms"),
         GROUP,
         Says(("deterministic_mode",), read=read.deterministic_megatron),
         Says(("train_precision_sync", "context.deterministic"), read=read.deterministic_mindformers),
         effect=Effect.ROUNDING,
-        advice=Advice("on while the runs are compared (ALIGN_HOOKS_DETERMINISTIC=1)", lambda on: on in (True, "ON")),
+        advice=Advice(message("advice.deterministic"), lambda on: on in (True, "ON")),
         sources=("set-up: acceptance: determinism",),
     ),
     Row(
@@ -86,18 +90,18 @@ ENVIRONMENT = (
         Says(),
         Says(read=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
         effect=Effect.NOTHING,
-        by_hand="on Ascend: export MS_ASCEND_CHECK_OVERFLOW_MODE=INFNAN_MODE, which is what PyTorch does",
-        advice=Advice("INFNAN_MODE, which is what PyTorch does", lambda mode: mode in (None, "INFNAN_MODE")),
+        by_hand=message("by_hand.overflow_mode"),
+        advice=Advice(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
         sources=("CheckList: other: Overflow Detection",),
     ),
     Row(
         "enable_graph_kernel",
         GROUP,
         Says(),
-        Says(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note="MindFormers 1.9 ignores it"),
+        Says(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note=message("note.ignored_by_1_9")),
         form=boolean,
         effect=Effect.ROUNDING,
-        advice=Advice("off", lambda on: not on),
+        advice=Advice(message("advice.off"), lambda on: not on),
         sources=("CheckList: other: Graph Operator Fusion",),
     ),
     Row(
@@ -106,23 +110,28 @@ ENVIRONMENT = (
         Says(),
         Says(("context.jit_config.jit_level", "context.jit_level"), None),
         effect=Effect.ROUNDING,
-        advice=Advice("O0: higher levels fuse operators", lambda level: level in (None, "O0")),
+        advice=Advice(message("advice.jit_level"), lambda level: level in (None, "O0")),
         sources=("CheckList: other: Graph Operator Fusion",),
     ),
     switched(
         "HCCL_DETERMINISTIC",
-        "true on NPUs",
+        message("advice.true_on_npus"),
         lambda on: on is None or str(on).lower() in ("true", "strict"),
         ("set-up: stage 1: HCCL_DETERMINISTIC",),
     ),
-    switched("ASCEND_LAUNCH_BLOCKING", "1 on NPUs", lambda on: on is None or str(on) == "1", ("set-up: stage 1: ASCEND_LAUNCH_BLOCKING",)),
+    switched(
+        "ASCEND_LAUNCH_BLOCKING",
+        message("advice.one_on_npus"),
+        lambda on: on is None or str(on) == "1",
+        ("set-up: stage 1: ASCEND_LAUNCH_BLOCKING",),
+    ),
     Row(
         "NCCL_ALGO",
         GROUP,
         Says(read=variable("NCCL_ALGO")),
         Says(),
         effect=Effect.ROUNDING,
-        advice=Advice("Ring, which is what Megatron's deterministic mode takes", lambda kind: kind in (None, "Ring", "^NVLS")),
+        advice=Advice(message("advice.ring"), lambda kind: kind in (None, "Ring", "^NVLS")),
         sources=("set-up: acceptance: determinism",),
     ),
     Row(

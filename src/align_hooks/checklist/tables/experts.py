@@ -6,9 +6,10 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings import precision
 from align_hooks.checklist.readings.said import EXPERT_NUM, LAYERS, known
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, model, numeric, text
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric, text
+from align_hooks.messages import message
 
-GROUP = "experts"
+GROUP = Group.EXPERTS
 WHEN = "expert_num"
 
 
@@ -22,17 +23,17 @@ EXPERTS = (
         "expert_num",
         GROUP,
         Says(("num_experts",), read=read.megatron_experts),
-        Says(EXPERT_NUM, read=read.mindformers_experts, note="older models: moe_config at the top of the YAML, where 1 means none"),
+        Says(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
         form=numeric,
         sources=("CheckList: experts: expert_num", "comparison: experts: num-experts"),
     ),
     Row(
-        "layers with experts",
+        message("row.layers_with_experts"),
         GROUP,
-        Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.expert_layers_in_words),
+        Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.expert_layers),
         Says(
             (*model("first_k_dense_replace", "moe_layer_freq"), *moe("first_k_dense_replace")),
-            read=read.expert_layers_in_words,
+            read=read.expert_layers,
             beside=LAYERS,
         ),
         when=WHEN,
@@ -50,26 +51,26 @@ EXPERTS = (
         sources=("CheckList: experts: num_experts_chosen", "comparison: experts: moe-router-topk"),
     ),
     Row(
-        "size of an expert",
+        message("row.size_of_an_expert"),
         GROUP,
         Says(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
         Says(
             (*model("moe_intermediate_size", "moe_ffn_hidden_size"), *moe("moe_intermediate_size")),
             read=read.mindformers_expert_ffn,
-            note="older models: intermediate_size",
+            note=message("note.expert_size_older"),
         ),
         form=numeric,
         when=WHEN,
         sources=("comparison: experts: moe-ffn-hidden-size",),
     ),
     Row(
-        "size of the shared experts",
+        message("row.size_of_the_shared_experts"),
         GROUP,
         Says(("moe_shared_expert_intermediate_size",), read=read.megatron_shared_ffn),
         Says(
             (*model("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num"), *moe("shared_expert_num")),
             read=read.mindformers_shared_ffn,
-            note="their number times the size of one, unless it is given",
+            note=message("note.shared_size"),
         ),
         form=numeric,
         when=WHEN,
@@ -85,32 +86,32 @@ EXPERTS = (
         sources=("CheckList: experts: use_shared_expert_gating",),
     ),
     Row(
-        "score function",
+        message("row.score_function"),
         GROUP,
         Says(("moe_router_score_function",), read=read.megatron_score),
         Says(
             (*model("moe_router_score_function", "use_gating_sigmoid", "scoring_func"), *moe("use_gating_sigmoid")),
             read=read.mindformers_score,
-            note="use_gating_sigmoid: True is sigmoid",
+            note=message("note.gating_sigmoid"),
         ),
         form=text,
         when=WHEN,
         sources=("comparison: experts: moe-router-score-function",),
     ),
     Row(
-        "weights of the chosen add up to one",
+        message("row.weights_of_the_chosen_add_up_to_one"),
         GROUP,
         Says(
             ("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
             read=read.megatron_normalised,
-            note="softmax over the chosen, unless --moe-router-pre-softmax",
+            note=message("note.softmax_chosen"),
         ),
         Says((*model("norm_topk_prob", "moe_router_pre_softmax"), *moe("norm_topk_prob")), read=read.mindformers_normalised),
         when=WHEN,
         sources=("comparison: experts: moe-router-pre-softmax",),
     ),
     Row(
-        "groups of experts",
+        message("row.groups_of_experts"),
         GROUP,
         Says(("moe_router_num_groups",), None),
         Says((*model("n_group", "n_groups", "moe_router_num_groups"), *moe("n_group")), default("moe_router_num_groups")),
@@ -119,7 +120,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-router-num-groups",),
     ),
     Row(
-        "groups chosen",
+        message("row.groups_chosen"),
         GROUP,
         Says(("moe_router_group_topk",), None),
         Says((*model("topk_group", "moe_router_group_topk"), *moe("topk_group")), default("moe_router_group_topk")),
@@ -140,7 +141,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-router-topk-scaling-factor",),
     ),
     Row(
-        "bias of the experts",
+        message("row.bias_of_the_experts"),
         GROUP,
         Says(("moe_router_enable_expert_bias",), False),
         Says(
@@ -152,7 +153,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-router-enable-expert-bias",),
     ),
     Row(
-        "update rate of that bias",
+        message("row.update_rate_of_that_bias"),
         GROUP,
         Says(("moe_router_bias_update_rate",), 0.001),
         Says(
@@ -160,7 +161,7 @@ EXPERTS = (
             default("moe_router_bias_update_rate"),
         ),
         form=numeric,
-        when="bias of the experts",
+        when="bias_of_the_experts",
         sources=("comparison: experts: moe-router-bias-update-rate",),
     ),
     Row(
@@ -170,21 +171,21 @@ EXPERTS = (
         Says(
             (*model("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha"), *moe("aux_loss_factor")),
             read=read.mindformers_auxiliary,
-            note="the newer models read moe_aux_loss_coeff only",
+            note=message("note.aux_newer"),
         ),
         form=numeric,
         when=WHEN,
-        advice=Advice("0: what the two print as loss differs by it; else below 0.05", lambda factor: factor == 0),
+        advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
         sources=("CheckList: experts: aux_loss_factor", "comparison: experts: moe-aux-loss-coeff"),
     ),
     Row(
-        "load balancing type",
+        message("row.load_balancing_type"),
         GROUP,
         Says(("moe_router_load_balancing_type",), "aux_loss"),
         Says(
             (*model("moe_router_load_balancing_type"), *moe("aux_loss_types")),
             read.mindformers_balancing,
-            note="gbs_aux_loss is Megatron's global_aux_loss; aux_loss over a micro-batch is not there",
+            note=message("note.gbs_aux_loss"),
             choices=("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
         ),
         form=read.balancing,
@@ -195,7 +196,7 @@ EXPERTS = (
         "z-loss",
         GROUP,
         Says(("moe_z_loss_coeff",), None),
-        Says((*model("moe_z_loss_coeff", "z_loss_factor"), *moe("z_loss_factor")), None, note="the newer models do not read it"),
+        Says((*model("moe_z_loss_coeff", "z_loss_factor"), *moe("z_loss_factor")), None, note=message("note.newer_not_read")),
         form=lambda factor: numeric(factor) or 0.0,
         when=WHEN,
         sources=("comparison: experts: moe-z-loss-coeff",),
@@ -207,34 +208,34 @@ EXPERTS = (
         Says(
             (*model("capacity_factor", "moe_expert_capacity_factor"), *moe("capacity_factor", "use_gmm")),
             read=read.mindformers_capacity,
-            note="below 0: nothing is dropped; the newer models never drop",
+            note=message("note.never_drop"),
         ),
         form=numeric,
         when=WHEN,
         advice=Advice(
-            "1.0 to expert_num / num_experts_chosen, or none on both sides",
+            message("advice.capacity"),
             lambda factor: factor is None or (known(factor) and factor >= 1),
         ),
         sources=("CheckList: experts: capacity_factor", "comparison: experts: moe-expert-capacity-factor"),
     ),
     Row(
-        "tokens that are dropped",
+        message("row.tokens_that_are_dropped"),
         GROUP,
         Says(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
         Says(
             (*model("moe_token_drop_policy", "enable_sdrop"), *moe("enable_sdrop")),
             read=read.mindformers_dropping,
-            note="enable_sdrop: True drops by position",
+            note=message("note.sdrop_drops"),
         ),
         when=WHEN,
-        advice=Advice("by position: enable_sdrop: True and --moe-token-drop-policy position", lambda policy: policy != "probs"),
+        advice=Advice(message("advice.drop_by_position"), lambda policy: policy != "probs"),
         sources=("CheckList: experts: enable_sdrop", "comparison: experts: moe-token-drop-policy"),
     ),
     Row(
-        "experts padded to their capacity",
+        message("row.experts_padded_to_their_capacity"),
         GROUP,
         Says(("moe_pad_expert_input_to_capacity",), False),
-        Says((*model("moe_pad_expert_input_to_capacity", "enable_sdrop"), *moe("enable_sdrop")), False, note="enable_sdrop pads"),
+        Says((*model("moe_pad_expert_input_to_capacity", "enable_sdrop"), *moe("enable_sdrop")), False, note=message("note.sdrop_pads")),
         form=boolean,
         when="capacity_factor",
         effect=Effect.ROUNDING,
@@ -243,15 +244,15 @@ EXPERTS = (
     Row(
         "router_dense_type",
         GROUP,
-        Says(("moe_router_dtype",), read=precision.megatron_router_type, note="the compute type unless it is set"),
+        Says(("moe_router_dtype",), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")),
         Says((*model("router_dense_type", "moe_router_dtype"), *moe("router_dense_type")), read=precision.mindformers_router_type),
         when=WHEN,
         effect=Effect.ROUNDING,
-        advice=Advice("float32, so that nothing overflows", lambda kind: kind in ("float32", "float64")),
+        advice=Advice(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
         sources=("CheckList: experts: router_dense_type", "comparison: experts: moe-router-dtype"),
     ),
     Row(
-        "jitter of the input",
+        message("row.jitter_of_the_input"),
         GROUP,
         Says(("moe_input_jitter_eps",), None),
         Says(model("moe_input_jitter_eps"), None),
@@ -266,7 +267,7 @@ EXPERTS = (
         Says((*model("routing_policy"), *moe("routing_policy")), None),
         when=WHEN,
         effect=Effect.NOTHING,
-        advice=Advice("TopkRouterV2, the same mathematics faster", lambda policy: policy in (None, "TopkRouterV2")),
+        advice=Advice(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
         sources=("CheckList: experts: routing_policy",),
     ),
     Row(
@@ -280,7 +281,7 @@ EXPERTS = (
         sources=("CheckList: experts: use_fused_ops_topkrouter",),
     ),
     Row(
-        "grouped matrix product of experts",
+        message("row.grouped_matrix_product_of_experts"),
         GROUP,
         Says(("moe_grouped_gemm",), False, beside=("moe_use_legacy_grouped_gemm",)),
         Says((*model("moe_grouped_gemm", "use_gmm"), *moe("use_gmm")), default("moe_grouped_gemm")),
@@ -290,7 +291,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-grouped-gemm", "comparison: experts: moe-use-legacy-grouped-gemm"),
     ),
     Row(
-        "token dispatcher",
+        message("row.token_dispatcher"),
         GROUP,
         Says(("moe_token_dispatcher_type",), "allgather", beside=("moe_enable_deepep", "moe_flex_dispatcher_backend")),
         Says(model("moe_token_dispatcher_type"), "alltoall", beside=(*model("moe_enable_deepep"), *moe("use_allgather_dispatcher"))),
@@ -299,7 +300,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-token-dispatcher-type", "comparison: experts: moe-enable-deepep"),
     ),
     Row(
-        "fused permutation",
+        message("row.fused_permutation"),
         GROUP,
         Says(("moe_permute_fusion",), False),
         Says((*model("moe_permute_fusion", "use_fused_ops_permute"), *moe("use_fused_ops_permute")), False),
@@ -309,7 +310,7 @@ EXPERTS = (
         sources=("comparison: experts: moe-permute-fusion",),
     ),
     Row(
-        "overlap of the shared experts",
+        message("row.overlap_of_the_shared_experts"),
         GROUP,
         Says(("moe_shared_expert_overlap",), False),
         Says(model("moe_shared_expert_overlap"), False),
@@ -319,24 +320,24 @@ EXPERTS = (
         sources=("comparison: experts: moe-shared-expert-overlap",),
     ),
     Row(
-        "upcycling",
+        message("row.upcycling"),
         GROUP,
         Says(("moe_use_upcycling",), False),
-        Says(fixed=False, note="MindFormers has none"),
+        Says(fixed=False, note=message("note.none")),
         when=WHEN,
         sources=("comparison: experts: moe-use-upcycling",),
     ),
     Row(
-        "extended tensor parallelism of experts",
+        message("row.extended_tensor_parallelism_of_experts"),
         GROUP,
         Says(("moe_extended_tp",), False),
-        Says(fixed=False, note="MindFormers has none"),
+        Says(fixed=False, note=message("note.none")),
         when=WHEN,
         effect=Effect.ROUNDING,
         sources=("comparison: experts: moe-extended-tp",),
     ),
     Row(
-        "log of every layer",
+        message("row.log_of_every_layer"),
         GROUP,
         Says(("moe_per_layer_logging",), False),
         Says(model("moe_per_layer_logging"), False),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, model
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model
+from align_hooks.messages import Message, message
 
-GROUP = "kernels and fusions"
-OFF = Advice("off while the runs are aligned, then on again one by one", lambda on: not on)
-NOT_THERE = "MindFormers has no such switch"
+GROUP = Group.KERNELS_AND_FUSIONS
+OFF = Advice(message("advice.off_while_aligning"), lambda on: not on)
+NOT_THERE = message("note.no_such_switch")
 
 
-def megatron_only(name: str, key: str, otherwise: bool, advice: Advice | None = None, when: str = "") -> Row:
+def megatron_only(name: Message, key: str, otherwise: bool, advice: Advice | None = None, when: str = "") -> Row:
     """A switch of Megatron's that MindFormers has no counterpart of."""
     flag = f"{'no-' if otherwise else ''}{key.replace('_', '-')}"
     sources = () if key == "gradient_accumulation_fusion" else (f"comparison: attention: {flag}",)
@@ -35,7 +36,7 @@ FEATURES = (
         Says(
             ("use_flash_attn", "attention_backend", "transformer_impl"),
             read=read.megatron_flash,
-            note="--attention-backend auto takes a flash or fused kernel on a GPU",
+            note=message("note.attention_backend"),
         ),
         Says(model("use_flash_attention"), read=read.mindformers_flash),
         form=boolean,
@@ -46,10 +47,10 @@ FEATURES = (
             "comparison: attention: use-flash-attn",
         ),
     ),
-    megatron_only("fused masked softmax", "masked_softmax_fusion", True),
-    megatron_only("fused bias and GELU", "bias_gelu_fusion", True, when="activation function=gelu"),
+    megatron_only(message("row.fused_masked_softmax"), "masked_softmax_fusion", True),
+    megatron_only(message("row.fused_bias_and_gelu"), "bias_gelu_fusion", True, when="activation_function=gelu"),
     Row(
-        "fused bias and SwiGLU",
+        message("row.fused_bias_and_swiglu"),
         GROUP,
         Says(("bias_swiglu_fusion",), True),
         Says(model("bias_swiglu_fusion", "use_fused_swiglu"), False),
@@ -57,9 +58,9 @@ FEATURES = (
         effect=Effect.ROUNDING,
         sources=("CheckList: structure: Fusion computation", "comparison: attention: no-bias-swiglu-fusion"),
     ),
-    megatron_only("fused bias and dropout", "bias_dropout_fusion", True),
+    megatron_only(message("row.fused_bias_and_dropout"), "bias_dropout_fusion", True),
     Row(
-        "fused rotary embedding",
+        message("row.fused_rotary_embedding"),
         GROUP,
         Says(("apply_rope_fusion",), True),
         Says(model("apply_rope_fusion", "use_fused_rope"), False, beside=model("use_rope_slice")),
@@ -68,7 +69,7 @@ FEATURES = (
         sources=("CheckList: structure: Fusion computation", "comparison: attention: no-rope-fusion"),
     ),
     Row(
-        "fused norm",
+        message("row.fused_norm"),
         GROUP,
         Says(("no_persist_layer_norm",), read=features.fused_norm),
         Says(model("fused_rms_norm", "fused_norm"), True),
@@ -76,10 +77,10 @@ FEATURES = (
         effect=Effect.ROUNDING,
         sources=("CheckList: structure: Fusion computation", "comparison: model: no-persist-layer-norm"),
     ),
-    megatron_only("fused cross entropy", "cross_entropy_loss_fusion", False, OFF),
-    megatron_only("gradient accumulation fusion", "gradient_accumulation_fusion", True),
+    megatron_only(message("row.fused_cross_entropy"), "cross_entropy_loss_fusion", False, OFF),
+    megatron_only(message("row.gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
     Row(
-        "overlap of the gradients' reduction",
+        message("row.overlap_of_the_gradients_reduction"),
         GROUP,
         Says(
             ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
@@ -91,7 +92,7 @@ FEATURES = (
         sources=("CheckList: parallel: data_parallel",),
     ),
     Row(
-        "compressed attention mask",
+        message("row.compressed_attention_mask"),
         GROUP,
         Says(),
         Says(model("use_attn_mask_compression"), False),

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.mindformers_schedule import SHAPES
 from align_hooks.checklist.rates import same_rates
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.training import schedule_keys
-from align_hooks.checklist.row import Advice, Row, Says, numeric, text
+from align_hooks.checklist.row import Advice, Group, Row, Says, numeric, text
 from align_hooks.checklist.schedule import NotTold
 from align_hooks.configuration.values import Configuration
+from align_hooks.messages import message
 
-GROUP = "optimizer"
-RATE = "the learning rate of every step is the same"
+GROUP = Group.OPTIMIZER
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -30,19 +31,19 @@ STYLES = {
 """Names of the same shape of a schedule."""
 
 
-def same_schedule(one: Configuration, other: Configuration) -> str:
+def same_schedule(one: Configuration, other: Configuration) -> Words | None:
     """Whether the settings of two schedules, however written, come to the same."""
     try:
-        return RATE if same_rates(one, other) else ""
+        return message("harmless.same_rates") if same_rates(one, other) else None
     except NotTold:
-        return ""
+        return None
 
 
-def same_end(one: Configuration, other: Configuration) -> str:
+def same_end(one: Configuration, other: Configuration) -> Words | None:
     """Whether the lowest rate of two schedules matters."""
     styles = [kind.value for c in (one, other) for kind in [c.find(("lr_decay_style", *schedule_keys("type")))] if kind is not None]
     constant = len(styles) == 2 and all(STYLES.get(str(kind), kind) == "constant" for kind in styles)
-    return same_schedule(one, other) or ("both rates are constant, and have no end" if constant else "")
+    return same_schedule(one, other) or (message("harmless.constant_rates") if constant else None)
 
 
 def _beta(at: int) -> Callable[[Configuration], object]:
@@ -53,7 +54,7 @@ OPTIMIZER = (
     Row(
         "optimizer",
         GROUP,
-        Says(("optimizer",), read=read.megatron_optimizer, note="Megatron's adam is AdamW"),
+        Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
         Says(("optimizer.type",), read=read.mindformers_optimizer, choices=("AdamW", "Adam")),
         sources=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
@@ -96,10 +97,10 @@ OPTIMIZER = (
         sources=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
     ),
     Row(
-        "weights that decay",
+        message("row.weights_that_decay"),
         GROUP,
         Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        Says(read=decay.decaying, note="grouped by optimizer_grouped_parameters"),
+        Says(read=decay.decaying, note=message("note.grouped_decay")),
         tell=decay.told,
         unless=decay.without,
         sources=("CheckList: optimizer: weight_decay",),
@@ -108,21 +109,21 @@ OPTIMIZER = (
         "start_weight_decay",
         GROUP,
         Says(("start_weight_decay",), read=lambda c: read.unless_constant(c, "start_weight_decay")),
-        Says(fixed=None, note="MindFormers' weight decay does not change"),
+        Says(fixed=None, note=message("note.decay_constant")),
         sources=("comparison: optimizer: start-weight-decay",),
     ),
     Row(
         "end_weight_decay",
         GROUP,
         Says(("end_weight_decay",), read=lambda c: read.unless_constant(c, "end_weight_decay")),
-        Says(fixed=None, note="MindFormers' weight decay does not change"),
+        Says(fixed=None, note=message("note.decay_constant")),
         sources=("comparison: optimizer: end-weight-decay",),
     ),
     Row(
         "weight_decay_incr_style",
         GROUP,
         Says(("weight_decay_incr_style",), "constant"),
-        Says(fixed="constant", note="MindFormers' weight decay does not change"),
+        Says(fixed="constant", note=message("note.decay_constant")),
         form=text,
         sources=("comparison: optimizer: weight-decay-incr-style",),
     ),
@@ -133,7 +134,7 @@ OPTIMIZER = (
         Says(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
             read=read.mindformers_clip,
-            note="use_clip_grad switches it, max_grad_norm (1.0) says to what; 0 means not clipped",
+            note=message("note.clip"),
         ),
         form=numeric,
         fact="optimizer.clip_grad",
@@ -180,18 +181,18 @@ OPTIMIZER = (
         "lr_decay_samples",
         GROUP,
         Says(("lr_decay_samples",), None),
-        Says(fixed=None, note="MindFormers counts its schedule in steps"),
-        unless=lambda one, other: "lr_decay_iters has it in steps",
+        Says(fixed=None, note=message("note.counts_in_steps")),
+        unless=lambda one, other: message("harmless.in_steps"),
         sources=("comparison: optimizer: lr-decay-samples",),
     ),
     Row(
         "lr_warmup_iters",
         GROUP,
-        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note="the fraction wins"),
+        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")),
         Says(
             (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
             read=read.mindformers_warmup,
-            note="warmup_ratio wins, also where it is 0",
+            note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
         ),
         form=numeric,
@@ -221,14 +222,14 @@ OPTIMIZER = (
         sources=("comparison: optimizer: lr-warmup-init",),
     ),
     Row(
-        "rates of their own for the embedding and output",
+        message("row.rates_of_their_own_for_the_embedding_and_output"),
         GROUP,
         Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
         sources=("CheckList: optimizer: lr",),
     ),
     Row(
-        "minimum of the embedding's own rate",
+        message("row.minimum_of_the_embeddings_own_rate"),
         GROUP,
         Says(("decoupled_min_lr",), None),
         Says(),
@@ -240,7 +241,7 @@ OPTIMIZER = (
         Says(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
             read=read.megatron_global_batch,
-            note="one micro-batch a data-parallel rank where it is not set",
+            note=message("note.batch_megatron"),
         ),
         Says(
             (
@@ -257,7 +258,7 @@ OPTIMIZER = (
                 "runner_config.global_batch_size",
             ),
             read=read.mindformers_global_batch,
-            note="batch_size × data_parallel × (micro_batch_num of a pipeline, else accumulation) × micro_batch_interleave_num",
+            note=message("note.batch_mindformers"),
         ),
         form=numeric,
         sources=(

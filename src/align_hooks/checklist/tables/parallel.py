@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, model, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric
+from align_hooks.messages import message
 
-GROUP = "parallel layout"
+GROUP = Group.PARALLEL_LAYOUT
 
 PARALLEL = (
     Row(
@@ -18,7 +19,7 @@ PARALLEL = (
         Says(("parallel_config.data_parallel", "parallel.parallel_mode", "device_num"), read=read.mindformers_data_parallel),
         form=numeric,
         effect=Effect.ROUNDING,
-        by_hand="a list of arguments does not say how many processes there are: check the launch script, or a record",
+        by_hand=message("by_hand.processes"),
         sources=("CheckList: parallel: data_parallel",),
     ),
     Row(
@@ -85,7 +86,7 @@ PARALLEL = (
         Says(("parallel.enable_parallel_optimizer",), False, beside=("parallel_config.optimizer_shard",)),
         form=boolean,
         effect=Effect.ROUNDING,
-        advice=Advice("off on both sides until the runs agree", lambda on: not on),
+        advice=Advice(message("advice.parallel_optimizer_off"), lambda on: not on),
         sources=("CheckList: parallel: enable_parallel_optimizer", "comparison: parallel: use-distributed-optimizer"),
     ),
     Row(
@@ -95,11 +96,11 @@ PARALLEL = (
         Says(("micro_batch_interleave_num",), 1),
         form=numeric,
         effect=Effect.ROUNDING,
-        advice=Advice("1 until the runs agree: several copies change what is summed when", lambda copies: copies == 1),
+        advice=Advice(message("advice.no_interleaving"), lambda copies: copies == 1),
         sources=("CheckList: parallel: micro_batch_interleave_num",),
     ),
     Row(
-        "micro-batch size",
+        message("row.micro_batch_size"),
         GROUP,
         Says(("micro_batch_size",)),
         Says(("runner_config.batch_size",), read=read.mindformers_micro_batch),
@@ -108,7 +109,7 @@ PARALLEL = (
         sources=("comparison: control: batch_size",),
     ),
     Row(
-        "micro-batches of a step",
+        message("row.micro_batches_of_a_step"),
         GROUP,
         Says(("global_batch_size", "micro_batch_size", "data_parallel_size"), read=read.megatron_micro_batches),
         Says(
@@ -120,20 +121,20 @@ PARALLEL = (
         sources=("CheckList: optimizer: global_batch_size",),
     ),
     Row(
-        "gradients are averaged over ranks",
+        message("row.gradients_are_averaged_over_ranks"),
         GROUP,
-        Says(fixed=True, note="Megatron averages"),
+        Says(fixed=True, note=message("note.averages")),
         Says(
             ("parallel.gradients_mean", "parallel.parallel_mode", "use_parallel", "parallel_config.data_parallel"),
             read=read.mindformers_averages,
-            note="under data_parallel gradients_mean is False by default, and gradients are summed",
+            note=message("note.gradients_mean"),
         ),
         sources=("CheckList: parallel: data_parallel",),
     ),
     Row(
-        "loss of every token alike",
+        message("row.loss_of_every_token_alike"),
         GROUP,
-        Says(("calculate_per_token_loss",), False, note="else the mean of the micro-batches' means"),
+        Says(("calculate_per_token_loss",), False, note=message("note.mean_of_means")),
         Says(("calculate_per_token_loss", *model("calculate_per_token_loss")), False),
         form=boolean,
         fact="training.per_token_loss",

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision as read
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, dtype, model, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, dtype, model, numeric
+from align_hooks.messages import message
 
-GROUP = "precision"
-HOLDS_FLOAT32 = "MindFormers' optimizer holds float32"
+GROUP = Group.PRECISION
+HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
+HOLDS_FLOAT32 = message("note.holds_float32")
 
 PRECISION = (
     Row(
         "compute_dtype",
         GROUP,
-        Says(
-            ("bf16", "fp16"), read=read.megatron_compute, note="float32 with neither --bf16 nor --fp16; the guide says float16, a mistake"
-        ),
+        Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32")),
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
         sources=("CheckList: precision: compute_dtype", "comparison: model: fp16, bf16"),
     ),
     Row(
-        "type of the main weights",
+        message("row.type_of_the_main_weights"),
         GROUP,
-        Says(("main_params_dtype",), "float32", note="Megatron updates float32 copies"),
-        Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note="the weights themselves are updated"),
+        Says(("main_params_dtype",), "float32", note=message("note.float32_copies")),
+        Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
-        advice=Advice("param_init_type: float32, which gradients are reduced in too", lambda kind: kind == "float32"),
+        advice=Advice(message("advice.weights_float32"), lambda kind: kind == "float32"),
         sources=("CheckList: weights: param_init_type", "comparison: model: param_init_type", "comparison: model: main-params-dtype"),
     ),
     Row(
-        "type of the gradients' reduction",
+        message("row.type_of_the_gradients_reduction"),
         GROUP,
         Says(
             ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "main_grads_dtype", "bf16", "fp16"),
             read=read.megatron_gradient_type,
-            note="float32, but for --grad-reduce-in-bf16 and for fp16 without --accumulate-allreduce-grads-in-fp32",
+            note=message("note.reduced_float32"),
         ),
-        Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note="that of the weights"),
+        Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
         effect=Effect.ROUNDING,
         sources=(
             "CheckList: weights: param_init_type",
@@ -50,7 +50,7 @@ PRECISION = (
     Row(
         "layernorm_compute_type",
         GROUP,
-        Says(fixed="float32", note="Megatron's norms compute in float32, and cannot be told otherwise"),
+        Says(fixed="float32", note=message("note.norms_float32")),
         Says(model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
         form=dtype,
         effect=Effect.ROUNDING,
@@ -62,12 +62,12 @@ PRECISION = (
         Says(
             ("attention_softmax_in_fp32", "apply_query_key_layer_scaling", "masked_softmax_fusion", "use_flash_attn", "attention_backend"),
             read=read.megatron_softmax_type,
-            note="float32 with --attention-softmax-in-fp32, and inside fused and flash kernels",
+            note=message("note.softmax_float32"),
         ),
         Says(
             model("softmax_compute_type", "softmax_compute_dtype", "use_flash_attention"),
             read=read.mindformers_softmax_type,
-            note="flash attention computes it in float32, whatever is set",
+            note=message("note.flash_float32"),
         ),
         effect=Effect.ROUNDING,
         sources=("CheckList: precision: softmax_compute_type", "comparison: model: attention-softmax-in-fp32"),
@@ -75,71 +75,71 @@ PRECISION = (
     Row(
         "rotary_dtype",
         GROUP,
-        Says(note="float32 in a fused kernel, else sines and cosines are cast to the compute type; it cannot be told otherwise"),
+        Says(note=message("note.rotary_megatron")),
         Says(model("rotary_dtype"), default("rotary_dtype")),
         form=dtype,
         effect=Effect.ROUNDING,
-        by_hand="compare activations of the first layer's attention in float32, where the type cannot matter",
+        by_hand=message("by_hand.rotary_type"),
         sources=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
     ),
     Row(
-        "type of the embedding",
+        message("row.type_of_the_embedding"),
         GROUP,
-        Says(("bf16", "fp16"), read=read.megatron_compute, note="Megatron's embedding is held and looked up in the compute type"),
+        Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.embedding_megatron")),
         Says(
             model("embedding_init_type"),
             read=read.mindformers_embedding,
-            note="looked up in the type it is held in, that of all weights unless embedding_init_type, then cast",
+            note=message("note.embedding_mindformers"),
             beside=model("param_init_type", "params_dtype"),
         ),
         form=dtype,
         effect=Effect.ROUNDING,
-        by_hand="the guide's own case: an embedding in float32 against one in bfloat16 moved its local norm",
+        by_hand=message("by_hand.embedding_type"),
         sources=("CheckList: precision: Calculation of weights",),
     ),
     Row(
-        "type of the output layer",
+        message("row.type_of_the_output_layer"),
         GROUP,
         Says(("bf16", "fp16"), read=read.megatron_compute),
-        Says(model("compute_dtype"), default("compute_dtype"), note="weights are cast before the product"),
+        Says(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
         form=dtype,
         effect=Effect.ROUNDING,
         sources=("CheckList: precision: Calculation of weights",),
     ),
     Row(
-        "type in which a bias is added",
+        message("row.type_in_which_a_bias_is_added"),
         GROUP,
         Says(("bf16", "fp16", "add_bias_linear"), read=read.megatron_compute),
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
-        when="bias of linear layers",
+        when="bias_of_linear_layers",
         effect=Effect.ROUNDING,
         sources=("CheckList: precision: bias add",),
     ),
     Row(
-        "type in which the residual is added",
+        message("row.type_in_which_the_residual_is_added"),
         GROUP,
-        Says(("fp32_residual_connection",), read=read.megatron_residual, note="the compute type unless --fp32-residual-connection"),
+        Says(("fp32_residual_connection",), read=read.megatron_residual, note=message("note.residual_type")),
         Says(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
         effect=Effect.ROUNDING,
         sources=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
     ),
     Row(
-        "types that the built layers compute in",
+        message("row.types_that_the_built_layers_compute_in"),
         GROUP,
-        Says(read=read.built_types, note="in the type of the weights that a layer holds"),
-        Says(read=read.built_types, note="weights are cast to the cell's compute type; an embedding is not"),
+        Says(read=read.built_types, note=message("note.types_megatron")),
+        Says(read=read.built_types, note=message("note.types_mindformers")),
         effect=Effect.ROUNDING,
         tell=read.told_types,
         unless=read.types_where_both_have_them,
-        by_hand="record a run on both sides: run.json then holds the type of every layer as built",
+        by_hand=message("by_hand.record_types"),
         sources=("CheckList: precision: Calculation of weights",),
     ),
     Row(
-        "type of the cross entropy",
+        message("row.type_of_the_cross_entropy"),
         GROUP,
         Says(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
-        Says(fixed="float32", note="MindFormers casts logits to float32"),
+        Says(fixed="float32", note=message("note.logits_float32")),
         effect=Effect.ROUNDING,
         sources=("CheckList: precision: loss", "comparison: model: fp16-lm-cross-entropy"),
     ),
@@ -147,14 +147,14 @@ PRECISION = (
         "fp8",
         GROUP,
         Says(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
-        Says(fixed=None, note="MindFormers' training has none"),
+        Says(fixed=None, note=message("note.no_fp8")),
         sources=("CheckList: precision: compute_dtype",),
     ),
     Row(
         "first_last_layers_bf16",
         GROUP,
         Says(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),
-        Says(fixed=False, note="MindFormers has none"),
+        Says(fixed=False, note=message("note.none")),
         form=boolean,
         effect=Effect.ROUNDING,
         sources=(
@@ -167,7 +167,7 @@ PRECISION = (
         "use_precision_aware_optimizer",
         GROUP,
         Says(("use_precision_aware_optimizer",), False),
-        Says(fixed=False, note="MindFormers has none"),
+        Says(fixed=False, note=message("note.none")),
         form=boolean,
         effect=Effect.ROUNDING,
         sources=("comparison: model: use-precision-aware-optimizer",),
@@ -193,7 +193,7 @@ PRECISION = (
     Row(
         "loss_scale",
         GROUP,
-        Says(("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note="dynamic in fp16, else 1"),
+        Says(("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note=message("note.loss_scale_megatron")),
         Says(
             (
                 "runner_wrapper.scale_sense",
@@ -203,7 +203,7 @@ PRECISION = (
                 "runner_wrapper.loss_scale_value",
             ),
             read=read.mindformers_loss_scale,
-            note="usually 1.0 in bfloat16",
+            note=message("note.loss_scale_mindformers"),
         ),
         effect=Effect.ROUNDING,
         sources=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
@@ -212,7 +212,7 @@ PRECISION = (
         "min_loss_scale",
         GROUP,
         Says(("min_loss_scale",), 1.0),
-        Says(fixed=1.0, note="DynamicLossScaleUpdateCell goes no lower"),
+        Says(fixed=1.0, note=message("note.scale_no_lower")),
         form=numeric,
         when="compute_dtype=float16",
         effect=Effect.ROUNDING,
@@ -231,13 +231,13 @@ PRECISION = (
         "hysteresis",
         GROUP,
         Says(("hysteresis",), 2),
-        Says(fixed=1, note="the first overflow lowers the scale"),
+        Says(fixed=1, note=message("note.first_overflow")),
         form=numeric,
         when="compute_dtype=float16",
         sources=("comparison: model: hysteresis",),
     ),
     Row(
-        "high precision of operators",
+        message("row.high_precision_of_operators"),
         GROUP,
         Says(),
         Says(
@@ -249,7 +249,7 @@ PRECISION = (
             None,
         ),
         effect=Effect.ROUNDING,
-        by_hand='on Ascend: context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})',
+        by_hand=message("by_hand.high_precision", command=HIGH_PRECISION),
         sources=("CheckList: precision: Operator High Precision Mode",),
     ),
 )

@@ -8,21 +8,24 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision, training
 from align_hooks.checklist.readings import setup as read
 from align_hooks.checklist.readings.said import LAYERS, known
-from align_hooks.checklist.row import Advice, Effect, Row, Says, model, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Name, Occasion, Row, Says, model, numeric
 from align_hooks.checklist.tables.optimizer import STYLES
+from align_hooks.messages import Argument, message
 
-GROUP = "the guide's set-ups"
-FAULT, ACCEPTANCE = "finding a fault", "acceptance"
+GROUP = Group.SET_UPS
+FAULT, ACCEPTANCE = Occasion.FINDING_A_FAULT, Occasion.ACCEPTANCE
 
 
-def setup(name: str, occasion: str, megatron: Says, mindformers: Says, text: str, keeps: Any, source: str, form: Any = None) -> Row:
+def setup(
+    name: Name, occasion: Occasion, megatron: Says, mindformers: Says, text: Argument, keeps: Any, source: str, form: Any = None
+) -> Row:
     """A value that the guide sets for an occasion; both sides are held against it, not against each other."""
     return Row(name, GROUP, megatron, mindformers, Effect.NOTHING, form, advice=Advice(text, keeps, occasion), sources=(source,))
 
 
 SETUP = (
     setup(
-        "layers in a small model",
+        message("row.layers_in_a_small_model"),
         FAULT,
         Says(("num_layers", "encoder_num_layers")),
         Says(LAYERS, default("num_layers")),
@@ -32,7 +35,7 @@ SETUP = (
         numeric,
     ),
     setup(
-        "constant learning rate",
+        message("row.constant_learning_rate"),
         FAULT,
         Says(("lr_decay_style",), "linear"),
         Says(("lr_schedule.type",), "constant"),
@@ -42,11 +45,11 @@ SETUP = (
         lambda kind: STYLES.get(str(kind), str(kind).lower()),
     ),
     setup(
-        "no warm-up",
+        message("row.no_warm_up"),
         FAULT,
         Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.warm),
         Says(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=read.warm),
-        "0 steps",
+        message("advice.no_steps"),
         lambda steps: not steps,
         "set-up: stage 1: warmup_steps",
     ),
@@ -61,7 +64,7 @@ SETUP = (
         numeric,
     ),
     setup(
-        "no dropout",
+        message("row.no_dropout"),
         FAULT,
         Says(("attention_dropout", "hidden_dropout"), read=read.dropout),
         Says(model("attention_dropout", "hidden_dropout"), read=read.dropout),
@@ -70,12 +73,12 @@ SETUP = (
         "set-up: stage 1: dropout",
     ),
     setup(
-        "one parallel feature at a time",
+        message("row.one_parallel_feature_at_a_time"),
         FAULT,
         Says(read=read.split),
         Says(read=read.split),
-        "no tensor, pipeline, sequence or optimizer parallelism",
-        lambda features: features == "none",
+        message("advice.not_split"),
+        lambda ways: not ways.on,
         "set-up: stage 1: parallel",
     ),
     setup(
@@ -88,38 +91,38 @@ SETUP = (
         "set-up: acceptance: precision",
     ),
     setup(
-        "data parallelism alone",
+        message("row.data_parallelism_alone"),
         ACCEPTANCE,
         Says(read=read.split),
         Says(read=read.split),
-        "data parallel only, where resources allow",
-        lambda features: features == "none",
+        message("advice.data_parallel_only"),
+        lambda ways: not ways.on,
         "set-up: acceptance: parallel",
     ),
     setup(
-        "eight cards of one machine",
+        message("row.eight_cards_of_one_machine"),
         ACCEPTANCE,
         Says(read=training.megatron_cards),
         Says(read=training.mindformers_cards),
-        "8, or as resources allow",
+        message("advice.eight_cards"),
         lambda ranks: ranks == 8,
         "set-up: acceptance: cluster",
     ),
     setup(
-        "a thousand steps and more",
+        message("row.a_thousand_steps_and_more"),
         ACCEPTANCE,
         Says(read=training.megatron_steps),
         Says(read=training.mindformers_steps),
-        "5000 steps or 12 hours, not fewer than 1000",
+        message("advice.a_thousand_steps"),
         lambda steps: known(steps) and steps >= 1000,
         "set-up: acceptance: steps",
     ),
     setup(
-        "data set",
+        message("row.data_set"),
         ACCEPTANCE,
         Says(("data_path",), None),
         Says(("train_dataset.data_loader.config.data_path", "train_dataset.data_loader.dataset_dir"), None),
-        "wikitext-103 for pre-training, alpaca for fine-tuning, unless the user has others",
+        message("advice.data_sets"),
         lambda path: any(name in str(path).lower() for name in ("wiki", "alpaca")),
         "set-up: acceptance: data set",
     ),

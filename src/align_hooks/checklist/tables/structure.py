@@ -8,13 +8,15 @@ from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS
-from align_hooks.checklist.row import Advice, Effect, Row, Says, boolean, model, numeric, text
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric, text
+from align_hooks.messages import Message, message
 
-GROUP = "structure"
+GROUP = Group.STRUCTURE
 BESIDE = "beside the guides"
+NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, otherwise: Any, note: str = "MindFormers has none") -> Row:
+def megatron_alone(name: str, otherwise: Any, note: Message = NONE) -> Row:
     """Something that changes the model and that only Megatron can be told; the guides do not ask for it."""
     return Row(name, GROUP, Says((name,), otherwise), Says(fixed=otherwise, note=note), sources=(BESIDE,))
 
@@ -36,8 +38,8 @@ ALONE = (
     megatron_alone("spec", None),
     megatron_alone("heterogeneous_layers_config_path", None),
     megatron_alone("use_mup", False),
-    megatron_alone("rampup_batch_size", None, "MindFormers' batch does not grow"),
-    megatron_alone("step_batch_size_schedule", None, "MindFormers' batch does not grow"),
+    megatron_alone("rampup_batch_size", None, BATCH_CONSTANT),
+    megatron_alone("step_batch_size_schedule", None, BATCH_CONSTANT),
 )
 
 STRUCTURE = (
@@ -54,7 +56,7 @@ STRUCTURE = (
         "decoder_num_layers",
         GROUP,
         Says(("decoder_num_layers",), None),
-        Says(fixed=None, note="MindFormers' language models have no second stack"),
+        Says(fixed=None, note=message("note.no_second_stack")),
         sources=("comparison: model: decoder-num-layers",),
     ),
     Row(
@@ -69,11 +71,11 @@ STRUCTURE = (
     Row(
         "intermediate_size",
         GROUP,
-        Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note="4 × hidden_size, with SwiGLU 2/3 of it in 64s"),
+        Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
         Says(
             (*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")),
             read=read.mindformers_ffn,
-            note="older models without it: multiple_of and ffn_dim_multiplier make it of hidden_size",
+            note=message("note.ffn_older"),
         ),
         form=numeric,
         fact="model.intermediate_size",
@@ -94,9 +96,9 @@ STRUCTURE = (
         Says(
             ("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"),
             read=read.megatron_groups,
-            note="--num-query-groups counts only with --group-query-attention; else as many as heads",
+            note=message("note.groups_megatron"),
         ),
-        Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note="as many as heads where it is not set"),
+        Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         form=numeric,
         fact="model.num_key_value_heads",
         sources=(
@@ -109,7 +111,7 @@ STRUCTURE = (
     Row(
         "head_dim",
         GROUP,
-        Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note="hidden_size / heads where not set"),
+        Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
         Says((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         form=numeric,
         fact="model.head_dim",
@@ -117,7 +119,7 @@ STRUCTURE = (
         sources=("comparison: model: kv-channels",),
     ),
     Row(
-        "sliding window",
+        message("row.sliding_window"),
         GROUP,
         Says(("window_size",), None, beside=("window_attn_skip_freq",)),
         Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
@@ -131,7 +133,7 @@ STRUCTURE = (
             model("normalization"),
             default("normalization"),
             choices=("RMSNorm", "LayerNorm"),
-            note="older models: RMSNorm, not configurable",
+            note=message("note.norm_older"),
         ),
         form=text,
         sources=(
@@ -150,31 +152,31 @@ STRUCTURE = (
         sources=("CheckList: structure: rms_norm_eps", "CheckList: structure: normal_eps", "comparison: model: norm-epsilon"),
     ),
     Row(
-        "zero-centred norm weights",
+        message("row.zero_centred_norm_weights"),
         GROUP,
         Says(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
-        Says(fixed=False, note="MindFormers has no such norm"),
+        Says(fixed=False, note=message("note.no_such_norm")),
         sources=("comparison: model: apply-layernorm-1p",),
     ),
     Row(
-        "residual after the norm",
+        message("row.residual_after_the_norm"),
         GROUP,
         Says(("apply_residual_connection_post_layernorm",), False),
         Says(model("apply_residual_connection_post_layernorm"), False),
         sources=("comparison: model: apply-residual-connection-post-layernorm",),
     ),
     Row(
-        "activation function",
+        message("row.activation_function"),
         GROUP,
         Says(
             ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear"),
             read=read.megatron_activation,
-            note="Megatron's default, GELU fused with its bias, is the approximation with the tangent",
+            note=message("note.gelu_tanh"),
         ),
         Says(
             model("hidden_act", "gated_linear_unit"),
             read=read.mindformers_activation,
-            note="silu with gated_linear_unit is SwiGLU; older models know nothing else",
+            note=message("note.silu_gated"),
         ),
         sources=(
             "CheckList: structure: activation function",
@@ -185,23 +187,23 @@ STRUCTURE = (
         ),
     ),
     Row(
-        "gated linear unit",
+        message("row.gated_linear_unit"),
         GROUP,
         Says(("swiglu", "quick_geglu"), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
         sources=("comparison: model: gated_linear_unit",),
     ),
     Row(
-        "bias of linear layers",
+        message("row.bias_of_linear_layers"),
         GROUP,
-        Says(("add_bias_linear",), True, note="--disable-bias-linear turns it off"),
+        Says(("add_bias_linear",), True, note=message("note.disable_bias")),
         Says(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
         form=boolean,
         fact="model.mlp_bias",
         sources=("comparison: model: disable-bias-linear",),
     ),
     Row(
-        "bias of queries, keys and values",
+        message("row.bias_of_queries_keys_and_values"),
         GROUP,
         Says(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
         Says(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
@@ -209,20 +211,20 @@ STRUCTURE = (
         sources=("CheckList: structure: Attention",),
     ),
     Row(
-        "norm of queries and keys",
+        message("row.norm_of_queries_and_keys"),
         GROUP,
         Says(("qk_layernorm",), False),
-        Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note="Qwen3 has it whatever the YAML says"),
+        Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
         sources=("comparison: model: qk-layernorm",),
     ),
     Row(
-        "tied embeddings",
+        message("row.tied_embeddings"),
         GROUP,
-        Says(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note="tied unless --untie-embeddings-and-output-weights"),
+        Says(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
         Says(
             model("tie_word_embeddings", "untie_embeddings_and_output_weights"),
             read=read.mindformers_tied,
-            note="DeepSeek-V3 never ties; 1.9 reads tie_word_embeddings and not untie_embeddings_and_output_weights",
+            note=message("note.tied_mindformers"),
         ),
         fact="model.tie_word_embeddings",
         sources=("comparison: model: untie-embeddings-and-output-weights",),
@@ -231,35 +233,37 @@ STRUCTURE = (
         "vocab_size",
         GROUP,
         Says(("vocab_size",)),
-        Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note="the padded size, the only one there is"),
+        Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         form=numeric,
         fact="model.vocab_size",
         unless=read.padded_size_alone,
         sources=("CheckList: structure: vocab_size", "comparison: data: vocab-size"),
     ),
     Row(
-        "rows of the embedding",
+        message("row.rows_of_the_embedding"),
         GROUP,
         Says(
             ("padded_vocab_size", "vocab_size", "make_vocab_size_divisible_by", "tensor_model_parallel_size", "pad_vocab_size"),
             read=read.megatron_padded_vocabulary,
-            note="the vocabulary in multiples of --make-vocab-size-divisible-by × tensor-parallel size; the softmax sees them",
+            note=message("note.rows_megatron"),
         ),
         Says(
             model("vocab_size", "padded_vocab_size"),
             read=read.mindformers_rows,
-            note="not padded: give it Megatron's padded size; padded_vocab_size is ChatGLM2's alone",
+            note=message("note.rows_mindformers"),
         ),
         form=numeric,
         fact="padded_vocabulary",
-        advice=Advice("a multiple of 16; odd sizes may change what a matrix product computes", lambda size: size % 16 == 0),
+        advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
         sources=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
     ),
     Row(
         "max_position_embeddings",
         GROUP,
         Says(("max_position_embeddings",)),
-        Says(model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note="older models: seq_length"),
+        Says(
+            model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
+        ),
         form=numeric,
         fact="model.max_position_embeddings",
         unless=read.no_table_of_positions,
@@ -271,7 +275,7 @@ STRUCTURE = (
         Says(
             ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention", "rope_type"),
             read=read.megatron_positions,
-            note="learned_absolute by default; of latent attention YaRN unless --rope-type rope",
+            note=message("note.positions_megatron"),
         ),
         Says(TYPE_OF_POSITIONS, read=read.mindformers_positions),
         sources=(
@@ -305,7 +309,7 @@ STRUCTURE = (
         Says(
             model("rotary_percent", "partial_rotary_factor"),
             default("rotary_percent"),
-            note="only latent attention reads it",
+            note=message("note.latent_only"),
         ),
         form=numeric,
         sources=("comparison: model: rotary-percent",),
@@ -327,7 +331,7 @@ STRUCTURE = (
         sources=("comparison: model: rotary-seq-len-interpolation-factor",),
     ),
     Row(
-        "rope scaling",
+        message("row.rope_scaling"),
         GROUP,
         Says(("use_rope_scaling", "rope_scaling_factor"), read=read.megatron_rope_scaling),
         Says(
@@ -349,7 +353,7 @@ STRUCTURE = (
         "mrope_section",
         GROUP,
         Says(("mrope_section",), None),
-        Says(model("mrope_section"), None, note="MindFormers' language models have none"),
+        Says(model("mrope_section"), None, note=message("note.mrope_none")),
         sources=("comparison: model: mrope-section",),
     ),
     Row(
@@ -367,7 +371,7 @@ STRUCTURE = (
         Says(("attention_dropout",), 0.1),
         Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
         form=numeric,
-        advice=Advice("0 on both sides: no random mask is the same on two frameworks", lambda rate: rate == 0),
+        advice=Advice(message("advice.no_random_mask"), lambda rate: rate == 0),
         sources=("CheckList: structure: dropout", "comparison: model: attention-dropout"),
     ),
     Row(
@@ -377,10 +381,10 @@ STRUCTURE = (
         Says(
             model("hidden_dropout", "hidden_dropout_rate"),
             default("hidden_dropout"),
-            note="0.1 by default in MindFormers 1.9's Qwen3 and GLM, 0 before",
+            note=message("note.dropout_default"),
         ),
         form=numeric,
-        advice=Advice("0 on both sides; MindSpore cannot recompute with dropout", lambda rate: rate == 0),
+        advice=Advice(message("advice.no_recompute"), lambda rate: rate == 0),
         sources=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
     ),
     Row(
@@ -448,11 +452,11 @@ STRUCTURE = (
     Row(
         "original_max_position_embeddings",
         GROUP,
-        Says(fixed=4096, note="of latent attention, and cannot be told otherwise", beside=("yarn_original_max_position_embeddings",)),
+        Says(fixed=4096, note=message("note.latent_fixed"), beside=("yarn_original_max_position_embeddings",)),
         Says(
             model("rope_scaling.original_max_position_embeddings", "max_position_embeddings"),
             read=read.mindformers_original,
-            note="the length that YaRN stretches: max_position_embeddings, unless rope_scaling has its own",
+            note=message("note.yarn_length"),
         ),
         form=numeric,
         when="multi_latent_attention",
@@ -480,9 +484,9 @@ STRUCTURE = (
         sources=("comparison: model: rotary-scaling-factor",),
     ),
     Row(
-        "fused projections",
+        message("row.fused_projections"),
         GROUP,
-        Says(fixed=True, note="Megatron holds queries, keys and values in one weight"),
+        Says(fixed=True, note=message("note.one_weight")),
         Says(model("qkv_concat"), False),
         form=boolean,
         effect=Effect.NOTHING,

@@ -1,0 +1,211 @@
+"""What a side means where no value of its configuration says it: typed, with the words that a reader meets.
+
+Two meanings are held against each other, and code asks their fields; the words are for reports alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from align_hooks.messages import Argument, Joined, Message, message, terms
+
+Words: TypeAlias = "Message | Joined"
+
+
+class Origin(Enum):
+    """Where a value comes from that nobody set."""
+
+    DEFAULT = "default"
+    NOT_CONFIGURABLE = "not_configurable"
+
+
+class Decays(Enum):
+    """Which weights decay, where a framework's own rule says it."""
+
+    NOTHING = "nothing"
+    RULE = "rule"
+    RULE_AND_NORMS = "rule_and_norms"
+
+
+class Drops(Enum):
+    """Which tokens an expert drops that has no capacity."""
+
+    NOTHING = "nothing"
+
+
+class Optimizer(Enum):
+    """Optimizers whose updates are not those that their names make one expect. Without the correction of the bias, which is what
+    MindSpore's ``AdamWeightDecay`` computes, the first update is three times Adam's, at beta2 = 0.999 thirty times."""
+
+    ADAMW_UNCORRECTED = "adamw_uncorrected"
+    ADAM_COUPLED = "adam_coupled"
+
+
+class Way(Enum):
+    """A way of splitting a model over ranks."""
+
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+    CONTEXT = "context"
+    SEQUENCE = "sequence"
+    OPTIMIZER = "optimizer"
+
+
+class Meaning:
+    """A meaning that a reader meets in ``words``; ``numbers`` are those in it that a single setting may hold."""
+
+    __slots__ = ()
+
+    @property
+    def words(self) -> Argument:
+        """As a report shows it."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """What to try in a setting that takes a number."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLayers(Meaning):
+    """Which layers have experts: ``runs`` are how many layers in a row do, or do not; none where no layer has any."""
+
+    runs: tuple[tuple[bool, int], ...] = ()
+
+    @property
+    def sparse(self) -> int:
+        """Layers with experts."""
+        return sum(count for experts, count in self.runs if experts)
+
+    @property
+    def dense(self) -> int:
+        """Layers without, beside those with experts."""
+        return sum(count for experts, count in self.runs if not experts)
+
+    @property
+    def words(self) -> Argument:
+        """``3 dense, 58 with experts``."""
+        return terms(_of_layers(experts, count) for experts, count in self.runs) if self.runs else "none"
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """How many of each."""
+        return [count for _, count in self.runs]
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic(Meaning):
+    """A loss scale that moves, and where it starts."""
+
+    start: float
+
+    @property
+    def words(self) -> Argument:
+        """``dynamic from 65536``."""
+        return message("meaning.dynamic", start=self.start)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The start, where it is whole."""
+        return [int(self.start)] if self.start.is_integer() else []
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling(Meaning):
+    """How rotary positions are scaled, and by what."""
+
+    kind: str
+    factor: object
+
+    @property
+    def words(self) -> Argument:
+        """``llama3, factor 8``."""
+        return message("meaning.scaling", kind=self.kind, factor=f"{self.factor:g}" if isinstance(self.factor, float) else str(self.factor))
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The factor, where it is whole."""
+        return [int(self.factor)] if isinstance(self.factor, float) and self.factor.is_integer() else []
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRates(Meaning):
+    """Groups of parameters that have a schedule of their own."""
+
+    groups: int
+
+    @property
+    def words(self) -> Argument:
+        """``2 groups with schedules of their own``."""
+        return message("meaning.own_rates", count=self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLengths(Meaning):
+    """A sequence length that the model and its data do not agree on."""
+
+    model: object
+    data: object
+
+    @property
+    def words(self) -> Argument:
+        """``4096 in the model, 8192 in the data``."""
+        return message("meaning.two_lengths", model=str(self.model), data=str(self.data))
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Both lengths."""
+        return [length for length in (self.model, self.data) if isinstance(length, int)]
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Meaning):
+    """The MindSpore beside a MindFormers, and the one that this was released with, None where that is not known."""
+
+    mindformers: str
+    mindspore: str
+    wanted: str | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing is known against the pair."""
+        return self.wanted is None or self.mindspore.startswith(self.wanted)
+
+    @property
+    def words(self) -> Argument:
+        """The version, or what it should be."""
+        if self.wanted is None:
+            return message("meaning.pair_unknown", mindformers=self.mindformers, mindspore=self.mindspore)
+        return self.mindspore if self.fits else message("meaning.pair_wrong", wanted=self.wanted, found=self.mindspore)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways(Meaning):
+    """How a model is split over ranks."""
+
+    on: tuple[Way, ...]
+
+    @property
+    def words(self) -> Argument:
+        """``tensor, pipeline``."""
+        return terms(self.on) if self.on else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Names(Meaning):
+    """Settings that are on, by their names."""
+
+    names: tuple[str, ...]
+
+    @property
+    def words(self) -> Argument:
+        """The names in a row."""
+        return terms(self.names)
+
+
+def _of_layers(experts: bool, count: int) -> Message:
+    return message("meaning.layers_with_experts", count=count) if experts else message("meaning.layers_dense", count=count)
