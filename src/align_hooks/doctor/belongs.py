@@ -45,20 +45,22 @@ def experts(configuration: Configuration, *, partly: bool) -> bool | None:
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
     """In what a configuration describes no model of a family, as far as it says it; each with where that is set."""
     values = {name: hold(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
-    wrong = ["layers_with_experts"] if has_dense_layers(configuration) else []
+    some = experts(configuration, partly=partly)
+    wrong = ["layers_with_experts"] if some and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
         known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
         wrong += [name] if known and value.meaning not in allowed else []
-    wrong += ["expert_num"] if experts(configuration, partly=partly) and not family.experts else []
+    wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
 
 
 def described(configuration: Configuration) -> Family | None:
     """The family that a configuration describes in full, every row told; None where there is none."""
-    if has_dense_layers(configuration):
-        return None
     sort = experts(configuration, partly=False)
+    single = sort is False and hold(ROW["expert_num"], configuration).meaning == 1  # a layer with a router, and no Mixtral's
+    if single or has_dense_layers(configuration):
+        return None
     for family in named(configuration):
         if family.experts is sort and all(hold(ROW[name], configuration).meaning in allowed for name, allowed in family.configured.items()):
             return family

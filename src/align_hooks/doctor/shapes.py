@@ -20,7 +20,7 @@ from align_hooks.checklist.row import MODEL, UNSET, model
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.doctor.belongs import misfits, named, of_side
-from align_hooks.families.family import rows_of
+from align_hooks.families.family import Family, rows_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
@@ -109,8 +109,7 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
     partly, sort = bool(elsewhere), None if number is UNSET else bool(number)
     families = named(configuration) or of_side(configuration)
     alike = [family for family in families if sort in (None, family.experts)] or families
-    wrong = {family.name: len(misfits(family, configuration, partly=partly)) for family in alike}
-    fitting = [family for family in alike if wrong[family.name] == min(wrong.values())]
+    fitting = [family for dense in (True, False) for family in _nearest(alike, configuration, dense=dense, partly=partly)]
     shapes = [family.shapes(tied=tied is True) for family in fitting]
     maybe = {family.output for family in fitting} if tied is UNSET else set()
     names = dict.fromkeys(name for tensors in shapes for name in tensors)
@@ -118,6 +117,13 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
         name: shapes[0][name] if name not in maybe and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None
         for name in names
     }
+
+
+def _nearest(families: list[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
+    """The families of one sort, dense or with experts, that a configuration misses by least."""
+    told = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
+    fewest = min((wrong for wrong, _ in told), default=0)
+    return [family for wrong, family in told if wrong == fewest]
 
 
 def said(row: str, configuration: Configuration, elsewhere: str) -> Any:
