@@ -212,6 +212,25 @@ def test_the_import_form_attaches_where_a_variable_is_set() -> None:
     assert done.stdout == "True False\n"
 
 
+@pytest.mark.parametrize(
+    ("statement", "attaches"),
+    [
+        ("import align_hooks.ms_side", True),
+        ("from align_hooks import ms_side", True),
+        ("from align_hooks.ms_side import seed_all", True),
+        ("import importlib; importlib.import_module('align_hooks.ms_side')", True),
+        ("import align_hooks.ms_side.environment", False),
+        ("from align_hooks.ms_side.batch import *", False),
+        ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
+        ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
+        ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli", False),
+    ],
+)
+def test_only_the_side_itself_attaches(statement: str, *, attaches: bool) -> None:
+    done = fresh(f"{statement}\nimport wrapt.importer as importer\nprint(bool(importer._post_import_hooks))", ALIGN_HOOKS_LOCAL_NORMS="all")
+    assert done.stdout == f"{attaches}\n"
+
+
 def test_the_import_form_refuses_an_unknown_variable() -> None:
     done = fresh("import align_hooks.ms_side\nprint('went on')", ALIGN_HOOKS_NONSENSE="1")
     assert (done.returncode, done.stdout) == (2, "")

@@ -31,8 +31,9 @@ from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.hooking.script import report
+from align_hooks.messages import Argument, rendered
+from align_hooks.messages.progress import Progress
 from align_hooks.places import place, well_formed
-from align_hooks.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
@@ -318,10 +319,10 @@ def progress(console: Console) -> Iterator[Progress]:
     what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
     columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
-        task = bars.add_task("reading", total=None)
+        task = bars.add_task("", total=None)
 
-        def say(message: str, done: int = 0, total: int = 0) -> None:
-            bars.update(task, description=escape(message), completed=done, total=total or None)
+        def say(message: Argument, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=escape(rendered(message)), completed=done, total=total or None)
 
         yield say
 

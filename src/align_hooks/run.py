@@ -132,7 +132,7 @@ def in_foreground() -> bool:
 def with_last_words(process: Process, run: Path | None) -> Process:
     """A process that was lost, with how it ended where the signal that ended it left that beside its record."""
     said = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
-    return process if said is None else replace(process, ended=str(said))
+    return process if said is None else replace(process, ended=str(said), failed=True)
 
 
 def account(processes: Sequence[Process]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     for process in processes:
         say(f"align_hooks: {process}", sys.stderr)
         problems = list(process.problems)
-        if process.began and (process.ended or "").startswith(("failed", "was ended by")):
+        if process.began and process.failed:
             problems.append(f"its training {process.ended}")
         if process.began and process.running:
             problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")

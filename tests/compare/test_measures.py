@@ -17,6 +17,7 @@ from align_hooks.compare.measures import BLOCK, ratio, relative_difference, rela
 from align_hooks.compare.settings import as_written, equal, hyper_parameters, model_settings, show
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict, decide
+from align_hooks.messages import message
 from synthetic import optimizer, row
 from worded import ids
 
@@ -147,7 +148,9 @@ def test_one_difference_of_many_parameters_is_one_finding() -> None:
     other = optimizer()
     other["groups"][0]["weight_decay"] = 0.0
     (found,) = hyper_parameters(optimizer(), other)
-    assert (found.what, found.reference, found.candidate) == ("weight_decay of lm_head.weight and 2 more", 0.1, 0.0)
+    names = message("names.and_more", name="lm_head.weight", count=2)
+    assert found.what == message("hyper_parameters.of", setting="weight_decay", names=names)
+    assert (found.reference, found.candidate) == (0.1, 0.0)
 
 
 def test_a_difference_of_all_parameters_needs_no_names() -> None:

@@ -19,7 +19,7 @@ from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
-from align_hooks.progress import Progress, silent
+from align_hooks.messages.progress import Progress, silent
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""

@@ -41,8 +41,7 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
         try:
             check(configuration, settings, model, elsewhere)
         except (AlignHooksError, OSError) as error:
-            variable = PREFIX + name.upper()
-            yield f"{variable}: {error}" if variable not in str(error) else str(error)
+            yield f"{PREFIX}{name.upper()}: {error}"
 
 
 def first_step(configuration: Configuration, elsewhere: str) -> int | None:

@@ -12,10 +12,11 @@ from align_hooks.settings import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a script failed; ``refused`` where it was an error of ours that ended it."""
+    """How a script failed; ``refused`` where it was an error of ours that ended it, ``interrupted`` where it was a person."""
 
     ended: str
     refused: bool = False
+    interrupted: bool = False
 
 
 def failure(session: Session, code: int, error: BaseException | None) -> Failure | None:
@@ -26,7 +27,8 @@ def failure(session: Session, code: int, error: BaseException | None) -> Failure
         return None
     if isinstance(error, KeyboardInterrupt):
         first = session.planned.start if session.planned else 0
-        return Failure(f"interrupted at step {first + session.made if session.step is None else session.step} (SIGINT)")
+        step = first + session.made if session.step is None else session.step
+        return Failure(f"interrupted at step {step} (SIGINT)", interrupted=True)
     return Failure(f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}")
 
 
