@@ -235,22 +235,21 @@ class Writer:
         ``exact`` this rank's squared part of it as the framework and as we take it, ``ranks`` and ``first`` the number of ranks
         whose parts make the norm, and the lowest of them.
         """
-        row = {"step": step, "point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]}
-        self._append_listed(LOCAL_NORMS, row)
+        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]})
 
     def sketches(self, of: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
-        row = {"step": step, "sums": {name: list(one) for name, one in sums.items()}}
-        self._append_listed(SKETCHES[of.name], row)
+        self.row(SKETCHES[of.name], step, {"sums": {name: list(one) for name, one in sums.items()}})
+
+    def row(self, kind: Kind, step: int, content: Mapping[str, Any]) -> None:
+        """Append the row of one step of a quantity that is rows."""
+        line = self._line({"step": step, **content})
+        self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
+        self._listed[f"{step}/{kind.name}"] = digests.of(line)
+        self._count(kind)
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
         return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
-
-    def _append_listed(self, kind: Kind, row: Mapping[str, Any]) -> None:
-        line = self._line(row)
-        self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
-        self._listed[f"{row['step']}/{kind.name}"] = digests.of(line)
-        self._count(kind)
 
     def _count(self, kind: Kind) -> None:
         """Count what was written, by the variable that asked for it."""
