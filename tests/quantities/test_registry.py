@@ -26,15 +26,17 @@ STORED = [kind for kind in registry.KINDS if kind is not SCALARS and kind.sketch
 def test_every_quantity_is_a_module_of_its_own_room(kind: Kind) -> None:
     room = Path(registry.__file__).parent
     modules = {path.stem for path in room.glob("*.py")} - {"__init__", "kind", "registry"}
-    assert modules == {one.variable for one in registry.KINDS}
+    assert modules == {each.variable for each in registry.KINDS}
     assert kind.variable in modules
 
 
 @EVERY
 def test_names_and_files_tell_quantities_apart(kind: Kind) -> None:
-    others = [one for one in registry.KINDS if one is not kind]
-    assert not any(one.name.startswith(kind.name) for one in others)  # a manifest and a row name a state, or its folder, by its beginning
-    assert not {file for one in others for file in one.files} & set(kind.files)
+    others = [other for other in registry.KINDS if other is not kind]
+    assert not any(
+        other.name.startswith(kind.name) for other in others
+    )  # a manifest and a row name a state, or its folder, by its beginning
+    assert not {file for other in others for file in other.files} & set(kind.files)
     assert all(file.startswith(f"{kind.name}/") for file in kind.files if kind.is_state)
     assert not any(layout.is_state(file) for file in kind.files if not kind.is_state)
     assert layout.is_state(kind.name) is kind.is_state
@@ -50,11 +52,11 @@ def test_sketches_are_numbered_and_taken_as_what_they_are_of(kind: Kind) -> None
 
 
 def test_every_switch_is_a_variable_with_its_options_behind_it() -> None:
-    names = [one.name for one in fields(Settings)]
+    names = [field.name for field in fields(Settings)]
     expected = [name for switch in registry.SWITCHES for name in (switch.name, *(option.name for option in switch.options))]
     first = names.index(expected[0])
     assert names[first : first + len(expected)] == expected
-    settings = Settings.from_environment({PREFIX + "RUN": "run"} | {PREFIX + one.name.upper(): "1-2" for one in registry.SWITCHES})
+    settings = Settings.from_environment({PREFIX + "RUN": "run"} | {PREFIX + switch.name.upper(): "1-2" for switch in registry.SWITCHES})
     assert all(settings.steps(switch).text == "1-2" for switch in registry.SWITCHES)
     assert all(settings.steps(kind).text == ("all" if kind is SCALARS else "1-2") for kind in registry.KINDS)
     options = [option for switch in registry.SWITCHES for option in switch.options]
@@ -84,6 +86,6 @@ def test_a_run_that_recorded_everything_has_every_quantity_at_every_number(tmp_p
     run = open_run(Synthetic(settings={**Synthetic().settings, "sketches": "all"}).write(tmp_path / "run"))
     for kind in registry.KINDS:
         assert run.steps_of(kind.name) == list(kind.numbers(range(STEPS))) == sorted(kind.possible(range(STEPS))), kind.name
-    assert {one.kind: one.steps for one in holdings.holdings(run)} == {
+    assert {holding.kind: holding.steps for holding in holdings.holdings(run)} == {
         kind.name: tuple(kind.numbers(range(STEPS))) for kind in registry.KINDS
     }

@@ -16,8 +16,8 @@ from align_hooks.record.problems import Problem, ProblemKind, unreadable
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
 """Every kind of thing that a run may hold; sketches stand behind what was stored itself."""
 READ: dict[str, Callable[[Any, int], object]] = {
-    "local_norms": lambda run, step: [run.norm_rows(rank) for rank in run.manifests],
     "batches": lambda run, step: run.batch_facts(step),
+    "local_norms": lambda run, step: [run.norm_rows(rank) for rank in run.manifests],
     "gradients": lambda run, step: run.gradients(step),
     "weights": lambda run, step: run.weights(step),
     "optimizer_state": lambda run, step: run.optimizer_state(step),
