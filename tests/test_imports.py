@@ -92,7 +92,8 @@ def test_compare_never_imports_record() -> None:
         name
         for name in rooms
         if not all(
-            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "progress", "families.registry"))) for one in ours(name)
+            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "progress", "families.registry", "quantities")))
+            for one in ours(name)
         )
     ] == []
 
@@ -144,11 +145,12 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
         assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
 
 
-def test_names_families_and_record_need_no_room_above_them() -> None:
+def test_names_families_quantities_and_record_need_no_room_above_them() -> None:
     below = {
         "names": ("errors", "names"),
         "families": ("errors", "names", "families"),
-        "record": ("errors", "launch", "messages", "settings", "norms", "places", "names", "record"),
+        "quantities": ("quantities",),
+        "record": ("errors", "launch", "messages", "settings", "norms", "places", "names", "quantities", "record"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, f"align_hooks.{room}")]

@@ -96,8 +96,7 @@ def weights(reference: Any, run: Any, step: int, eps: float, progress: Progress 
 
 def _of_tensors(kind: Quantity, reference: Any, run: Any, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
-    steps = "gradient_steps" if kind is Quantity.GRADIENTS else "weight_steps"
-    if all(step in getattr(one, steps)() for one in (reference, run)):
+    if all(step in one.steps_of(kind) for one in (reference, run)):
         ours, theirs = (getattr(one, kind.value)(step) for one in (reference, run))
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), progress)
     elif all(step in one.sketch_steps(kind) for one in (reference, run)):
@@ -213,3 +212,5 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "updates": updates,
 }
 """Every kind of quantity that limits are measured of."""
+UNMEASURED = ("batches", "optimizer_state")
+"""Recorded quantities of which none are: they are held equal, or against the default alone."""

@@ -58,7 +58,7 @@ class Verdict(Enum):
 
 
 class Quantity(str, Enum):
-    """What is held against what; the value is its name in the record, where it has one."""
+    """What a finding is of. The value is the name of the recorded quantity (:mod:`align_hooks.quantities`), where it is one."""
 
     LOSS = "losses"
     TOKEN_LOSSES = "token_losses"

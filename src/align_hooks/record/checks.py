@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError
+from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record.files import QUOTED
 from align_hooks.settings import Steps
 
@@ -67,7 +68,7 @@ def check_facts(facts: Mapping[str, Any], path: Path) -> None:
     groups = facts.get("optimizer", {"groups": []}).get("groups")
     if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
         raise RecordError(f"{path}: the optimizer's groups cannot be read")
-    for kind in ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state"):
+    for kind in (switch.name for switch in SWITCHES):
         try:
             Steps.parse(facts.get("settings", {}).get(kind) or "none")
         except AttributeError:
