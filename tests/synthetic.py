@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
-from align_hooks.norms import squared_sum
 from align_hooks.quantities.registry import BY_NAME
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from align_hooks.record.writer import Writer

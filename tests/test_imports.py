@@ -92,7 +92,7 @@ def test_compare_never_imports_record() -> None:
         name
         for name in rooms
         if not all(
-            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "progress", "families.registry", "quantities")))
+            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "families.registry", "quantities")))
             for one in ours(name)
         )
     ] == []
@@ -137,7 +137,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
     below = {
         "align_hooks.configuration": ("errors", "configuration"),
-        "align_hooks.checklist": ("errors", "places", "messages", "configuration", "checklist"),
+        "align_hooks.checklist": ("errors", "job.paths", "messages", "configuration", "checklist", "record.reader"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, room)]
@@ -150,7 +150,7 @@ def test_names_families_quantities_and_record_need_no_room_above_them() -> None:
         "names": ("errors", "names"),
         "families": ("errors", "names", "families"),
         "quantities": ("quantities",),
-        "record": ("errors", "launch", "messages", "settings", "norms", "places", "names", "quantities", "record"),
+        "record": ("errors", "job.ranks", "job.streams", "job.paths", "messages", "settings", "names", "quantities", "record"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, f"align_hooks.{room}")]

@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 from align_hooks import open_run
-from align_hooks.norms import squared_sum
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.shard import Shard

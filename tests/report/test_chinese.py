@@ -19,8 +19,8 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Finding, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
-from align_hooks.norms import squared_sum
 from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
 from align_hooks.record.self_check import Claim, Contradiction, Kind, Taken, Witness, recomputed
 from align_hooks.record.verify import summary, verify

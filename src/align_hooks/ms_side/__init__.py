@@ -50,6 +50,6 @@ def _is_what_was_imported() -> bool:
 
 # Under ``python -m align_hooks.ms_side`` the launcher attaches; argv[0] is "-m" while python locates the module.
 if _is_what_was_imported() and not (sys.argv[0] == "-m" and any(word.endswith(__name__) for word in sys.orig_argv)):
-    from align_hooks.launcher import attach_on_import
+    from align_hooks.job.entry import attach_on_import
 
     attach_on_import("ms")

@@ -9,7 +9,7 @@ from mindspore import get_auto_parallel_context
 from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.feeding import Sizes, sizes_of
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings

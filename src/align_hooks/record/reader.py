@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
+from align_hooks.job.paths import place
 from align_hooks.messages import Message, message, rendered, sentences
-from align_hooks.places import place
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind

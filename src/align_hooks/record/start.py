@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record import atomic, claim, folder, last_words, layout
 from align_hooks.record.checks import check_manifest

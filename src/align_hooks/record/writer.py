@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import PADDING
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
-from align_hooks.hooking.script import report
+from align_hooks.job.script import report
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.session.session import Session

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.job.streams import say
 from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
-from align_hooks.streams import say
 
 Found = TypeVar("Found")
 

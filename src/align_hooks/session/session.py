@@ -16,18 +16,18 @@ from typing import Any
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
-from align_hooks.launch import Launch
-from align_hooks.norms import print_norms
-from align_hooks.processes import WORKER, tell
+from align_hooks.job.processes import WORKER, tell
+from align_hooks.job.ranks import Launch
+from align_hooks.job.streams import say
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
+from align_hooks.record.norms import print_norms
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.streams import say
 
 
 @dataclass

@@ -17,11 +17,11 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
-from align_hooks.launch import Launch
-from align_hooks.processes import REFUSED, VARIABLE, tell
+from align_hooks.job.processes import REFUSED, VARIABLE, tell
+from align_hooks.job.ranks import Launch
+from align_hooks.job.script import die_of_interrupt, find_script, report, run_script
+from align_hooks.job.streams import flush, hold, say
 from align_hooks.settings import Settings
-from align_hooks.streams import flush, hold, say
 
 if TYPE_CHECKING:
     from align_hooks.session import Session
