@@ -55,7 +55,7 @@ def the_same() -> Iterator[None]:
     with (
         patch.object(writer, "datetime", Always),
         patch.object(writer.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
-        patch.object(settings, "place", Path),
+        patch.object(settings, "path_of", Path),
         patch.object(Path, "resolve", lambda path, strict=False: path),
     ):
         yield

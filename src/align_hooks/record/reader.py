@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.job.paths import place
+from align_hooks.job.paths import path_of
 from align_hooks.messages import Message, message, rendered, sentences
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
@@ -508,7 +508,7 @@ def open_run(path: str | Path) -> Run:
     Raises RecordError where there is nothing, a format of another version, or ranks of different jobs.
     """
     try:
-        run = place(path)
+        run = path_of(path)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():
