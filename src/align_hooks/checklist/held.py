@@ -47,7 +47,7 @@ def hold(row: Row, configuration: Configuration) -> Held:
     first = _deciding(row, says, configuration, found)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
-        found, first = fact, first or Value(fact, "run.json")
+        found, first = fact, first or Value(fact, configuration.account)
     try:
         meaning = found if found is UNSET or row.form is None else row.form(found)
     except ODD:
@@ -78,7 +78,7 @@ def _deciding(row: Row, says: Says, configuration: Configuration, found: Any) ->
 
 def _unsaid(says: Says, configuration: Configuration) -> str | Origin:
     if configuration.facts is not None:
-        return "run.json"
+        return configuration.account
     return Origin.NOT_CONFIGURABLE if says.fixed is not UNSET else Origin.DEFAULT
 
 

@@ -10,6 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.script import CONTINUED, Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Value
+from align_hooks.messages import message
 
 RENAMED: dict[str, tuple[str, Any]] = {
     "norm_epsilon": ("layernorm_epsilon", None),
@@ -91,13 +93,16 @@ def read_script(
             )
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
-            f"or put the arguments themselves in a file"
+            f"put the arguments themselves in a file, or let a run tell them: align-hooks run --arguments-only"
         )
     different = {" ".join(word.text for word in command) for command in found}
     if len(different) > 1:
         lines = ", ".join(str(command[0].line) for command in found)
         raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
-    return read_words(found[0], script)
+    configuration = read_words(found[0], script)
+    if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
+        return configuration
+    return replace(configuration, notes=[*configuration.notes, message("configuration.told_by_a_run", script=name)])
 
 
 def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
@@ -144,7 +149,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
     start = _script_word(words)
     for word, given in _options(words[start:]):
         flag, _, attached = word.text.partition("=")
-        given = [Word(attached, word.line), *given] if attached else given
+        given = [Word(attached, word.line, word.unknown), *given] if attached else given
         attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
         where = f"{name}:{word.line} {flag}" if word.line else f"the command {flag}"
         told = f"{where} {_joined(given)}".strip()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from align_hooks.errors import AlignHooksError
+from align_hooks.messages import Argument
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
@@ -45,12 +46,17 @@ class Configuration:
     values: Mapping[str, Value]
     environment: Mapping[str, Value] = field(default_factory=dict)
     facts: Mapping[str, Any] | None = None
-    notes: Sequence[str] = ()
+    notes: Sequence[Argument] = ()
     unread: str = ""
     used: set[str] = field(default_factory=set)
     passed_over: frozenset[str] = frozenset()
     gaps: tuple[str, ...] = ()
     program: str = ""
+
+    @property
+    def account(self) -> str:
+        """Where the framework's own account of its arguments stands: a record, or what ``run --arguments-only`` wrote."""
+        return self.source if "parsed" in (self.facts or {}) else "run.json"
 
     def find(self, names: Sequence[str]) -> Value | None:
         """The value of the first of some names that was set to anything; all of them count as looked at.
