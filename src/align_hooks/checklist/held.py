@@ -12,7 +12,7 @@ from typing import Any
 from align_hooks.checklist.meaning import Meaning, Origin
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.row import UNSET, Row, Says
-from align_hooks.configuration.values import Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Value
 from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
@@ -40,8 +40,8 @@ def hold(row: Row, configuration: Configuration) -> Held:
         found = _meaning(row, says, configuration)
     except Unknown as unknown:
         found, why = UNSET, unknown.why
-    except ConfigurationError as conflict:
-        found, why = UNSET, str(conflict)
+    except Contradiction as conflict:
+        found, why = UNSET, conflict.why
     except ODD as odd:
         found, why = UNSET, message("held.odd", source=configuration.source, error=str(odd))
     first = _deciding(row, says, configuration, found)
