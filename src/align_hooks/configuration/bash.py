@@ -22,7 +22,7 @@ from align_hooks.messages import Message, message, rendered
 
 DEEPEST = 8
 """Functions that call functions, scripts that source scripts, ``eval`` in ``eval``: so deep, and no deeper."""
-QUIET = ("break", "cat", "cd", "continue", "cp", "echo", "ln", "mkdir", "module", "pip", "rm", "sleep", "tee", "trap")
+QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip", "rm", "sleep", "tee", "trap")
 """Commands whose words are not looked at: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
 """Words before a command that change nothing of it."""
@@ -216,7 +216,7 @@ def _declare(script: Script, node: Any) -> None:
 
 
 def _unset(script: Script, node: Any) -> None:
-    for child in node.named_children:
+    for child in () if re.search(r"\s-f\b", text_of(node)) else node.named_children:
         name = text_of(child).strip("'\"").partition("[")[0]
         if "[" in text_of(node):
             script.forget([name], line_of(node))
@@ -301,6 +301,11 @@ def _give(script: Script, started: list[Word], line: int) -> None:
         script.forget([*names, "REPLY", "OPTARG", "OPTIND"], line)
 
 
+def _move(script: Script, started: list[Word], line: int) -> None:
+    """``cd``: from then on nobody knows where a file lies that is named without its folder."""
+    script.moved = True
+
+
 def _unfollowed(script: Script, started: list[Word], line: int) -> None:
     _gap(script, line, " ".join(word.text for word in started))
 
@@ -311,7 +316,7 @@ def _source(script: Script, started: list[Word], line: int) -> None:
     beside = BESIDE.search(f"{named.text} {rendered(named.unknown)}") and re.search(r".*[)`]/(.*)", named.text)
     path = Path(beside[1] if beside and named.unknown else named.text)
     try:
-        if (named.unknown and not beside) or script.depth >= DEEPEST:
+        if (named.unknown and not beside) or script.depth >= DEEPEST or (script.moved and not (beside or path.is_absolute())):
             raise ConfigurationError(named.text)
         text = read_text(path if path.is_absolute() or script.folder is None else script.folder / path)
     except ConfigurationError:
@@ -463,6 +468,7 @@ COMMANDS: dict[str, Callable[[Script, list[Word], int], None]] = {
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), _give),
     **dict.fromkeys(("shopt", "alias", "xargs"), _unfollowed),
     **dict.fromkeys(("source", "."), _source),
+    "cd": _move,
     "set": _set,
     "shift": _shift,
     "eval": _evaluate,

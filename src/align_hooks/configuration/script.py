@@ -55,6 +55,7 @@ class Script:
     local: dict[str, list[Word] | None] = field(default_factory=dict)
     odd: set[str] = field(default_factory=set)
     exporting: bool = False
+    moved: bool = False
     depth: int = 0
     unsure: int = 0
     steps: int = 0

@@ -25,6 +25,8 @@ BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
 ESCAPED = re.compile(r'\\([\\"$`\n])')
 """What a backslash means in double quotes."""
 GLOB = re.compile(r"[*?]|\[.*\]")
+SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
+"""Quoted within an expansion, where bash splits no words."""
 SEVERAL = re.compile(r'"\$(@|\{@[:}+-]|\{\w+\[@\])')
 """Quoted, and many words still."""
 OWN = {*"?$!-_", "HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"}
@@ -44,7 +46,10 @@ def words(script: Script, node: Any) -> list[Word]:
             script.gaps.append(message("configuration.not_followed", place=script.place(line_of(node)), text=text))
     if node.type == "concatenation":
         whole = single(script, node)
-        return split(whole) if any(child.type in EXPANSIONS for child in node.named_children) else [whole]
+        if not any(child.type in EXPANSIONS for child in node.named_children):
+            return [whole]
+        quotes = (child for child in node.named_children if child.type in ("string", "raw_string"))
+        return [unfollowed(script, node)] if any(re.search(r"\s", single(script, child).raw) for child in quotes) else split(whole)
     if node.type == "word" and GLOB.search(text) and "\\" not in text:
         return [unknown(node, message("configuration.files", text=text))]
     return [single(script, node)]
@@ -152,7 +157,7 @@ def expansion(script: Script, node: Any) -> list[Word]:
     empty = not held or (sign.startswith(":") and len(held) == 1 and held[0].raw == "")
     if sign in ("", "?", ":?"):
         return held if held is not None else unset(script, node, holder)
-    if sign not in (":-", "-", ":=", "=", ":+", "+") or any(operand.type == "raw_string" for operand in operands):
+    if sign not in (":-", "-", ":=", "=", ":+", "+") or any(SPLIT.match(text_of(operand)) for operand in operands):
         return [unfollowed(script, node)]
     if "+" in sign and held and held[0].unknown:
         return [unfollowed(script, node)]
