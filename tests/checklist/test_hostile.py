@@ -384,6 +384,8 @@ TRICKIER = {
     "lines: continuation joined": "@TRAIN --lr 1e-4\\\n--seed 7",
     "lines: continuation in string word": 'A="--lr 1e\\\n-4"\n@TRAIN $A',
     "lines: continuation commented out": "@TRAIN --lr 1e-4 `# a comment` --seed 7",
+    "sourced: beside the parent": 'LR=9\nsource "$(cd "$(dirname "$0")/.." && pwd)/settings.sh" || true\n@TRAIN --lr $LR',
+    "sourced: beside another": 'C=/nowhere/x\nLR=9\nsource "$(dirname "$C")/settings.sh" || true\n@TRAIN --lr $LR',
     "sourced: from another folder": "mkdir -p d && echo LR=1e-4 > d/settings.sh\ncd d\nsource settings.sh\n@TRAIN --lr $LR",
     "quoting: blank beside a variable": 'N=2\n@TRAIN --lr 1e-4 --save "a --seed 7"$N',
     "expansions: default quoted with a flag": '@TRAIN --lr 1e-4 --save ${S:-"a --seed 7"}',

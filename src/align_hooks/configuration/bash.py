@@ -18,7 +18,7 @@ from align_hooks.configuration.files import read_text
 from align_hooks.configuration.script import Script, Word, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.words import join, names_in, single, words
-from align_hooks.messages import Message, message, rendered
+from align_hooks.messages import Message, message
 
 DEEPEST = 8
 """Functions that call functions, scripts that source scripts, ``eval`` in ``eval``: so deep, and no deeper."""
@@ -26,8 +26,9 @@ QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip
 """Commands whose words are not looked at: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
 """Words before a command that change nothing of it."""
-BESIDE = re.compile(r"\$\{?0|BASH_SOURCE|\bdirname|\bpwd")
-"""Commands that tell a script its own folder."""
+DIRNAME = r"(?:\$\(|`)dirname(?:--)?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?[)`]"
+BESIDE = re.compile(rf"(?:{DIRNAME}|\$\(cd(?:--)?{DIRNAME}(?:&?>/dev/null)?(?:2>&1)?(?:&&|;)pwd(?:-P)?\)|\$\(pwd\)|\$?`pwd`)/([^$`]*)")
+"""How a script names a file beside itself, without blanks and quotes."""
 CUT_WORD = re.compile(rb"(?<=[^\s\\&|;({])\\\n(?=\S)")
 JOINED = ("string", "string_content", "raw_string", "comment", "heredoc_body", "heredoc_content")
 """Where the end of a line cuts no word that the grammar does not join."""
@@ -313,8 +314,8 @@ def _unfollowed(script: Script, started: list[Word], line: int) -> None:
 def _source(script: Script, started: list[Word], line: int) -> None:
     """Follow a script that is read into this one, where it is here."""
     named = started[1] if len(started) > 1 else Word("", line)
-    beside = BESIDE.search(f"{named.text} {rendered(named.unknown)}") and re.search(r".*[)`]/(.*)", named.text)
-    path = Path(beside[1] if beside and named.unknown else named.text)
+    beside = BESIDE.fullmatch(re.sub("[\"']", "", named.text)) if named.unknown and not script.moved else None
+    path = Path(beside[1] if beside else named.text)
     try:
         if (named.unknown and not beside) or script.depth >= DEEPEST or (script.moved and not (beside or path.is_absolute())):
             raise ConfigurationError(named.text)

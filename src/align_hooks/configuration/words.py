@@ -24,7 +24,8 @@ EXPANSIONS = ("simple_expansion", "expansion")
 BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
 ESCAPED = re.compile(r'\\([\\"$`\n])')
 """What a backslash means in double quotes."""
-GLOB = re.compile(r"[*?]|\[.*\]")
+GLOB = re.compile(r"[^\[]*[*?][^\[]*")
+"""What stands for files; with brackets it is a list of layers, and no file is called so."""
 SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
 """Quoted within an expansion, where bash splits no words."""
 SEVERAL = re.compile(r'"\$(@|\{@[:}+-]|\{\w+\[@\])')
@@ -50,7 +51,7 @@ def words(script: Script, node: Any) -> list[Word]:
             return [whole]
         quotes = (child for child in node.named_children if child.type in ("string", "raw_string"))
         return [unfollowed(script, node)] if any(re.search(r"\s", single(script, child).raw) for child in quotes) else split(whole)
-    if node.type == "word" and GLOB.search(text) and "\\" not in text:
+    if node.type == "word" and GLOB.fullmatch(text) and "\\" not in text:
         return [unknown(node, message("configuration.files", text=text))]
     return [single(script, node)]
 
@@ -62,7 +63,7 @@ def split(word: Word) -> list[Word]:
         line, at = line + len(re.findall(f"[\n{CONTINUED}]", word.raw[at : match.start()])), match.start()
         part = next((part for part in word.parts or (word,) if part.unknown and part.raw in match[0]), None)
         piece = Word(match[0], line, part.unknown if part else None)
-        if part is None and GLOB.search(piece.text):
+        if part is None and GLOB.fullmatch(piece.text):
             piece = Word(f"${piece.text}", line, message("configuration.files", text=piece.text))
         pieces.append(piece)
     return pieces
