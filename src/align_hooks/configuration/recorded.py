@@ -20,7 +20,8 @@ def parsed(text: str, source: str) -> Configuration:
     """
     try:
         facts = json.loads(text)
-        return recorded(facts if facts["parsed"] else {}, source)
+        own = {name: facts[name] for name in ("parsed", "side", "arguments")}
+        return recorded({**own, **{name: _table(facts.get(name)) for name in ("versions", "environment")}}, source)
     except (ValueError, TypeError, LookupError, RecursionError, RecordError):
         raise ConfigurationError(f"{source} is not what align-hooks run --arguments-only writes; name a file that it wrote") from None
 
