@@ -35,7 +35,11 @@ JOINED = ("string", "string_content", "raw_string", "comment", "heredoc_body", "
 
 
 class Left(Exception):
-    """The script or a function ends here, by ``exit`` or ``return``."""
+    """The script or a function ends here, by a ``word``: ``exit`` or ``return``."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(word)
+        self.word = word
 
 
 def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Sequence[str] = (), folder: Path | None = None) -> Script:
@@ -58,8 +62,8 @@ def ending(*words: str) -> Iterator[None]:
     """What some words end: a script and a subshell both, a function and what is sourced ``return``."""
     try:
         yield
-    except Left as left:
-        if str(left) not in words:
+    except Left as leaving:
+        if leaving.word not in words:
             raise
 
 
@@ -425,8 +429,8 @@ def _unsettle(script: Script, node: Any, branches: Sequence[Sequence[Any]]) -> N
         try:
             for child in branch:
                 _walk(script, child)
-        except Left as error:
-            left = str(error)
+        except Left as leaving:
+            left = leaving.word
         if left == "return":
             script.gaps.append(message("configuration.may_return", place=script.place(line)))
         for name in before | script.variables if left != "exit" else ():  # after which nothing follows that could ask
