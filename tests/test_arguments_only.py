@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.arguments_only import choose
-from align_hooks.check import check
 from align_hooks.checklist.result import CLEAN
+from align_hooks.checklist.sides import check
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import ConfigurationError
+from align_hooks.job.arguments_only import choose
 from align_hooks.messages import message
 from test_run import STAND_INS, Ended, end, interruptible, script, write
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.check import check
 from align_hooks.checklist.result import CLEAN
+from align_hooks.checklist.sides import check
 from real import frameworks
 
 ONLY = ("-m", "align_hooks", "run", "--arguments-only", "--")

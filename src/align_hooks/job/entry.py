@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from align_hooks import arguments_only
 from align_hooks.errors import AlignHooksError
+from align_hooks.job import arguments_only
 from align_hooks.job.processes import REFUSED, VARIABLE, tell
 from align_hooks.job.ranks import Launch
 from align_hooks.job.script import die_of_interrupt, find_script, report, run_script

@@ -20,8 +20,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 
-from align_hooks import arguments_only
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
+from align_hooks.job import arguments_only
 from align_hooks.job.entry import room
 from align_hooks.job.processes import VARIABLE, Process, told, unheard
 from align_hooks.job.ranks import Launch

@@ -16,12 +16,12 @@ from typing import Any
 import mindspore
 from mindformers.tools.register import MindFormerConfig
 
-from align_hooks.arguments_only import leave
 from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
 from align_hooks.hooking.attach import installed_version
+from align_hooks.job.arguments_only import leave
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals

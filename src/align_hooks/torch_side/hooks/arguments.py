@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from align_hooks.arguments_only import leave
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
+from align_hooks.job.arguments_only import leave
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.environment import RENDEZVOUS
 from align_hooks.torch_side.refusals import refusals, rehearsal

@@ -19,15 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from align_hooks.descendants import adopt, descendants, end
 from align_hooks.errors import NothingRecorded, RecordError, SettingsError, shown
 from align_hooks.hooking.hook import Hook
-from align_hooks.hooking.script import report
-from align_hooks.launch import Launch
-from align_hooks.processes import told
+from align_hooks.job.descendants import adopt, descendants, end
+from align_hooks.job.processes import told
+from align_hooks.job.ranks import Launch
+from align_hooks.job.script import report
+from align_hooks.job.streams import flush, say
 from align_hooks.record import atomic
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.streams import flush, say
 
 VARIABLE = "_ALIGN_HOOKS_ARGUMENTS"
 """Names the folder; set below ``run --arguments-only`` alone."""
@@ -91,7 +91,7 @@ def run(command: Sequence[str], out: Path) -> int:
 
     :raises SettingsError: there is such a file already, or it cannot be written.
     """
-    from align_hooks.run import environment, wait
+    from align_hooks.job.run import environment, wait
 
     target = out.absolute()
     if target.exists() or not target.parent.is_dir():
