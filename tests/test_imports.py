@@ -136,7 +136,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
     below = {
-        "align_hooks.configuration": ("errors", "configuration"),
+        "align_hooks.configuration": ("errors", "messages", "configuration"),
         "align_hooks.checklist": ("errors", "job.paths", "messages", "configuration", "checklist", "record.reader"),
     }
     for room, needed in below.items():

@@ -20,6 +20,8 @@ from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
+from align_hooks.hooking.attach import installed_version
+from align_hooks.job.arguments_only import leave
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
@@ -41,6 +43,18 @@ def wrap(session: MsSession) -> Callable[..., Any]:
                 session.begin()
             if session.begun:
                 apply(session, config)
+        return wrapped(*args, **kwargs)
+
+    return around
+
+
+def stop(session: MsSession) -> Callable[..., Any]:
+    """A wrapper of ``build_context`` that ends the process before anything is built."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
+        if isinstance(config, MindFormerConfig):
+            leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=config.get("run_mode") in TRAINS)
         return wrapped(*args, **kwargs)
 
     return around
@@ -181,3 +195,11 @@ def get(config: Any, key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if value is not None else None
     return value
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, str]:
+    """The configuration as dotted keys to text."""
+    keys: dict[str, str] = {}
+    for key, value in config.items():
+        keys |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
+    return keys

@@ -17,7 +17,7 @@ from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.hooks.config import get
+from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import Parameters, is_per_token
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
@@ -133,11 +133,3 @@ class Built:
         """Adam's moments, its count of updates, its types."""
         optimizer = self.session.train_cell.optimizer
         return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, str]:
-    """The configuration as dotted keys to text."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
-    return found
