@@ -141,7 +141,7 @@ def train_and_judge(name: str, repository: str, reference: Path, result: dict[st
     fed = EVERYTHING | {"RUN": where / "candidate" / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "SEED": "7"}
     pretrain(python, where / "candidate", [script], corpus, fed, cell.change)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
-    result["packages"] |= recorded.manifest["versions"]
+    result["packages"] |= recorded.facts.versions
     judged = judge(reference, where / "candidate" / "run")
     result |= {"verdict": judged["verdict"], "worst": judged["worst"]}
     proofs = {

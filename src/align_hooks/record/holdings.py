@@ -11,6 +11,7 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
+from align_hooks.record.reader import Run
 
 STEPS: dict[str, Callable[[Any], list[int]]] = {
     "scalars": lambda run: run.steps,
@@ -35,25 +36,24 @@ class Holding:
     bytes: int
 
 
-def holdings(run: Any) -> tuple[Holding, ...]:
+def holdings(run: Run) -> tuple[Holding, ...]:
     """Of a run, made by ``open_run``; kinds that were neither asked for nor are there are left out."""
     sizes = bytes_by_kind(run)
-    settings = run.facts.get("settings") or {}
     found = []
     for kind, steps in STEPS.items():
         there = tuple(steps(run))
-        asked = "all" if kind == "scalars" else str(settings.get(kind.partition("/")[0]) or "none")
+        asked = "all" if kind == "scalars" else run.facts.settings.get(kind.partition("/")[0]) or "none"
         if there or asked != "none":
             found.append(Holding(kind, there, asked, sizes[kind]))
     return tuple(found)
 
 
-def not_whole(run: Any) -> tuple[Problem, ...]:
+def not_whole(run: Run) -> tuple[Problem, ...]:
     """What was asked for, could be there and is not, and files that are not whole. Of tensors only headers are read."""
     return (*_lacking(run), *_unreadable(run))
 
 
-def _lacking(run: Any) -> Iterator[Problem]:
+def _lacking(run: Run) -> Iterator[Problem]:
     if not run.made_by_hand and not run.steps:
         yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
     states = {*run.steps, *(step + 1 for step in run.steps)}
@@ -67,7 +67,7 @@ def _lacking(run: Any) -> Iterator[Problem]:
             yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
 
 
-def _unreadable(run: Any) -> Iterator[Problem]:
+def _unreadable(run: Run) -> Iterator[Problem]:
     opened = {
         "batches": run.batch_facts,
         "gradients": run.gradients,
@@ -83,7 +83,7 @@ def _unreadable(run: Any) -> Iterator[Problem]:
                 break
 
 
-def bytes_by_kind(run: Any) -> Counter[str]:
+def bytes_by_kind(run: Run) -> Counter[str]:
     """Bytes on disk by kind; what is none of them is ``other``. Links are not followed."""
     sizes: Counter[str] = Counter()
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
