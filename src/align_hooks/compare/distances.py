@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +46,6 @@ class Distance:
 
 
 Distances = Iterator[Distance]
-
-
-class Whole(Protocol):
-    """Tensors by name, whole ones, each made when asked for."""
-
-    def __iter__(self) -> Iterator[str]: ...
-    def __contains__(self, name: object, /) -> bool: ...
-    def __getitem__(self, name: str, /) -> NDArray[Any]: ...
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without making it."""
-        ...
 
 
 def losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
@@ -119,7 +108,7 @@ def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, progress: P
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Whole, theirs: Whole, what: Words, progress: Progress) -> Distances:
+def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, what: Words, progress: Progress) -> Distances:
     """Two sets of tensors."""
     names = list(ours)
     for index, name in enumerate(names):

@@ -14,7 +14,7 @@ from align_hooks.record import layout
 from align_hooks.record.files import CHANGED, Array, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.pieces import digest, is_causal
-from align_hooks.record.schema import Description, as_description
+from align_hooks.record.schema import Description, structured
 from align_hooks.record.sequence import Slices, in_order
 
 LONGEST = 1 << 17
@@ -143,7 +143,7 @@ def in_sequence(parts: Sequence[Part], what: str) -> Part:
 def described(source: Source) -> Description:
     """A rank's description of its batch."""
     path = source.place / layout.BATCH
-    return as_description(read_json(inside(source.run, path), source.digest), path)
+    return structured(Description, read_json(inside(source.run, path), source.digest), path)
 
 
 def read_part_by_hand(source: Source) -> Part:

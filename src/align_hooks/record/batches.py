@@ -26,42 +26,29 @@ def whole(run: Run, step: int, names: Sequence[str]) -> Batch:
 
 def facts(run: Run, step: int) -> BatchFacts:
     """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
+    sizes: list[tuple[int, int]] = []
+    ranges: list[Sequence[int] | None] = []
     if run.made_by_hand:
         arrays = whole(run, step, layout.BATCH_ARRAYS).arrays()
         rows, sequence = arrays["tokens"].shape
         sizes, ranges = [(rows, sequence)], [id_range(arrays)]
     else:
-        sizes, ranges = [], []
         for places in _files(run, step).values():
-            fed = [one for sources in places.values() for one in sources.values()]
-            sizes += _size(places)
-            ranges += [None if one.ids is None else list(one.ids) for one in fed]
-            _check_headers(places)
-            if any(one.joined_first and one.joined_first.whole for one in fed):
+            fed = [one for sources in places.values() for one in sources.items()]
+            shapes = [[one.arrays["tokens"].shape for one in sources.values() if "tokens" in one.arrays][:1] for sources in places.values()]
+            tokens = [shape for (shape,) in filter(None, shapes)]
+            cut = any(one.slices for _, one in fed)
+            sizes += [(tokens[0][0], sum(shape[1] for shape in tokens) if cut else tokens[0][1])] if tokens else []
+            ranges += [one.ids for _, one in fed]
+            for source, name in ((source, name) for source, one in fed for name in one.arrays):
+                source.array(name, headers_only=True)
+            if any(one.joined_first and one.joined_first.whole for _, one in fed):
                 break  # the others were fed the same
     found = [one for one in ranges if one]
     if not sizes or not found:
         raise RecordError(f"{run.path}: the batch of step {step} has no tokens")
     lowest, highest = min(low for low, _ in found), max(high for _, high in found)
     return BatchFacts(sequence=sizes[0][1], rows=sum(size[0] for size in sizes), lowest=lowest, highest=highest)
-
-
-def _size(places: dict[int, dict[Source, Description]]) -> list[tuple[int, int]]:
-    """Rows and sequence of a data-parallel rank's tokens; nothing where none were recorded."""
-    tokens = [[one.arrays["tokens"].shape for one in sources.values() if "tokens" in one.arrays][:1] for sources in places.values()]
-    shapes = [shape for found in tokens for shape in found]
-    if not shapes:
-        return []
-    cut = any(one.slices for sources in places.values() for one in sources.values())
-    return [(shapes[0][0], sum(shape[1] for shape in shapes) if cut else shapes[0][1])]
-
-
-def _check_headers(places: dict[int, dict[Source, Description]]) -> None:
-    """Raise RecordError where the file of an array is not whole."""
-    for sources in places.values():
-        for source, one in sources.items():
-            for name in one.arrays:
-                source.array(name, headers_only=True)
 
 
 def _files(run: Run, step: int) -> Files:

@@ -18,7 +18,7 @@ from typing import Any
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.files import no_row, read_lines
-from align_hooks.record.schema import Manifest, RankRow, Segment, as_row
+from align_hooks.record.schema import Manifest, RankRow, Segment, structured
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ def _add(found: Committed, row: dict[str, Any], segment: Segment, path: Path) ->
         if segment.counts(name, number):
             found.listed.setdefault(name, {})[number] = digest
     if segment.counts("scalars", step):
-        found.rows[step] = as_row(row, f"{path}: step {step}")
+        found.rows[step] = structured(RankRow, row, f"{path}: step {step}", numbers=RankRow.__struct_fields__)
         (found.unlisted.add if listed is None else found.unlisted.discard)(step)
 
 

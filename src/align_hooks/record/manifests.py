@@ -16,7 +16,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.files import QUOTED, read_sealed
 from align_hooks.record.folder import inside
-from align_hooks.record.schema import Facts, Group, Manifest, as_facts, as_manifest
+from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
 
 MIXED = (
@@ -49,7 +49,7 @@ def read_manifest(path: Path) -> Manifest:
     """One rank's manifest; raises RecordError where it cannot be read."""
     content = read_sealed(path, older=True)
     _refuse_format(content, path)
-    manifest = as_manifest(content, path)
+    manifest = structured(Manifest, content, path, numbers=("groups",))
     if len({shard.name for shard in manifest.parameters}) < len(manifest.parameters):
         raise RecordError(f"{path}: parameters: it lists a name twice; copy it again, or record the run again")
     return manifest
@@ -65,7 +65,7 @@ def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Gr
         return Facts()
     content = read_sealed(inside(run, path), older=True)
     _refuse_format(content, path)
-    facts = as_facts(content, path)
+    facts = structured(Facts, content, path, numbers=("optimizer",))
     others = {one.run_id for one in manifests.values() if one.run_id} - {facts.run_id}
     if others:
         raise RecordError(f"{path} is of run {facts.run_id} and the manifests of run {min(others)}: {MIXED}")

@@ -32,7 +32,7 @@ from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbe
 from align_hooks.record.problems import Problem
 from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row
-from align_hooks.record.schema import Description, Facts, Manifest, RankRow, Row, as_state
+from align_hooks.record.schema import Description, Facts, Manifest, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch_rows import Sketches, of_tensors
@@ -106,8 +106,7 @@ class Run:
     @property
     def weaker(self) -> list[Message | str]:
         """What the file system that it was recorded on could not do of what a record rests on."""
-        texts = dict.fromkeys(text for manifest in self.manifests.values() for text in manifest.weaker)
-        return [weakness(text) for text in texts]
+        return [weakness(text) for text in dict.fromkeys(text for one in self.manifests.values() for text in one.weaker)]
 
     @cached_property
     def undigested(self) -> list[int]:
@@ -322,7 +321,7 @@ class Run:
             for moment in layout.MOMENTS
         }
         path, digest = self.file(min(self.manifests), step, layout.STATE)
-        state = as_state(read_json(path, digest), path)
+        state = structured(State, read_json(path, digest), path)
         return OptimizerState(state.updates, moments, state.dtypes)
 
     def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:

@@ -6,9 +6,8 @@ is a later version's and is passed over, and one that is null is one that is not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -294,60 +293,29 @@ class State(Struct, frozen=True):
 Kind = TypeVar("Kind", bound=Struct)
 
 
-def as_facts(content: Mapping[str, Any], path: Path) -> Facts:
-    """The content of ``run.json``; raises RecordError where something in it is wrong."""
-    optimizer = content.get("optimizer")
-    if isinstance(optimizer, dict):
-        content = {**content, "optimizer": _numbers(optimizer) | {"groups": _groups(optimizer.get("groups"))}}
-    return _structured(Facts, content, path)
+def structured(kind: type[Kind], content: Mapping[str, Any], where: object, *, numbers: Container[str] = ()) -> Kind:
+    """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand.
+
+    Raises RecordError that names the file, or the row, and the key where a value is wrong.
+    """
+    try:
+        known = {key: number(value) if key in numbers else value for key, value in content.items()}
+        return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
+    except (ValidationError, RecursionError, OverflowError) as error:  # older releases of msgspec raise the last one
+        why, _, at = str(error).replace("`", "").partition(" - at $")
+        named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
+        raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None
 
 
-def as_manifest(content: Mapping[str, Any], path: Path) -> Manifest:
-    """The content of a rank's manifest; raises RecordError where something in it is wrong."""
-    return _structured(Manifest, {**content, "groups": _groups(content.get("groups"))}, path)
-
-
-def as_row(content: Mapping[str, Any], where: str) -> RankRow:
-    """A line of a rank's scalars; raises RecordError where something in it is wrong."""
-    return _structured(RankRow, _numbers(content), where)
-
-
-def as_description(content: Mapping[str, Any], path: Path) -> Description:
-    """The content of a ``batch.json``; raises RecordError where something in it is wrong."""
-    return _structured(Description, content, path)
-
-
-def as_state(content: Mapping[str, Any], path: Path) -> State:
-    """The content of a ``state.json``; raises RecordError where something in it is wrong."""
-    return _structured(State, content, path)
-
-
-def _groups(groups: Any) -> Any:
-    return [_numbers(group) if isinstance(group, dict) else group for group in groups] if isinstance(groups, list) else groups
-
-
-def _numbers(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with numbers for the strings that stand for NaN and the infinities in strict JSON."""
-    return {key: value if key == "parameters" else number(value) for key, value in table.items()}
-
-
-def number(value: Any, deep: int = 2) -> Any:
-    """One value of such a table; lists are looked into as ``deep`` as a row has any."""
-    if isinstance(value, list) and deep:
-        return [number(item, deep - 1) for item in value]
+def number(value: Any) -> Any:
+    """A value with numbers for the strings that stand for NaN and the infinities in strict JSON; names of parameters stay names."""
+    if isinstance(value, list):
+        return [number(item) for item in value]
+    if isinstance(value, dict):
+        return {key: item if key == "parameters" else number(item) for key, item in value.items()}
     return float(value) if value in ("nan", "inf", "-inf") else value
 
 
 @cache
 def _required(kind: type[Struct]) -> frozenset[str]:
     return frozenset(one.encode_name for one in fields(kind) if one.required)
-
-
-def _structured(kind: type[Kind], content: Mapping[str, Any], where: object) -> Kind:
-    """Content as a structure; raises RecordError that names the file, or the row, and the key where a value is wrong."""
-    try:
-        return convert({key: value for key, value in content.items() if value is not None or key in _required(kind)}, kind)
-    except (ValidationError, RecursionError) as error:
-        why, _, at = str(error).replace("`", "").partition(" - at $")
-        named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
-        raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None

@@ -21,7 +21,7 @@ from align_hooks.launch import Launch
 from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.files import read_sealed
-from align_hooks.record.schema import Manifest, as_manifest
+from align_hooks.record.schema import Manifest, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -75,7 +75,7 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
 def _read(path: Path) -> Manifest | None:
     """A rank's manifest, of any format; None where it cannot be read."""
     try:
-        return as_manifest(read_sealed(path, older=True), path)
+        return structured(Manifest, read_sealed(path, older=True), path, numbers=("groups",))
     except RecordError:
         return None
 

@@ -27,7 +27,7 @@ from align_hooks.record.files import read_sealed
 from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
-from align_hooks.record.schema import Facts, as_facts
+from align_hooks.record.schema import Facts, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -108,7 +108,7 @@ class Writer:
 
     def _run_facts(self) -> Facts:
         path = layout.run_file(self.run)
-        return as_facts(read_sealed(path, older=True), path) if path.exists() else Facts()
+        return structured(Facts, read_sealed(path, older=True), path, numbers=("optimizer",)) if path.exists() else Facts()
 
     def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: range) -> None:
         """Write what is known once model and optimizer are built, before the first step. What the directory held is replaced here, or
