@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.reader import Run
-from align_hooks.record.schema import Facts, Row, structured
+from align_hooks.record.schema import Facts, NormRow, Row, structured
 from rewritten import edit, edit_rows
 from synthetic import Synthetic, scalars_only
 
@@ -69,6 +69,12 @@ def test_an_integer_larger_than_any_float_is_refused(run: Path) -> None:
     edit(run / "run.json", resolution={"loss": 10**400})
     with pytest.raises(RecordError, match=r"run.json: .*; copy it again"):
         open_run(run)
+
+
+@pytest.mark.parametrize("norm", [{"norm": -1.0}, {"norm": math.nan, "same": -1.0}, {"norm": 1.0, "first": -1}, {"norm": "x"}, {}, 3])
+def test_a_norm_that_is_none_is_refused_by_file_step_and_key(norm: object) -> None:
+    with pytest.raises(RecordError, match=r"^rank_0.jsonl: step 3: taken\[(0|\.\.\.)\].*; copy it again"):
+        structured(NormRow, {"step": 3, "squared": {}, "taken": [norm]}, "rank_0.jsonl: step 3")
 
 
 def whole(run: Run) -> object:

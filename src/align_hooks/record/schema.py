@@ -28,6 +28,7 @@ Step: TypeAlias = Annotated[int, Meta(ge=0, lt=10**15)]
 """No run has so many; a directory's name can hold the number."""
 Count: TypeAlias = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Size: TypeAlias = Annotated[int, Meta(ge=0)]
+RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Bounds: TypeAlias = Annotated[list[int], Meta(min_length=2, max_length=2)]
 Rate: TypeAlias = float | list[float]
 """A learning rate, or one a parameter group where they have their own."""
@@ -245,6 +246,30 @@ class RankRow(Row, frozen=True, kw_only=True):
     def of_job(self) -> Row:
         """The row without what is this rank's alone."""
         return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
+
+
+class Norm(Struct, frozen=True):
+    """A global norm that the framework took, and this rank's part of its square, as the framework (``same``) and as we take it (``exact``).
+
+    ``ranks`` is how many ranks' parts make the norm, and ``first`` the lowest of them.
+    """
+
+    norm: float
+    same: float | None = None
+    exact: float | None = None
+    first: RankNumber = 0
+    ranks: RankNumber = 1
+
+    def __post_init__(self) -> None:
+        if any(one is not None and one < 0 for one in (self.norm, self.same, self.exact)):
+            raise ValueError("a norm is negative")
+
+
+class NormRow(Struct, frozen=True):
+    """A row of local norms: canonical name to squared sum, and the norms that the framework took."""
+
+    squared: Table
+    taken: tuple[Norm, ...] = ()
 
 
 class Stored(Struct, frozen=True):

@@ -226,12 +226,17 @@ def taken_norms(run: Run, step: int) -> list[Taken]:
     found = []
     for index in range(max((len(table) for table in tables.values()), default=0)):
         rows = [table[index] for table in tables.values() if index < len(table)]
-        first = min(row.get("first", 0) for row in rows)
-        group = [row for row in rows if row.get("first", 0) == first]
-        same, exact = (sum(float(row[key]) for row in group) if all(key in row for row in group) else None for key in ("same", "exact"))
-        norms = [float(row["norm"]) for row in rows]
-        found.append(Taken(norms[0], same, exact, len(group), group[0].get("ranks", 1), tuple(norms[1:])))
+        first = min(row.first for row in rows)
+        group = [row for row in rows if row.first == first]
+        same, exact = _sum([row.same for row in group]), _sum([row.exact for row in group])
+        found.append(Taken(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
     return found
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """The sum of all parts; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
@@ -254,7 +259,7 @@ def accounted(run: Run, step: int, calls: Sequence[Taken], ours: float) -> Itera
     if not calls:
         return
     exact = all(call.exact is not None for call in calls)
-    theirs = math.fsum(call.exact if call.exact is not None else call.norm**2 for call in calls)
+    theirs = math.fsum(call.exact if call.exact is not None else call.norm * call.norm for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
         norms = Claim(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Claim(Witness.RECORDED_NORMS, math.sqrt(ours))
         culprit = _culprit(run, step, ours - theirs, ours * 4 * EXACT)
