@@ -177,14 +177,14 @@ def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, k
         open_run(path)
 
 
-@pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e400", "null", '"x"', "true"])
+@pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e300", "null", '"x"', "true"])
 def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = older(write(tmp_path / "run", Grid(), GRADIENTS))
     rows = path / "local_norms" / "rank_0.jsonl"
     content = json.loads(rows.read_text())
     content["squared"][NORM] = 0.125
     rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
-    with pytest.raises(RecordError, match=r"which is no squared sum|is no row of a record"):
+    with pytest.raises(RecordError, match=r"step 0: (squared|.* no squared sum).*copy it again"):
         _ = open_run(path).self_check
 
 

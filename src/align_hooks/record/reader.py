@@ -28,11 +28,11 @@ from align_hooks.record.folder import inside
 from align_hooks.record.lines import Lines
 from align_hooks.record.lost import missing_ranks, problems
 from align_hooks.record.manifests import read_facts, read_manifests
-from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
+from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.problems import Problem
 from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row
-from align_hooks.record.schema import Description, Facts, Manifest, RankRow, Row, State, structured
+from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch_rows import Sketches, of_tensors
@@ -163,7 +163,7 @@ class Run:
         if not self._has(rank, step, layout.SQUARED):
             return {}
         path, digest = self.file(rank, step, layout.SQUARED)
-        return squared_numbers(read_json(path, digest), str(path))
+        return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
 
     def batch_descriptions(self, step: int) -> dict[int, Description]:
         """What each rank's batch.json says."""

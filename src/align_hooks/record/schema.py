@@ -6,6 +6,7 @@ is a later version's and is passed over, and one that is null is one that is not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -17,6 +18,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import layout
 from align_hooks.record.files import QUOTED
 from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import PROJECTIONS
 from align_hooks.settings import Steps
 
 Json: TypeAlias = object
@@ -261,15 +263,33 @@ class Norm(Struct, frozen=True):
     ranks: RankNumber = 1
 
     def __post_init__(self) -> None:
-        if any(one is not None and one < 0 for one in (self.norm, self.same, self.exact)):
-            raise ValueError("a norm is negative")
+        _refuse_negative({"norm": self.norm, "same": self.same or 0.0, "exact": self.exact or 0.0})
 
 
 class NormRow(Struct, frozen=True):
     """A row of local norms: canonical name to squared sum, and the norms that the framework took."""
 
-    squared: Table
+    squared: dict[str, float]
     taken: tuple[Norm, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self.squared)
+
+
+class SketchRow(Struct, frozen=True):
+    """A row of sketches: canonical name to squared sum and signed sums."""
+
+    sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
+
+    def __post_init__(self) -> None:
+        _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})
+
+
+def _refuse_negative(squares: Mapping[str, float]) -> None:
+    """Raise ValueError for what is no sum of squares, or one that is finite and whose sum with others would not be."""
+    for name, square in squares.items():
+        if square < 0 or 1e300 <= square < math.inf:
+            raise ValueError(f"{name} is {square:g}, which is no squared sum")
 
 
 class Stored(Struct, frozen=True):
