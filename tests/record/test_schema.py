@@ -77,6 +77,13 @@ def test_a_norm_that_is_none_is_refused_by_file_step_and_key(norm: object) -> No
         structured(NormRow, {"step": 3, "squared": {}, "taken": [norm]}, "rank_0.jsonl: step 3")
 
 
+def test_half_a_character_is_refused_as_a_key_and_read_as_a_value() -> None:
+    facts = structured(Facts, {"overrides": [{"what": "\udcff", "before": "\ud800"}], "environment": {"\udcff": "\udcff"}}, "run.json")
+    assert (facts.overrides[0].what, facts.environment) == ("\udcff", {"\udcff": "\udcff"})
+    with pytest.raises(RecordError, match=r"run.json: .*; copy it again"):
+        structured(Facts, {"overrides": [{"\udcff": 1}]}, "run.json")
+
+
 def whole(run: Run) -> object:
     return run.facts, run.manifests, run.rows
 

@@ -346,7 +346,7 @@ def structured(kind: type[Kind], content: Mapping[str, Any], where: object, *, n
     try:
         known = {key: number(value) if key in numbers else value for key, value in content.items()}
         return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
-    except (ValidationError, RecursionError, OverflowError) as error:  # older releases of msgspec raise the last one
+    except (ValidationError, ValueError, RecursionError, OverflowError) as error:  # of a name that is no text, and of an integer
         why, _, at = str(error).replace("`", "").partition(" - at $")
         named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
         raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None
