@@ -15,7 +15,7 @@ import numpy as np
 
 from align_hooks.names.blocks import WHOLE, Cut, Dims
 from align_hooks.names.fused import Fused
-from align_hooks.norms import squared_sum
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from synthetic import Array, begun, job, row
 from tables import MEGATRON_LLAMA

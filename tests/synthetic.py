@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
-from align_hooks.norms import squared_sum
+from align_hooks.quantities.registry import BY_NAME
+from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from align_hooks.record.writer import Writer
@@ -224,7 +226,7 @@ class Synthetic:
         if first in self.weights and first in asked.weights:
             writer.weights(first, self.weights[first], self.model)
         if first in self.weights and first in asked.sketches:
-            writer.sketches("weights", first, sketched(self.weights[first]))
+            writer.sketches(WEIGHTS, first, sketched(self.weights[first]))
         if first in self.moments and first in asked.optimizer_state:
             writer.optimizer_state(first, self.moments[first], first)
         for one in self.rows:
@@ -247,7 +249,7 @@ class Synthetic:
                 writer.weights(step + 1, self.weights[step + 1], self.model)
             for kind, known, number in (("gradients", self.gradients, step), ("weights", self.weights, step + 1)):
                 if number in known and number in asked.sketches:
-                    writer.sketches(kind, number, sketched(known[number]))
+                    writer.sketches(BY_NAME[kind], number, sketched(known[number]))
             if step + 1 in self.moments and step + 1 in asked.optimizer_state:
                 writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
             writer.scalars(one)

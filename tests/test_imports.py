@@ -94,7 +94,7 @@ READS = (
 
 def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
-    below = ("compare", "messages", "progress", "families.registry", *(f"record.{module}" for module in READS))
+    below = ("compare", "messages", "families.registry", "quantities", *(f"record.{module}" for module in READS))
     assert len(rooms) > 5
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [
@@ -156,7 +156,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
     below = {
         "align_hooks.configuration": ("errors", "configuration"),
-        "align_hooks.checklist": ("errors", "places", "messages", "configuration", "checklist"),
+        "align_hooks.checklist": ("errors", "job.paths", "messages", "configuration", "checklist", "record.reader"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, room)]
@@ -164,11 +164,12 @@ def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
         assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
 
 
-def test_names_families_and_record_need_no_room_above_them() -> None:
+def test_names_families_quantities_and_record_need_no_room_above_them() -> None:
     below = {
         "names": ("errors", "names"),
         "families": ("errors", "names", "families"),
-        "record": ("errors", "launch", "messages", "settings", "norms", "places", "names", "record"),
+        "quantities": ("quantities",),
+        "record": ("errors", "job.ranks", "job.streams", "job.paths", "messages", "settings", "names", "quantities", "record"),
     }
     for room, needed in below.items():
         rooms = [name for name in MODULES if inside(name, f"align_hooks.{room}")]
@@ -230,6 +231,25 @@ def test_the_import_form_attaches_where_a_variable_is_set() -> None:
         ALIGN_HOOKS_LOCAL_NORMS="all",
     )
     assert done.stdout == "True False\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "attaches"),
+    [
+        ("import align_hooks.ms_side", True),
+        ("from align_hooks import ms_side", True),
+        ("from align_hooks.ms_side import seed_all", True),
+        ("import importlib; importlib.import_module('align_hooks.ms_side')", True),
+        ("import align_hooks.ms_side.environment", False),
+        ("from align_hooks.ms_side.batch import *", False),
+        ("import importlib; importlib.import_module('align_hooks.ms_side.catalogue')", False),
+        ("import align_hooks.torch_side, align_hooks.torch_side.catalogue", False),
+        ("import align_hooks.ms_side.environment, align_hooks.doctor.fit, align_hooks.cli", False),
+    ],
+)
+def test_only_the_side_itself_attaches(statement: str, *, attaches: bool) -> None:
+    done = fresh(f"{statement}\nimport wrapt.importer as importer\nprint(bool(importer._post_import_hooks))", ALIGN_HOOKS_LOCAL_NORMS="all")
+    assert done.stdout == f"{attaches}\n"
 
 
 def test_the_import_form_refuses_an_unknown_variable() -> None:

@@ -22,7 +22,9 @@ import pytest
 import yaml
 
 from align_hooks import open_run
-from align_hooks.norms import squared_sum
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
@@ -340,11 +342,11 @@ def write_node(where: Path, rank: int) -> Path:
     mine = whole if rank == 0 else {}
     for step in (0, 1):
         writer.weights(step, mine, CONFIG)
-        writer.sketches("weights", step, sketched(mine))
+        writer.sketches(WEIGHTS, step, sketched(mine))
         writer.optimizer_state(step, {"exp_avg": mine, "exp_avg_sq": mine}, step)
     writer.batch(0, batch(rank) | {"attention_mask": CAUSAL}, [ROWS])
     writer.gradients(0, mine)
-    writer.sketches("gradients", 0, sketched(mine))
+    writer.sketches(GRADIENTS, 0, sketched(mine))
     writer.local_norms(0, "reduced", {name: squared_sum(tensor) for name, tensor in whole.items()})
     writer.scalars(row(0))
     writer.finish(hooks={}, ended="finished")

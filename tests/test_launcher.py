@@ -571,7 +571,7 @@ def test_the_import_form_does_not_start_the_interpreter_again_and_says_that_the_
     assert run(tmp_path, "script.py", **environment, **SEED).out == "ran\n"
     assert count(tmp_path) == 1
     begin = (
-        "import os; from align_hooks.launcher import begin; from align_hooks.settings import Settings; "
+        "import os; from align_hooks.job.entry import begin; from align_hooks.settings import Settings; "
         "print(begin('torch', Settings.from_environment(os.environ), os.environ, restart=False).facts['environment']['PYTHONHASHSEED'])"
     )
     early = {"PYTHONHASHSEED": "1"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.places import well_formed
+from align_hooks.job.paths import well_formed
 from evidence.test_logs import megatron as printed
 from synthetic import Synthetic
 from test_launcher import megatron, scrubbed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from align_hooks.norms import CHUNK, squared_sum
+from align_hooks.record.norms import CHUNK, squared_sum
 
 
 def exact(array: np.ndarray) -> float:

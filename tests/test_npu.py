@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.settings import Settings
 from align_hooks.torch_side import environment, seeds
 from align_hooks.torch_side.hooks import arguments

@@ -74,7 +74,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.rpartition("/")[2] for name in examples} == {
         path.name for path in LAUNCH.iterdir() if path.suffix in (".py", ".args", ".yaml")
     } - {"shrink.py"}
-    assert {"align_hooks/py.typed", "align_hooks/configuration/megatron_flags.txt", "align_hooks/startup/sitecustomize.py"} < inside
+    assert {"align_hooks/py.typed", "align_hooks/configuration/megatron_flags.txt", "align_hooks/job/startup/sitecustomize.py"} < inside
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -111,4 +111,4 @@ def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path)
     done = command(
         tmp_path, seeded, "-m", "align_hooks", "run", "--", sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"
     )
-    assert done.stdout.strip() == f"{installed['PYTHONPATH']}/align_hooks/startup/sitecustomize.py", done.stderr
+    assert done.stdout.strip() == f"{installed['PYTHONPATH']}/align_hooks/job/startup/sitecustomize.py", done.stderr

@@ -16,7 +16,7 @@ from textwrap import dedent
 
 import pytest
 
-from align_hooks.run import STARTUP
+from align_hooks.job.run import STARTUP
 from synthetic import Synthetic
 
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON", "RANK", "WORLD_SIZE")
@@ -202,7 +202,7 @@ def test_mindspeed_is_attached_to_before_it_imports_megatron_to_patch_it(here: P
     write(
         here,
         {
-            "mindspeed/__init__.py": "import sys; print('launcher', 'align_hooks.launcher' in sys.modules)",
+            "mindspeed/__init__.py": "import sys; print('launcher', 'align_hooks.job.entry' in sys.modules)",
             "mindspeed/patch_utils.py": """
                 import importlib
                 class Patch:

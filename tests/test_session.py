@@ -8,7 +8,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.session import Session
 from align_hooks.session.accounting import Failure, exit_code, failure, finish
 from align_hooks.settings import Settings
@@ -81,7 +83,7 @@ def test_a_range_longer_than_any_run_is_answered_at_once(tmp_path: Path) -> None
     """Step by step it takes all memory."""
     whole = "0-99999999999"
     one = described(session(tmp_path, GRADIENTS=whole, WEIGHTS=whole, BATCHES=f"{whole}/7"), range(3))
-    assert one.recording.wants("gradients", 2)
+    assert one.recording.wants(GRADIENTS, 2)
 
 
 def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_meant(tmp_path: Path) -> None:
@@ -134,10 +136,10 @@ def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.Captur
 def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
     one.step = 1
-    assert one.recording.wants("batches")
+    assert one.recording.wants(BATCHES)
     with one.recording.surviving("the batch"):
         raise OSError("No space left on device")
-    assert not one.recording.wants("batches")
+    assert not one.recording.wants(BATCHES)
     assert not one.recording.is_on
     assert finish(one) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
 

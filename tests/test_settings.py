@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from align_hooks.errors import SettingsError
+from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import PREFIX, Settings, Steps
 
 
@@ -167,7 +168,7 @@ def test_a_value_out_of_its_domain_names_the_variable(name: str, value: str) -> 
 def test_values_are_read_as_what_they_mean(tmp_path: Path) -> None:
     settings = read(run=str(tmp_path), seed="7", deterministic="1", learning_rate="0", local_norms=" 2 ")
     assert (settings.run, settings.seed, settings.deterministic, settings.learning_rate) == (tmp_path.resolve(), 7, True, 0.0)
-    assert 2 in settings.local_norms
+    assert 2 in settings.steps(LOCAL_NORMS)
 
 
 @pytest.mark.parametrize("name", ["batches", "gradients", "weights"])

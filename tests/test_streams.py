@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.streams import say
+from align_hooks.job.streams import say
 from evidence.test_logs import megatron as printed
 from synthetic import Synthetic
 from test_launcher import RUNNER, megatron, scrubbed, write

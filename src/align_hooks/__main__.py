@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command that the arguments name."""
     if sys.argv[1:2] == ["run"]:
-        from align_hooks.run import main as run
+        from align_hooks.job.run import main as run
 
         sys.exit(run(sys.argv[2:]))
     from align_hooks.cli import main as command_line

@@ -20,9 +20,9 @@ except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
 from align_hooks import __version__
-from align_hooks.check import check as check_sides
-from align_hooks.check import check_runs
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
+from align_hooks.checklist.sides import check as check_sides
+from align_hooks.checklist.sides import check_runs
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.configuration.values import FRAMEWORKS
@@ -30,9 +30,12 @@ from align_hooks.demo import run_demo
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.evidence.convert import convert as convert_log
-from align_hooks.hooking.script import report
-from align_hooks.places import place, well_formed
-from align_hooks.progress import Progress
+from align_hooks.job.paths import place, well_formed
+from align_hooks.job.run import main as run_command
+from align_hooks.job.script import report
+from align_hooks.job.streams import forgive
+from align_hooks.messages import Argument, rendered
+from align_hooks.messages.progress import Progress
 from align_hooks.record import atomic
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
@@ -45,9 +48,7 @@ from align_hooks.report.doctor_text import lines
 from align_hooks.report.machine import as_json
 from align_hooks.report.run_text import render_run
 from align_hooks.report.text import escape, plain, render
-from align_hooks.run import main as run_command
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.streams import forgive
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130
@@ -318,10 +319,10 @@ def progress(console: Console) -> Iterator[Progress]:
     what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
     columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
-        task = bars.add_task("reading", total=None)
+        task = bars.add_task("", total=None)
 
-        def say(message: str, done: int = 0, total: int = 0) -> None:
-            bars.update(task, description=escape(message), completed=done, total=total or None)
+        def say(message: Argument, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=escape(rendered(message)), completed=done, total=total or None)
 
         yield say
 

@@ -1,21 +1,23 @@
 """Every ``ALIGN_HOOKS_*`` variable: its name, how it is read, what it does.
 
-This file is the only definition. The ``env`` command, the README table, the refusal of unknown names and the settings
-kept in a record are all made from the fields below. Parsing happens once, from a mapping that the caller passes in
-(``os.environ`` in the runners), and reports every problem at once.
+This file is the only definition, but for the variables that ask for recorded quantities: each has its own (:mod:`.quantities`). The
+``env`` command, the README table, the refusal of unknown names and the settings kept in a record are all made from the fields below.
+Parsing happens once, from a mapping that the caller passes in (``os.environ`` in the runners), and reports every problem at once.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import SettingsError, shown
-from align_hooks.places import place, well_formed
+from align_hooks.job.paths import place, well_formed
+from align_hooks.quantities.kind import Kind, Option, Switch
+from align_hooks.quantities.registry import SWITCHES
 
 PREFIX = "ALIGN_HOOKS_"
 DIGITS = 15
@@ -117,7 +119,7 @@ def _joined(parts: Sequence[range]) -> list[range]:
     return joined
 
 
-NO_STEPS = Steps.parse("none")
+NO_STEPS, EVERY_STEP = Steps.parse("none"), Steps.parse("all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +191,8 @@ def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``."""
+class _Start:
+    """The variables that the table begins with: where a run is recorded, and how it starts."""
 
     run: Path | None = _variable(_directory, None, "directory", "where this run is recorded; manifest and scalars always when set")
     run_exists: str = _variable(
@@ -198,17 +200,29 @@ class Settings:
     )
     seed: int | None = _variable(_seed, None, "integer", "one seed for every generator, given to the framework before it seeds")
     deterministic: bool = _variable(_flag, False, "0, 1", "deterministic environment and framework switches, read back from what was built")
-    batches: Steps = _variable(Steps.parse, NO_STEPS, "steps", "save what the model consumed, in the guide's layout, and each token's loss")
-    local_norms: Steps = _variable(Steps.parse, NO_STEPS, "steps", "print and record the norm of every parameter's gradient")
-    local_norms_point: str = _variable(
-        _one_of("reduced", "local"), "reduced", "reduced, local", "after or before the data-parallel reduction (MindFormers only)"
-    )
-    gradients: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record gradients: reduced, unscaled, not yet clipped")
-    weights: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record weights; N is the state after N updates, 0 the initial one")
-    sketches: Steps = _variable(
-        Steps.parse, NO_STEPS, "steps", "record 16 signed sums of every gradient and weight: compare's with no tensor stored"
-    )
-    optimizer_state: Steps = _variable(Steps.parse, NO_STEPS, "steps", "record the optimizer's state, numbered like weights")
+
+
+def _switches() -> Iterator[tuple[str, type, Any]]:
+    """The variables of the recorded quantities, as fields."""
+    for switch in SWITCHES:
+        yield switch.name, Steps, _variable(Steps.parse, NO_STEPS, "steps", switch.effect)
+        for option in switch.options:
+            yield option.name, str, _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
+
+
+if TYPE_CHECKING:  # what the registry adds is read by `steps` and `choice`, which have types
+    _Recording = _Start
+else:
+    _Recording = make_dataclass("_Recording", _switches(), bases=(_Start,), frozen=True, slots=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(_Recording):
+    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``.
+
+    Behind the fields of :class:`_Start` stand those of the recorded quantities, one a switch and one an option of it.
+    """
+
     replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
     load_weights: Source | None = _variable(
         _source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)"
@@ -247,6 +261,16 @@ class Settings:
             raise SettingsError("\n".join(problems))
         return cls(**values)
 
+    def steps(self, asked: Kind | Switch) -> Steps:
+        """The steps at which a quantity is recorded, or a switch asks for it; every one of what is always recorded."""
+        switch = asked.switch if isinstance(asked, Kind) else asked
+        chosen: Steps = EVERY_STEP if switch is None else getattr(self, switch.name)
+        return chosen
+
+    def choice(self, option: Option) -> str:
+        """The value of a further variable of a quantity."""
+        return str(getattr(self, option.name))
+
     def any_set(self) -> bool:
         """Whether any variable asks for anything: with everything off no hook is installed."""
         return any(getattr(self, one.name) != one.default for one in fields(self))
@@ -274,7 +298,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
     problems = []
-    recording = [name for name in ("batches", "gradients", "weights", "sketches", "optimizer_state") if values.get(name)]
+    recording = [switch.name for switch in SWITCHES if values.get(switch.name) and not switch.printed]
     if recording and PREFIX + "RUN" not in environment:
         names = ", ".join(PREFIX + name.upper() for name in recording)
         problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.check import check
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED
+from align_hooks.checklist.sides import check
 from align_hooks.configuration.megatron import read_script, read_words
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import Configuration, ConfigurationError

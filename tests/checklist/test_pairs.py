@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.check import check
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.meaning import Optimizer, Origin
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, Scheduled
+from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
 from checklist.exercises import to_change
 from checklist.wheels import installed, older

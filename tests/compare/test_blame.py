@@ -12,6 +12,7 @@ from align_hooks.compare.diagnosis.signatures import SIGNATURES, Cause
 from align_hooks.compare.verdict import Place
 from compare.conftest import Compared
 from synthetic import NAMES, SHAPES, Synthetic, squared_sum
+from worded import ids
 
 Q, NORM = "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"
 LOST = 1e-3
@@ -105,7 +106,7 @@ def test_a_factor_of_one_token_less_is_told(compared: Compared, candidate: Synth
     found = compared(candidate).blame
     assert found is not None
     assert found.place is Place.NORMALISATION
-    assert "20 tokens a step and divides by one less" in found.suspects[0].what
+    assert "sharding.divides_by_one_less" in ids(found.suspects[0].what)
 
 
 def test_every_cause_says_what_to_look_at_and_where_it_is_known_from() -> None:

@@ -7,10 +7,11 @@ import math
 import pytest
 
 from align_hooks.compare.diagnosis.symptom import Phase, first_symptom, moment
-from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict
+from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Verdict, at_step
+from align_hooks.messages import Side, both, message, terms
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
-from worded import result
+from worded import arguments, result
 
 
 def different(name: str, step: int | None = None, quantity: str = "") -> StageResult:
@@ -60,8 +61,8 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
     assert found.first is not None
     assert found.blame is not None
     assert (found.first.name, found.blame.place, found.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
-    assert found.blame.likely[-1] == "acts later, and does not explain this: learning rate at step 2 (iteration 3)"
-    assert found.next == "set rope_theta and learning rate alike on both sides and record the candidate again"
+    assert found.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
+    assert arguments("next.set_alike", found.next)["setting"] == both(terms(["rope_theta"]), Quantity.LEARNING_RATE)
 
 
 def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:
@@ -69,7 +70,7 @@ def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) ->
     found = compared(candidate)
     assert found.blame is not None
     assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, "configuration")
-    assert found.next == "set learning rate alike on both sides and record the candidate again"
+    assert arguments("next.set_alike", found.next)["setting"] is Quantity.LEARNING_RATE
 
 
 def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
@@ -86,7 +87,7 @@ def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
     assert found.first is not None
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("initial optimizer state", "state")
-    assert found.blame.suspects[0].what == "the moments of the optimizer are not restored: the candidate's are zero"
+    assert found.blame.suspects[0].what == message("optimizer_state.not_restored", side=Side.CANDIDATE)
 
 
 # ---- what an attack found

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.verdict import Comparison, Quantity, Reason, StageResult, Status, Verdict
+from align_hooks.compare.verdict import Comparison, Quantity, Reason, StageResult, Status, Verdict, at_step
 from align_hooks.errors import RecordError
-from align_hooks.messages import Message, Side, message, terms
+from align_hooks.messages import Argument, Message, Side, message, terms
 from synthetic import CAUSAL, NAMES, ROWS, STEPS, Synthetic, batch, by_hand, grown, row, scalars_only
 from worded import arguments, ids, result
 
@@ -50,37 +50,46 @@ LADDER = ["match", "self-check", "hyper-parameters", "batches", "initial weights
 LADDER += ["local norms", "gradients", "clipping", "weights after an update", "first updates"]
 LADDER += ["later losses", "curve", "free-running steps", "model settings"]
 
-FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, str]] = {
-    "betas": (lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]), "hyper-parameters", "betas of lm_head.weight and 2 more"),
-    "eps": (lambda run: run.optimizer["groups"][1].update(eps=1e-6), "hyper-parameters", "eps of model.norm.weight"),
-    "decay": (lambda run: run.optimizer["groups"][1].update(weight_decay=0.1), "hyper-parameters", "weight_decay of model.norm.weight"),
-    "clip": (lambda run: run.optimizer.update(clip_grad=None), "hyper-parameters", "clip_grad"),
-    "schedule": (lambda run: scale_row(run, 2, "learning_rate", 0.9), "hyper-parameters", "learning rate at step 2 (iteration 3)"),
-    "tokens": (lambda run: change_id(run, "tokens", 1), "batches", "tokens of step 1 (iteration 2): 1 of 20 differ, first at [1, 2]"),
-    "labels": (lambda run: change_id(run, "labels", 2), "batches", "labels of step 2 (iteration 3): 1 of 20 differ, first at [1, 2]"),
-    "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", "position_ids of step 0 (iteration 1): 1 of 20 differ"),
-    "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", "loss_mask of step 0 (iteration 1): 1 of 20 differ"),
-    "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", "tokens of step 1 (iteration 2): shape"),
-    "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", "valid tokens at step 1 (iteration 2)"),
-    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", "attention mask of step 1 (iteration 2)"),
-    "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", f"{Q} at step 0 (iteration 1)"),
-    "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", "token losses of step 0 (iteration 1), at every"),
-    "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", "loss at step 0 (iteration 1)"),
-    "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", "objective_loss at step 0 (iteration 1)"),
-    "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", f"{Q} at step 0 (iteration 1)"),
-    "gradient": (lambda run: scale(run.gradients[0], Q, 1.0001), "gradients", f"{Q} at step 0 (iteration 1)"),
-    "sign": (lambda run: scale(run.gradients[0], "model.norm.weight", -1), "gradients", "model.norm.weight at step 0 (iteration 1)"),
-    "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", f"{Q} at step 0 (iteration 1)"),
-    "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", "loss at step 2 (iteration 3)"),
-    "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", "objective_loss at step 1 (iteration 2)"),
-    "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", "skipped at step 1 (iteration 2)"),
-    "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", f"local norms: {Q} at step 1 (iteration 2)"),
-    "later gradient": (lambda run: retrained(run, 2, 1.1), "free-running steps", f"gradients: {Q} at step 2 (iteration 3)"),
-    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", f"the candidate's updates of {Q} are no AdamW"),
+Culprit = tuple[Quantity, str, int | None]
+FAULTS: dict[str, tuple[Callable[[Synthetic], Any], str, Culprit]] = {
+    "betas": (
+        lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999]),
+        "hyper-parameters",
+        (Quantity.HYPER_PARAMETER, "betas", None),
+    ),
+    "eps": (lambda run: run.optimizer["groups"][1].update(eps=1e-6), "hyper-parameters", (Quantity.HYPER_PARAMETER, "eps", None)),
+    "decay": (
+        lambda run: run.optimizer["groups"][1].update(weight_decay=0.1),
+        "hyper-parameters",
+        (Quantity.HYPER_PARAMETER, "weight_decay", None),
+    ),
+    "clip": (lambda run: run.optimizer.update(clip_grad=None), "hyper-parameters", (Quantity.HYPER_PARAMETER, "clip_grad", None)),
+    "schedule": (lambda run: scale_row(run, 2, "learning_rate", 0.9), "hyper-parameters", (Quantity.LEARNING_RATE, "learning rate", 2)),
+    "tokens": (lambda run: change_id(run, "tokens", 1), "batches", (Quantity.BATCHES, "tokens", 1)),
+    "labels": (lambda run: change_id(run, "labels", 2), "batches", (Quantity.BATCHES, "labels", 2)),
+    "position ids": (lambda run: change_id(run, "position_ids", 0), "batches", (Quantity.BATCHES, "position_ids", 0)),
+    "loss mask": (lambda run: change_id(run, "loss_mask", 0), "batches", (Quantity.BATCHES, "loss_mask", 0)),
+    "rows": (lambda run: run.batches.update({1: batch(1, rows=ROWS + 1)}), "batches", (Quantity.BATCHES, "tokens", 1)),
+    "valid tokens": (lambda run: run.rows[1].update(valid_tokens=19), "batches", (Quantity.VALID_TOKENS, "", 1)),
+    "attention mask": (lambda run: run.batches[1].update(attention_mask=~CAUSAL), "batches", (Quantity.BATCHES, "attention_mask", 1)),
+    "initial weights": (lambda run: scale(run.weights[0], Q, 1 + 2**-22), "initial weights", (Quantity.WEIGHTS, Q, 0)),
+    "token": (lambda run: scale(run.batches[0], "token_losses", 1.01), "token losses", (Quantity.TOKEN_LOSSES, "", 0)),
+    "first loss": (lambda run: scale_row(run, 0, "loss", 1 + 1e-5), "step-0 loss", (Quantity.LOSS, "loss", 0)),
+    "objective": (lambda run: scale_row(run, 0, "objective_loss", 1.001), "step-0 loss", (Quantity.LOSS, "objective_loss", 0)),
+    "norm": (lambda run: scale(run.norms[0], Q, 1.001), "local norms", (Quantity.LOCAL_NORMS, Q, 0)),
+    "gradient": (lambda run: scale(run.gradients[0], Q, 1.0001), "gradients", (Quantity.GRADIENTS, Q, 0)),
+    "sign": (lambda run: scale(run.gradients[0], "model.norm.weight", -1), "gradients", (Quantity.GRADIENTS, "model.norm.weight", 0)),
+    "layout": (lambda run: run.gradients[0].update({Q: run.gradients[0][Q][::-1].copy()}), "gradients", (Quantity.GRADIENTS, Q, 0)),
+    "later loss": (lambda run: scale_row(run, 2, "loss", 1.001), "later losses", (Quantity.LOSS, "loss", 2)),
+    "later objective": (lambda run: scale_row(run, 1, "objective_loss", 1.001), "later losses", (Quantity.LOSS, "objective_loss", 1)),
+    "skipped": (lambda run: run.rows[1].update(skipped=True), "clipping", (Quantity.SKIPPED, "", 1)),
+    "later norm": (lambda run: scale(run.norms[1], Q, 1.2), "free-running steps", (Quantity.LOCAL_NORMS, Q, 1)),
+    "later gradient": (lambda run: retrained(run, 2, 1.1), "free-running steps", (Quantity.GRADIENTS, Q, 2)),
+    "update": (lambda run: scale(run.weights[1], Q, 1.1), "weights after an update", (Quantity.UPDATES, Q, None)),
     "last update": (
         lambda run: scale(run.weights[STEPS], Q, 1.1),
         "weights after an update",
-        f"the candidate's updates of {Q} are no AdamW",
+        (Quantity.UPDATES, Q, None),
     ),
 }
 IN_ORDER = ["initial weights", "first loss", "norm", "gradient", "betas", "tokens", "later loss", "later gradient"]
@@ -91,8 +100,8 @@ def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> No
     found = compared(reference)
     assert found.verdict is Verdict.ALIGNED
     assert found.first is None
-    assert found.agreement == "reference and candidate are one and the same run, which says nothing of another"
-    assert found.next.startswith("name two runs: align-hooks compare ")
+    assert found.agreement == message("comparison.itself")
+    assert ids(found.next)[0] == "next.two_runs"
 
 
 def test_a_copy_of_a_run_is_the_run_itself(compared: Compared, reference: Path, tmp_path: Path) -> None:
@@ -107,9 +116,10 @@ def test_compute_types_that_differ_are_never_aligned(compared: Compared, candida
     found = compared(candidate)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.first is not None
-    assert [(one.what, one.reference, one.candidate) for one in found.first.findings] == [("compute type", "float32", kind)]
+    compute_type = message("settings.compute_type")
+    assert [(one.what, one.reference, one.candidate) for one in found.first.findings] == [(compute_type, "float32", kind)]
     assert arguments("notes.compute_types", found.notes)["coarser"] == kind
-    assert found.next == "set compute type alike on both sides and record the candidate again"
+    assert arguments("next.set_alike", found.next)["setting"] == compute_type
 
 
 def test_an_input_that_no_record_has_is_noted_and_not_ruled_out(compared: Compared, candidate: Synthetic) -> None:
@@ -120,7 +130,7 @@ def test_an_input_that_no_record_has_is_noted_and_not_ruled_out(compared: Compar
     candidate.batches[0]["token_losses"] *= 1.01
     found = compared(candidate)
     assert found.blame is not None
-    assert found.blame.likely[0] == "not ruled out: inputs of the model that are not recorded, decoder_input"
+    assert found.blame.likely[0] == message("blame.unrecorded_inputs", names=terms(["decoder_input"]))
 
 
 def test_a_loss_that_is_not_the_mean_of_its_tokens_is_no_fault_of_the_layout(compared: Compared, candidate: Synthetic) -> None:
@@ -133,7 +143,7 @@ def test_a_loss_that_is_not_the_mean_of_its_tokens_is_no_fault_of_the_layout(com
     found = compared(other)
     assert found.blame is not None
     assert found.blame.place == "loss normalisation"
-    assert found.blame.suspects[0].what.startswith("the loss of the candidate is not the mean of its token losses: 9.09 by the run, 9")
+    assert arguments("first_loss.not_the_mean", found.blame.suspects[0].what)["loss"] == pytest.approx(9.09)
 
 
 def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate: Synthetic) -> None:
@@ -141,7 +151,7 @@ def test_an_honest_pair_is_aligned_in_every_stage(compared: Compared, candidate:
     assert found.verdict is Verdict.ALIGNED
     assert [one.name for one in found.stages] == LADDER
     assert {one.status for one in found.stages if one.name != "curve"} == {Status.SAME}
-    assert stage(found, "curve").summary == "3 steps have a loss on both sides, a curve needs 10"
+    assert stage(found, "curve").summary == message("curve.too_few", count=3, needed=10)
 
 
 def test_a_ladder_says_how_much_was_laid_side_by_side(compared: Compared, candidate: Synthetic) -> None:
@@ -149,14 +159,15 @@ def test_a_ladder_says_how_much_was_laid_side_by_side(compared: Compared, candid
     assert said == {"steps": 3, "expected": 3, "names": 4, "all": 4, "elements": 108, "total": 108}
 
 
-@pytest.mark.parametrize(("bend", "name", "what"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_fault_is_named_first_in_its_own_stage(compared: Compared, candidate: Synthetic, bend: Any, name: str, what: str) -> None:
+@pytest.mark.parametrize(("bend", "name", "culprit"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_named_first_in_its_own_stage(compared: Compared, candidate: Synthetic, bend: Any, name: str, culprit: Culprit) -> None:
     bend(candidate)
     found = compared(candidate)
     assert found.verdict is Verdict.DIVERGED
     assert found.first is not None
     assert found.first.name == name
-    assert found.first.findings[0].what.startswith(what)
+    worst = found.first.findings[0]
+    assert (worst.quantity, worst.name, worst.step) == culprit
     before = found.stages[: LADDER.index(name)]
     assert {one.status for one in before if one.name != "curve"} == {Status.SAME}
 
@@ -239,7 +250,7 @@ def test_weights_of_an_optimizer_that_is_not_known_are_judged_as_free_running(co
     assert (found.verdict, found.first.name, found.first.findings[0].what) == (
         verdict,
         "free-running steps",
-        f"weights: {Q} at step 2 (iteration 3)",
+        message("finding.labelled", kind=Quantity.WEIGHTS, what=at_step(Q, 2)),
     )
 
 
@@ -269,24 +280,21 @@ def test_padding_that_differs_is_not_comparable(compared: Compared, other: dict[
         assert ids(found.first.summary) == ["match.other_padding", "match.laid_out"]
 
 
-ADVISED = "give the candidate the reference's 16 rows of the embedding, {how}, and record it again"
-
-
 @pytest.mark.parametrize(
     ("side", "rows", "next_step"),
     [
-        ("ms", 10, ADVISED.format(how="vocab_size: 16")),
-        ("torch", 10, ADVISED.format(how="by --padded-vocab-size 16 or --make-vocab-size-divisible-by")),
-        ("ms", 16, "record the candidate from the reference: "),
+        ("ms", 10, ["next.give_rows", "next.what_differs", "next.rows_of_mindformers"]),
+        ("torch", 10, ["next.give_rows", "next.what_differs", "next.rows_of_megatron"]),
+        ("ms", 16, ["next.record_from_reference", "next.what_differs", "next.rows_of_mindformers"]),
     ],
     ids=["MindFormers", "Megatron", "as many rows, of which nobody told which are padding"],
 )
-def test_the_setting_that_makes_padding_alike_is_named(compared: Compared, side: str, rows: int, next_step: str) -> None:
+def test_the_setting_that_makes_padding_alike_is_named(compared: Compared, side: str, rows: int, next_step: list[str]) -> None:
     one = grown(PADDED)
     other = grown(HONEST.shapes | dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), (rows, 4)))
     one.padded, other.padded, other.side = 16, rows, side
     found = compared(other, against=one)
-    assert (found.verdict, found.next.startswith(next_step)) == (Verdict.NOT_COMPARABLE, True), found.next
+    assert (found.verdict, ids(found.next)) == (Verdict.NOT_COMPARABLE, next_step)
 
 
 def test_equal_padding_is_compared_like_any_tensor(compared: Compared) -> None:
@@ -295,7 +303,7 @@ def test_equal_padding_is_compared_like_any_tensor(compared: Compared) -> None:
     scale(other.gradients[0], "lm_head.weight#padding", 1.1)
     found = compared(other, against=one)
     assert found.first is not None
-    assert found.first.findings[0].what.startswith("lm_head.weight#padding")
+    assert found.first.findings[0].name == "lm_head.weight#padding"
 
 
 @pytest.mark.parametrize("lacking", ["reference", "candidate"])
@@ -343,7 +351,7 @@ def test_a_killed_run_is_not_comparable_and_named(compared: Compared, candidate:
     found = compared(candidate)
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert found.first.findings[0].what.startswith("rank 0 never ended")
+    assert "rank.never_ended" in ids(found.first.findings[0].what)
 
 
 def test_a_fault_of_a_killed_run_is_still_named(compared: Compared, candidate: Synthetic) -> None:
@@ -403,7 +411,7 @@ def test_a_reference_that_is_not_finite_is_not_comparable(compared: Compared, ca
     found = compared(candidate, against=one)
     assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.first is not None
-    assert "record a healthy reference" in found.first.summary
+    assert "stage.reference_not_finite" in ids(found.first.summary)
 
 
 # ---- nothing compared is never aligned
@@ -471,7 +479,7 @@ def test_a_kind_that_only_one_was_asked_for_is_not_compared(compared: Compared, 
     candidate.gradients.clear()
     found = compared(candidate)
     assert found.verdict is Verdict.ALIGNED
-    assert stage(found, "gradients") == result("gradients", Status.NOT_COMPARED, "only the reference recorded them")
+    assert stage(found, "gradients") == result("gradients", Status.NOT_COMPARED, message("gaps.one_recorded", side=Side.REFERENCE))
 
 
 # ---- exact and free steps
@@ -493,7 +501,7 @@ def test_with_a_rate_of_0_every_step_has_tight_limits(compared: Compared) -> Non
     scale(other.gradients[2], Q, 1.0001)
     found = compared(other, against=one)
     assert found.first is not None
-    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 2 (iteration 3)")
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", at_step(Q, 2))
 
 
 def test_weights_that_move_at_a_rate_of_0_on_one_side_are_never_aligned(compared: Compared) -> None:
@@ -514,7 +522,7 @@ def test_a_step_on_equal_recorded_weights_has_tight_limits(compared: Compared, c
     scale(candidate.gradients[2], Q, 1.0001)
     found = compared(candidate)
     assert found.first is not None
-    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 2 (iteration 3)")
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", at_step(Q, 2))
 
 
 EVERYTHING_BUT_WEIGHTS = {"batches": "all", "local_norms": "all", "gradients": "all"}
@@ -526,7 +534,7 @@ def test_runs_that_start_at_different_steps_have_no_exact_step(compared: Compare
         run.weights, run.settings = {}, dict(EVERYTHING_BUT_WEIGHTS)
     other.rows = other.rows[1:]
     found = compared(other, against=one)
-    assert stage(found, "gradients").summary == "no recorded step stands on equal weights in both runs"
+    assert stage(found, "gradients").summary == message("same_weights.no_exact_step")
 
 
 def test_a_resumed_pair_is_judged_from_its_first_step(compared: Compared) -> None:
@@ -537,7 +545,7 @@ def test_a_resumed_pair_is_judged_from_its_first_step(compared: Compared) -> Non
     found = compared(other, against=one)
     assert found.first is not None
     assert found.first.title == message("stage.first_loss", step=100)
-    assert "step 100 (iteration 101)" in found.first.summary
+    assert arguments("step.of", found.first.summary)["step"] == 100
 
 
 def test_norms_that_rounding_makes_do_not_part_two_runs(compared: Compared, candidate: Synthetic) -> None:
@@ -548,10 +556,11 @@ def test_norms_that_rounding_makes_do_not_part_two_runs(compared: Compared, cand
 
 def test_comparing_says_what_it_reads(compared: Compared, candidate: Synthetic) -> None:
     """And how much of how much is done, where that is known."""
-    said: list[tuple[str, int, int]] = []
+    said: list[tuple[Argument, int, int]] = []
     compared(candidate, progress=lambda message, done=0, total=0: said.append((message, done, total)))
-    assert said[0][0] == "match"
-    assert (f"gradients of step 0: {Q}", NAMES.index(Q), len(NAMES)) in said
+    assert said[0][0] == message("stage.match")
+    of_step = message("distances.of_step", what=Quantity.GRADIENTS, step=0)
+    assert (message("distances.tensor", what=of_step, name=Q), NAMES.index(Q), len(NAMES)) in said
     assert all(done < total or not total for _, done, total in said)
 
 
@@ -627,7 +636,7 @@ def test_a_bias_that_no_single_step_shows_is_seen_in_the_curve(compared: Compare
     plain = curve(*[0.0] * 19)
     to_and_fro = compared(curve(*[1.8e-6, -1.8e-6] * 9, 0.0), against=plain)
     assert stage(to_and_fro, "curve").status is Status.SAME
-    assert stage(to_and_fro, "curve").summary == "20 steps, the candidate's loss is the higher one in 9"
+    assert stage(to_and_fro, "curve").summary == message("curve.compared", count=20, above=9)
     aside = compared(curve(*[1.8e-6] * 19), against=plain)
     assert stage(aside, "later losses").status is Status.SAME
     assert aside.first is not None
@@ -663,7 +672,7 @@ def test_an_update_is_judged_by_what_it_changed(compared: Compared, candidate: S
     assert found.first is not None
     assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "first updates")
     assert found.blame is not None
-    assert (found.blame.place, found.blame.suspects[0].what) == ("optimizer", f"{Q} at step {at - 1} (iteration {at})")
+    assert (found.blame.place, found.blame.suspects[0].what) == ("optimizer", at_step(Q, at - 1))
 
 
 def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: Synthetic) -> None:
@@ -675,7 +684,6 @@ def test_a_factor_of_every_first_update_is_told(compared: Compared, candidate: S
     found = compared(other, against=one)
     assert found.blame is not None
     assert found.blame.place == "optimizer"
-    assert found.blame.suspects[0].what.startswith("every update is 2")
     told = stage(found, "first updates").told
     assert isinstance(told, Message)
     assert told.id == "first_updates.every_update_scaled"

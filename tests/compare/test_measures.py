@@ -18,6 +18,7 @@ from align_hooks.compare.measures import BLOCK, ratio, relative_difference, rela
 from align_hooks.compare.settings import as_written, equal, hyper_parameters, model_settings, show
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict, decide
+from align_hooks.messages import message
 from align_hooks.record.schema import Optimizer, Row
 from synthetic import optimizer, row
 from worded import ids
@@ -146,7 +147,7 @@ def test_optimizers_whose_decay_follows_a_schedule_on_both_sides_do_not_differ()
     one, other = optimizer(), optimizer()
     one["groups"][0]["weight_decay"] = other["groups"][0]["weight_decay"] = math.nan
     assert differing(one, other) == []
-    assert [found.what for found in differing(one, optimizer())] == ["weight_decay of lm_head.weight and 2 more"]
+    assert [finding.name for finding in differing(one, optimizer())] == ["weight_decay"]
 
 
 def test_equal_optimizers_have_no_findings_however_they_are_grouped() -> None:
@@ -160,7 +161,9 @@ def test_one_difference_of_many_parameters_is_one_finding() -> None:
     other = optimizer()
     other["groups"][0]["weight_decay"] = 0.0
     (found,) = differing(optimizer(), other)
-    assert (found.what, found.reference, found.candidate) == ("weight_decay of lm_head.weight and 2 more", 0.1, 0.0)
+    names = message("names.and_more", name="lm_head.weight", count=2)
+    assert found.what == message("hyper_parameters.of", setting="weight_decay", names=names)
+    assert (found.reference, found.candidate) == (0.1, 0.0)
 
 
 def test_a_difference_of_all_parameters_needs_no_names() -> None:

@@ -15,10 +15,11 @@ from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.verdict import Place, Verdict
 from align_hooks.messages import CHINESE, ENGLISH, message, rendered
-from align_hooks.progress import silent
+from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
 from compare.conftest import HONEST, Compared
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
+from worded import ids
 
 
 def every(verdict: Verdict) -> Iterator[frozenset[Fact]]:
@@ -61,8 +62,8 @@ def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     other.gradients[0] = {name: -one for name, one in other.gradients[0].items()}
     found = compared(other, against=HONEST_SKETCHED)
     assert found.verdict is Verdict.DIVERGED
-    assert "LOAD_WEIGHTS" not in found.next
-    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in found.next
+    assert "LOAD_WEIGHTS" not in rendered(found.next)
+    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in rendered(found.next)
 
 
 def first_gradient_doubled() -> Synthetic:
@@ -73,10 +74,10 @@ def first_gradient_doubled() -> Synthetic:
 
 def test_the_paths_of_the_pair_are_filled_in(compared: Compared) -> None:
     found = compared(first_gradient_doubled())
-    assert "ALIGN_HOOKS_PERTURB=1" in found.next
-    assert "--noise" in found.next
+    assert "ALIGN_HOOKS_PERTURB=1" in rendered(found.next)
+    assert "--noise" in rendered(found.next)
 
 
 def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:
-    assert "ALIGN_HOOKS_SKETCHES=all" in compared(scalars_only(), against=scalars_only()).next
-    assert "precision" in compared(HONEST_SKETCHED.drifted(), against=HONEST_SKETCHED).next
+    assert "ALIGN_HOOKS_SKETCHES=all" in rendered(compared(scalars_only(), against=scalars_only()).next)
+    assert ids(compared(HONEST_SKETCHED.drifted(), against=HONEST_SKETCHED).next)[0] == "next.your_precision"

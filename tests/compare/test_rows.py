@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from align_hooks.compare.diagnosis.signatures import Cause
 from align_hooks.compare.rows import Rows, Wrong, owners, pattern
 from align_hooks.compare.token_losses import logarithm, shift
 from align_hooks.compare.verdict import Verdict, when
@@ -106,8 +107,9 @@ def test_other_random_states_are_the_first_suspect_where_they_are_drawn_from(com
     found = compared(other, against=dropping(2))
     assert found.blame is not None
     assert found.blame.place == "state"
-    assert found.blame.suspects[0].what == "random states differ from step 1 (iteration 2) on: torch of rank 0"
-    assert found.blame.likely[0].startswith("random numbers that are drawn otherwise")
+    differ = message("random_states.differ", where=when(1), generators=terms(["torch"]), rank=0)
+    assert found.blame.suspects[0].what == differ
+    assert found.blame.causes[0] is Cause.RANDOM_NUMBERS
 
 
 def test_random_states_that_nothing_is_drawn_from_are_no_difference(compared: Compared) -> None:

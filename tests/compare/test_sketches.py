@@ -11,12 +11,14 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare.distances import of_sketches, weights
-from align_hooks.compare.verdict import Comparison, StageResult, Status, Verdict
+from align_hooks.compare.verdict import Comparison, StageResult, Status, Verdict, at_step
+from align_hooks.messages import Message, message
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
 from compare.conftest import HONEST, Compared
 from rewritten import bend_rows, older
 from synthetic import HONEST_SKETCHED, STEPS, Synthetic, grown, sketched, squared_sum
+from worded import arguments, messages
 
 Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
 
@@ -35,7 +37,7 @@ def test_an_honest_pair_is_aligned_and_every_tensor_was_looked_at(compared: Comp
     assert found.verdict is Verdict.ALIGNED
     for name in ("initial weights", "gradients", "first updates", "free-running steps"):
         assert stage(found, name).status is Status.SAME
-    assert stage(found, "gradients").summary.startswith("4 tensors, by their sketches")
+    assert arguments("same_weights.by_sketches", stage(found, "gradients").summary)["count"] == 4
 
 
 def test_stored_tensors_of_one_side_meet_sketches_of_the_other(compared: Compared, candidate: Synthetic) -> None:
@@ -53,28 +55,28 @@ def test_what_norms_are_blind_to_is_named(compared: Compared, candidate: Synthet
     found = compared(candidate, against=HONEST_SKETCHED)
     assert stage(found, "local norms").status is Status.SAME
     assert found.first is not None
-    assert (found.first.name, found.first.findings[0].what) == ("gradients", f"{Q} at step 0 (iteration 1)")
+    assert (found.first.name, found.first.findings[0].what) == ("gradients", at_step(Q, 0))
     assert found.blame is not None
     assert found.blame.suspects[0].what == Q
 
 
 WEIGHTS = {
-    "negated": (lambda run: run.weights[0].update({Q: -run.weights[0][Q]}), f"{Q}: its sign is turned"),
+    "negated": (lambda run: run.weights[0].update({Q: -run.weights[0][Q]}), message("conversion.sign_turned", name=Q)),
     "exchanged": (
         lambda run: run.weights[0].update({HEAD: run.weights[0][EMBEDDING], EMBEDDING: run.weights[0][HEAD]}),
-        f"{HEAD} and {EMBEDDING} are exchanged",
+        message("conversion.exchanged", name=HEAD, other=EMBEDDING),
     ),
-    "turned about": (lambda run: run.weights[0].update({Q: run.weights[0][Q][::-1].copy()}), f"{Q}: the same numbers by its norm"),
+    "turned about": (lambda run: run.weights[0].update({Q: run.weights[0][Q][::-1].copy()}), message("conversion.same_numbers", name=Q)),
 }
 
 
 @pytest.mark.parametrize(("bend", "told"), WEIGHTS.values(), ids=WEIGHTS)
-def test_what_a_conversion_did_is_told(compared: Compared, candidate: Synthetic, bend: object, told: str) -> None:
+def test_what_a_conversion_did_is_told(compared: Compared, candidate: Synthetic, bend: object, told: Message) -> None:
     bend(candidate)  # type: ignore[operator]
     found = compared(candidate, against=HONEST_SKETCHED)
     assert found.first is not None
     assert found.first.name == "initial weights"
-    assert told in found.first.told
+    assert told in list(messages(found.first.told))
 
 
 def test_weights_that_moved_by_one_rounding_are_not_the_same(compared: Compared, candidate: Synthetic) -> None:
@@ -118,7 +120,7 @@ def test_equal_weights_make_a_later_step_exact(compared: Compared, candidate: Sy
     other.settings |= {"local_norms": "none"}
     found = compared(other, against=HONEST_SKETCHED)
     assert stage(found, "gradients").status is Status.DIFFERENT
-    assert stage(found, "gradients").findings[0].what == f"{Q} at step {STEPS - 1} (iteration {STEPS})"
+    assert stage(found, "gradients").findings[0].what == at_step(Q, STEPS - 1)
 
 
 def test_distances_of_sketches_are_near_those_of_tensors(tmp_path: Path) -> None:

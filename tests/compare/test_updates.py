@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks.compare.formula import FITS
 from align_hooks.compare.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
-from align_hooks.messages import CHINESE, ENGLISH, Message, Side, rendered
+from align_hooks.messages import CHINESE, ENGLISH, Message, Side, message, rendered
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
 from synthetic import row as synthetic_row
 
@@ -279,7 +279,7 @@ def test_a_parameter_in_one_optimizer_only_is_a_finding(compared: Compared, hone
     run = deepcopy(honest)
     run.optimizer["groups"][1]["parameters"] = []
     (found,) = (one for one in compared(run, against=honest).stages if one.name == "hyper-parameters")
-    assert (found.status, found.findings[0].what) == (Status.DIFFERENT, f"{NORM} in one optimizer only")
+    assert (found.status, found.findings[0].what) == (Status.DIFFERENT, message("hyper_parameters.in_one_only", names=NORM))
 
 
 def test_a_reference_that_is_not_as_recorded_is_named_as_the_one(compared: Compared, honest: Synthetic) -> None:

@@ -53,7 +53,7 @@ def signatures() -> Iterator[Sequence[str]]:
         seen += [
             f"{'everything that differs' if one.only else 'what is named first'} is like {' or '.join(f'`{name}`' for name in one.first)}"
         ] * bool(one.first)
-        seen += [f"what is named first is worded by {' or '.join(f'`{id}`' for id in one.words)}"] * bool(one.words)
+        seen += [f"what is named first is worded by {' or '.join(f'`{id}`' for id in one.ids)}"] * bool(one.ids)
         seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
         seen += [ROWS[one.rows]] if one.rows is not None else []
         seen += ["an earlier step on equal weights agrees"] * (one.later is True)

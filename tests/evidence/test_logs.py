@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Status
+from align_hooks.compare.verdict import Quantity, Status, at_step
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
+from align_hooks.messages import Side
 from synthetic import Synthetic, row
+from worded import arguments, ids, messages
 
 LOSSES, NORMS, RATES = (9.0512343, 8.7654321, 8.5), (1.62629, 1.5, 1.375), (0.0, 1e-4, 2e-4, 3e-4)
 
@@ -151,7 +153,7 @@ def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
     assert {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED} == dict.fromkeys(
         ("match", "hyper-parameters", "step-0 loss", "clipping", "later losses"), Status.SAME
     )
-    assert any("of the candidate a log was read: its losses are good to" in note for note in same.notes)
+    assert [one.arguments["side"] for one in messages(same.notes) if one.id == "notes.log"] == [Side.REFERENCE, Side.CANDIDATE]
     assert compare(one, third).verdict.exit_code == 1
     assert one.problems == []
 
@@ -167,10 +169,10 @@ def test_rates_of_logs_are_judged_and_lead(tmp_path: Path) -> None:
     assert found.first is not None
     assert found.blame is not None
     assert (found.first.name, found.blame.place) == ("hyper-parameters", "configuration")
-    assert found.blame.suspects[0].what == "learning rate at step 2 (iteration 3)"
-    assert found.next == "set learning rate alike on both sides and record the candidate again"
+    assert found.blame.suspects[0].what == at_step(Quantity.LEARNING_RATE, 2)
+    assert arguments("next.set_alike", found.next)["setting"] is Quantity.LEARNING_RATE
     batches = next(stage for stage in found.stages if stage.name == "batches")
-    assert "valid tokens" not in batches.summary
+    assert "batches.valid_tokens_alone" not in ids(batches.summary)
 
 
 def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
@@ -181,8 +183,8 @@ def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
     assert found.verdict.exit_code == 4
     assert found.first is not None
     assert found.first.name == "step-0 loss"
-    assert "a log does not say which weights and data it is of" in found.first.summary
-    assert found.next.startswith("set learning rate alike on both sides; then record both runs, the candidate on the reference's weights")
+    assert "first_loss.of_a_log" in ids(found.first.summary)
+    assert arguments("next.set_alike_and_record_both", found.next)["setting"] is Quantity.LEARNING_RATE
 
 
 def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
@@ -65,7 +67,7 @@ def record(job: Job, run: Path, rank: int) -> None:
         if "local_norms" in job.asked:
             writer.local_norms(step, "reduced", {NAME: value("norm", job.number, step)})
         if "sketches" in job.asked:
-            writer.sketches("gradients", step, {NAME: sums("gradients", job.number, step)})
+            writer.sketches(GRADIENTS, step, {NAME: sums("gradients", job.number, step)})
         _state(writer, job, step + 1, rank)
         mark(COMMITTING + KINDS * step)
         writer.scalars(row(step, loss=value("loss", job.number, step), grad_norm=None))
@@ -78,7 +80,7 @@ def _state(writer: Writer, job: Job, number: int, rank: int) -> None:
     if "weights" in job.asked:
         writer.weights(number, {NAME: tensor("weights", job.number, number, rank)}, {"job": job.number})
     if "sketches" in job.asked:
-        writer.sketches("weights", number, {NAME: sums("weights", job.number, number)})
+        writer.sketches(WEIGHTS, number, {NAME: sums("weights", job.number, number)})
     if "optimizer_state" in job.asked:
         moments = {moment: {NAME: tensor(moment, job.number, number, rank)} for moment in ("exp_avg", "exp_avg_sq")}
         writer.optimizer_state(number, moments, number)

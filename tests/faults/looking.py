@@ -30,7 +30,7 @@ def look(path: Path) -> tuple[Table, list[Problem]]:
         _whole(run, job, step, ranks)
     for kind, steps in (
         ("weights", run.weight_steps()),
-        ("sketches", run.sketch_file_steps("weights")),
+        ("sketches", run.steps_of("sketches/weights")),
         ("optimizer_state", run.optimizer_state_steps()),
     ):
         for number in steps:

@@ -24,6 +24,8 @@ import yaml
 import synthetic
 from align_hooks import settings
 from align_hooks.evidence.convert import convert
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import writer
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
@@ -99,12 +101,12 @@ def two_ranks(path: Path) -> None:
         shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in one.shapes.items()]
         made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": one.model}, steps=range(2))
         kept: Callable[[Any], Any] = synthetic.sketched if rank == 0 else lambda tensors: {}
-        made.sketches("weights", 0, kept(one.weights[0]))
+        made.sketches(WEIGHTS, 0, kept(one.weights[0]))
         for step in range(2):
             made.batch(step, one.batches[step], [2, 2])
             made.local_norms(step, "reduced", one.norms[step], [])
-            made.sketches("gradients", step, kept(one.gradients[step]))
-            made.sketches("weights", step + 1, kept(one.weights[step + 1]))
+            made.sketches(GRADIENTS, step, kept(one.gradients[step]))
+            made.sketches(WEIGHTS, step + 1, kept(one.weights[step + 1]))
             made.scalars(row(step, random=[{"torch": "0" * 16}]))
         made.finish(hooks={"seams": {"fired": 3}}, ended="finished")
 

@@ -9,7 +9,7 @@ from random import Random
 
 from align_hooks import cli, open_run
 from align_hooks.errors import RecordError
-from align_hooks.record import layout
+from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.holdings import not_whole
 from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
@@ -77,7 +77,7 @@ def read_everything(path: Path) -> Run:
     for step in run.optimizer_state_steps():
         state = run.optimizer_state(step)
         _ = state.updates, state.dtypes, [tensor.sum() for moment in state.moments.values() for tensor in moment.values()]
-    for kind in layout.SKETCHED:
+    for kind in SKETCHES:
         for step in run.sketch_steps(kind):
             _ = list(run.sketches(kind, step).items())
     return run

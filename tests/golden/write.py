@@ -23,7 +23,7 @@ from rich.console import Console
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison
-from align_hooks.norms import squared_sum
+from align_hooks.record.norms import squared_sum
 from align_hooks.report.page import page
 from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer

@@ -13,11 +13,9 @@ from checkout import Failed
 from training import STEPS, TIMEOUT, clean
 
 from align_hooks import open_run
-from align_hooks.compare.pair import KINDS
 from align_hooks.compare.runs import compare
+from align_hooks.quantities.registry import KINDS
 from align_hooks.record.reader import Run
-
-STATES = ("weights", "optimizer_state")
 
 
 def unproven(side: str, version: str, python: str, row: str) -> dict[str, Any]:
@@ -39,9 +37,8 @@ def conclude(result: dict[str, Any], judged: Mapping[str, Any], proofs: Mapping[
 def is_whole(run: Run) -> bool:
     """Whether everything was recorded at every step; a state also after the last."""
     steps = list(range(STEPS))
-    found = {kind: list(recorded(run)) for kind, recorded in KINDS.items()}
-    whole = all(at == ([*steps, STEPS] if kind in STATES else steps) for kind, at in found.items())
-    return whole and list(run.steps) == steps and not run.problems
+    stored = [kind for kind in KINDS if kind.sketch_of is None]
+    return all(set(run.steps_of(kind.name)) == kind.possible(steps) for kind in stored) and not run.problems
 
 
 def overridden(run: Run) -> set[str]:

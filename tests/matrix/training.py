@@ -10,7 +10,7 @@ from typing import Any
 
 from checkout import Failed, last_line
 
-from align_hooks.compare.pair import KINDS
+from align_hooks.quantities.registry import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "matrix"
@@ -21,7 +21,7 @@ TIMEOUT = 900
 """Seconds, of any one program."""
 
 SWITCHES = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
-EVERYTHING = {kind.upper(): "all" for kind in KINDS}
+EVERYTHING = {kind.variable.upper(): "all" for kind in KINDS if kind.switch is not None and kind.sketch_of is None}
 
 
 def run(command: Sequence[object], where: Path, environment: Mapping[str, str]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from align_hooks import Run, open_run
-from align_hooks.check import check
 from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.sides import check
 from align_hooks.record.ending import End
 from checklist.exercises import to_change
 from real import frameworks

@@ -11,7 +11,9 @@ from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Verdict
+from align_hooks.messages import Side, message, terms
 from real import frameworks
+from worded import arguments
 
 
 def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, reference: Path) -> None:
@@ -23,11 +25,11 @@ def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, re
     assert run.unrecorded_inputs == ["decoder_input"]
     assert open_run(reference).unrecorded_inputs == []
     found = compare(open_run(reference), run)
-    assert any("candidate is given decoder_input" in note for note in found.notes)
+    assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in found.notes
     assert found.blame is not None
     assert (found.blame.place, found.blame.likely[0]) == (
         "forward",
-        "not ruled out: inputs of the model that are not recorded, decoder_input",
+        message("blame.unrecorded_inputs", names=terms(["decoder_input"])),
     )
     shown = " ".join(CliRunner().invoke(app, ["show", str(tmp_path / "run")]).output.split())
     assert "the model is given decoder_input beside the batch" in shown
@@ -53,7 +55,7 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
     found = compare(open_run(reference), run)
     assert found.blame is not None
     assert found.blame.place == "loss normalisation"
-    assert found.blame.suspects[0].what.startswith("the loss of the candidate is not the mean of its token losses")
+    assert found.blame.suspects[0].id == "first_loss.not_the_mean"
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 
@@ -63,9 +65,9 @@ def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path
     frameworks.mindformers(tmp_path, change=half, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
     found = compare(open_run(reference), open_run(tmp_path / "run"))
     assert found.verdict is not Verdict.ALIGNED
-    assert found.settings[0].what == "compute type"
+    assert found.settings[0].what == message("settings.compute_type")
     assert (found.settings[0].reference, found.settings[0].candidate) == ("float32", "float16")
-    assert any("what agrees does within the rounding of float16" in note for note in found.notes)
+    assert arguments("notes.compute_types", found.notes)["coarser"] == "float16"
 
 
 def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Path) -> None:

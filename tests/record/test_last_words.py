@@ -19,7 +19,7 @@ from align_hooks.record.last_words import LARGEST, SIGNALS, Ended, path, read
 
 STEPS = """
     import faulthandler, os, re, signal, subprocess, sys, threading, time
-    from align_hooks.launch import Launch
+    from align_hooks.job.ranks import Launch
     from align_hooks.session import Session
     from align_hooks.session.accounting import finish
     from align_hooks.settings import Settings

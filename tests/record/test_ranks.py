@@ -16,7 +16,7 @@ from msgspec import convert
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
-from align_hooks.norms import squared_sum
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.self_check import Kind
 from align_hooks.record.shard import Shard
 from align_hooks.replay.batches import filled

@@ -11,6 +11,7 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 
 from align_hooks.compare.verdict import Comparison
+from align_hooks.messages import rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from report.conftest import HOSTILE, Opened, Pairs, healthy, model, planted
@@ -397,7 +398,7 @@ def test_the_next_step_can_be_copied(opened: Open, text: str, diverged: Comparis
     found = opened(text, permissions=["clipboard-read", "clipboard-write"]).page
     found.click("button.copy")
     found.locator("button.copy:text-is('copied')").wait_for()  # not wait_for_function, whose eval the page's policy refuses
-    assert found.evaluate("navigator.clipboard.readText()") == diverged.next
+    assert found.evaluate("navigator.clipboard.readText()") == rendered(diverged.next)
 
 
 # ---- a hostile record

@@ -28,7 +28,6 @@ from align_hooks.configuration.values import Configuration, Value
 from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
 from align_hooks.messages.render import CATALOGUES
 from align_hooks.report import check_page, frame
-from align_hooks.report.words import WORDS
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
 
@@ -57,7 +56,7 @@ class Page:
     def __init__(self) -> None:
         self.heard: list[Argument] = []
         self.environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
-        self.environment.globals |= frame.GLOBALS | {"t": self.hear, "w": self.hear}
+        self.environment.globals |= frame.GLOBALS | {"t": self.hear}
 
     def hear(self, text: Argument) -> Markup:
         self.heard.append(text)
@@ -108,8 +107,7 @@ def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
 
 
 def left(checklist: Checklist, given: set[str]) -> list[str]:
-    """English sentences that a check shows as they are, but for those that it was given, and for the words of the frame of every page."""
-    given = given | WORDS.keys()
+    """English sentences that a check shows as they are, but for those that it was given."""
     sentences = [text for argument in shown(checklist) for text in texts(argument) if SENTENCE.search(text)]
     return [text for text in sentences if text not in given and not text.endswith(CONTRADICTION)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from align_hooks.check import check
 from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.sides import check
 from align_hooks.report.check_text import render_check, widths
 from checklist.exercises import to_change
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import AlignHooksError, shown
+from align_hooks.job.paths import place
 from align_hooks.messages import Message, message
-from align_hooks.places import place
 
 Array = NDArray[Any]
 SHORTEST, FEW = 32, 0.02

@@ -19,7 +19,7 @@ from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
-from align_hooks.progress import Progress, silent
+from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 from align_hooks.record.tensors import Tensors
@@ -99,8 +99,7 @@ def weights(reference: Run, run: Run, step: int, eps: float, progress: Progress 
 
 def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
-    steps = "gradient_steps" if kind is Quantity.GRADIENTS else "weight_steps"
-    if all(step in getattr(one, steps)() for one in (reference, run)):
+    if all(step in one.steps_of(kind) for one in (reference, run)):
         ours, theirs = (getattr(one, kind.value)(step) for one in (reference, run))
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), progress)
     elif all(step in one.sketch_steps(kind) for one in (reference, run)):
@@ -215,3 +214,5 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "updates": updates,
 }
 """Every kind of quantity that limits are measured of."""
+UNMEASURED = ("batches", "optimizer_state")
+"""Recorded quantities of which none are: they are held equal, or against the default alone."""

@@ -14,9 +14,9 @@ from align_hooks.compare.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.stages.stage import Stage
-from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, at_step, when
-from align_hooks.messages import Joined, Message, Side, message, sentences
-from align_hooks.progress import Progress
+from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
+from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.messages.progress import Progress
 from align_hooks.record.schema import Rate, Row
 from align_hooks.record.self_check import Contradiction
 
@@ -62,12 +62,11 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
     ]
 
 
-def judged(stage: Stage, summary: str, found: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
+def judged(stage: Stage, summary: Words, found: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
     """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
     bad = [finding for finding in found if finding.excess > 1]
     if any(isinstance(finding.reference, float) and not math.isfinite(finding.reference) for finding in bad):
-        healthy = message("stage.reference_not_finite")
-        why = sentences(healthy, summary) if isinstance(summary, Message | Joined) else f"{healthy}; {summary}"
+        why = sentences(message("stage.reference_not_finite"), summary)
         return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad))
     return StageResult(stage, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found, most))
 

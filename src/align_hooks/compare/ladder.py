@@ -14,7 +14,7 @@ from align_hooks.compare.settings import model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.messages import Message, message, terms
-from align_hooks.progress import Progress
+from align_hooks.messages.progress import Progress
 from align_hooks.record.batch import Batch
 
 
@@ -66,9 +66,9 @@ class Ladder:
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
         return tensor_errors(self.pair, kind, step, limit, self.progress)
 
-    def notes(self) -> list[Words | str]:
+    def notes(self) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
-        notes: list[Words | str] = [self._limits_note()]
+        notes: list[Words] = [self._limits_note()]
         notes += [message("notes.of_side", side=side, problem=one.message) for side, run in self.pair.sides for one in run.problems]
         ours, theirs = self.pair.compute_types
         if ours and theirs and ours != theirs:

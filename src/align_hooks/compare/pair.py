@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,21 +12,10 @@ import numpy as np
 from align_hooks.compare.distances import weights
 from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.messages import Message, Side, message
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
-
-KINDS: dict[str, Callable[[Run], list[int]]] = {
-    "batches": lambda run: run.batch_steps(),
-    "local_norms": lambda run: run.local_norm_steps(),
-    "gradients": lambda run: run.gradient_steps(),
-    "weights": lambda run: run.weight_steps(),
-    "optimizer_state": lambda run: run.optimizer_state_steps(),
-}
-"""What a run may be asked to record, and for which steps it has it."""
-SKETCHED = ("gradients", "weights")
-"""Kinds of which a run may hold sketches."""
-GRADIENTS, STATES = ("local_norms", "gradients"), ("weights", "optimizer_state")
-"""Kinds that an overflow spoils, and those that are numbered by updates made."""
 
 
 @dataclass(frozen=True)
@@ -108,16 +97,15 @@ class Pair:
 
     def steps(self, kind: str) -> list[int]:
         """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
-        ours, theirs = (set(KINDS[kind](run)) for run in self.both)
-        return sorted(ours & theirs & self._possible(kind) - (self.skipped if kind in GRADIENTS else set()))
+        ours, theirs = (set(run.steps_of(kind)) for run in self.both)
+        return sorted(ours & theirs & self._possible(kind))
 
     def sketched(self, kind: str) -> list[int]:
         """Steps of which both runs have sketches of ``gradients`` or ``weights``, and not both the tensors; none of another kind."""
-        if kind not in SKETCHED:
+        if kind not in SKETCHES:
             return []
         ours, theirs = (set(run.sketch_steps(kind)) for run in self.both)
-        found = ours & theirs & self._possible(kind) - (self.skipped if kind in GRADIENTS else set())
-        return sorted(found - set(self.steps(kind)))
+        return sorted((ours & theirs & self._possible(kind)) - set(self.steps(kind)))
 
     def known(self, kind: str) -> list[int]:
         """Steps of which both runs have ``kind``, stored or sketched."""
@@ -130,33 +118,40 @@ class Pair:
 
     def gaps(self, kind: str) -> list[Message]:
         """What both runs were asked for, could have and at least one lacks."""
-        found = self._lacking(kind, KINDS[kind], kind)
-        return found + (self._lacking("sketches", lambda run: run.sketch_steps(kind), kind) if kind in SKETCHED else [])
+        found = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
+        if kind in SKETCHES:
+            found += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
+        return found
 
-    def _lacking(self, asked: str, there: Callable[[Run], list[int]], kind: str) -> list[Message]:
-        settings = [run.asked(asked) for run in self.both]
-        wanted = {step for step in self._possible(kind) if all(step in one for one in settings)}
+    def _lacking(self, kind: Kind, words: str, there: Callable[[Run], list[int]]) -> list[Message]:
+        wanted = {step for step in kind.possible(self._made) if all(step in asked for asked in self._asked(kind))}
         lost = {side: sorted(wanted - set(there(run))) for side, run in self.sides}
-        sketches = asked == "sketches"
-        return [
-            message("gaps.lacks_sketches" if sketches else "gaps.lacks", side=side, count=len(steps), all=len(wanted), step=steps[0])
-            for side, steps in lost.items()
-            if steps
-        ]
+        return [message(words, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
         """Why there is nothing of ``kind`` to compare."""
-        asked = [bool(run.asked(kind)) or (kind in SKETCHED and bool(run.asked("sketches"))) for run in self.both]
-        if all(asked) and self.skipped and kind in GRADIENTS:
+        kinds = [BY_NAME[kind], *([SKETCHES[kind]] if kind in SKETCHES else [])]
+        asked = [any(wanted) for wanted in zip(*map(self._asked, kinds), strict=True)]
+        if all(asked) and self.skipped and BY_NAME[kind].of_gradients:
             return message("gaps.skipped")
         if all(asked):
             return message("gaps.different_steps")
         recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
-    def _possible(self, kind: str) -> set[int]:
-        steps = {ours.step for ours, _ in self.rows}
-        return steps | {step + 1 for step in steps} if kind in STATES else steps
+    def _asked(self, kind: Kind) -> list[Container[int]]:
+        """The steps at which each run was asked for ``kind``."""
+        return [run.asked(kind.variable) for run in self.both]
+
+    @property
+    def _made(self) -> set[int]:
+        """The steps that both completed."""
+        return {ours.step for ours, _ in self.rows}
+
+    def _possible(self, name: str) -> set[int]:
+        """The numbers that ``name`` can be compared at."""
+        kind = BY_NAME[name]
+        return kind.possible(self._made) - (self.skipped if kind.of_gradients else set())
 
     # ---- where both stand on the same weights
 

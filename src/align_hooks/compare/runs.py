@@ -20,7 +20,7 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Comparison, StageResult, Status, decide
-from align_hooks.progress import Progress, silent
+from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run
 
 

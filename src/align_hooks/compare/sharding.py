@@ -58,7 +58,7 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
     if factor is not None:
         return _scaled(kind, factor, runs)
     kind = Quantity.GRADIENTS if kind is Quantity.LOCAL_NORMS else kind  # a norm says nothing of places; what it is of does, if stored
-    if not all(step in (run.gradient_steps() if kind is Quantity.GRADIENTS else run.weight_steps()) for run in runs):
+    if not all(step in run.steps_of(kind) for run in runs):
         return None
     bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
     tensors = tuple(getattr(run, kind.value)(step) for run in runs)

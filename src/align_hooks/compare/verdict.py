@@ -59,7 +59,7 @@ class Verdict(Enum):
 
 
 class Quantity(str, Enum):
-    """What is held against what; the value is its name in the record, where it has one."""
+    """What a finding is of. The value is the name of the recorded quantity (:mod:`align_hooks.quantities`), where it is one."""
 
     LOSS = "losses"
     TOKEN_LOSSES = "token_losses"
@@ -135,7 +135,7 @@ class Finding:
     own updates were made with and not by its settings.
     """
 
-    what: str
+    what: Words | str
     reference: Value = ""
     candidate: Value = ""
     error: float | None = None
@@ -170,9 +170,9 @@ class StageResult:
 
     stage: Stage
     status: Status
-    summary: Words | str
+    summary: Words
     findings: tuple[Finding, ...] = ()
-    told: Words | str = ""
+    told: Words | None = None
     open: bool = False
     reason: Reason | None = None
     other_title: Message | None = None
@@ -187,12 +187,9 @@ class StageResult:
         """What the stage is called."""
         return self.other_title or self.stage.title
 
-    def telling(self, told: Words | str | None) -> StageResult:
+    def telling(self, told: Words | None) -> StageResult:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
-        if not told:
-            return self
-        summary = sentences(self.summary, told) if isinstance(told, Message | Joined) else f"{self.summary}; {told}"
-        return replace(self, summary=summary, told=told)
+        return self if told is None else replace(self, summary=sentences(self.summary, told), told=told)
 
 
 class Place(str, Enum):
@@ -239,7 +236,7 @@ class Blame:
 
     place: Place
     suspects: tuple[Suspect, ...]
-    likely: tuple[Words | str, ...]
+    likely: tuple[Words, ...]
     causes: tuple[Enum, ...] = ()
 
 
@@ -306,18 +303,18 @@ class Comparison:
     eps: float
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[Words, ...] = ()
     blame: Blame | None = None
-    next: str = ""
+    next: Words | None = None
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     sides: tuple[RunSummary, ...] = ()
     curves: tuple[Curve, ...] = ()
     itself: bool = False
 
     @property
-    def agreement(self) -> str:
+    def agreement(self) -> Message:
         """What there is to say where no stage differs."""
-        return ITSELF if self.itself else AGREES
+        return message("comparison.itself" if self.itself else "comparison.agrees")
 
 
 def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ...]:
@@ -325,8 +322,6 @@ def differing(results: Sequence[StageResult], stage: Stage) -> tuple[Finding, ..
     return next((result.findings for result in results if result.stage is stage and result.status is Status.DIFFERENT), ())
 
 
-AGREES = "every stage that was recorded agrees"
-ITSELF = "reference and candidate are one and the same run, which says nothing of another"
 VERDICTS = {
     Status.DIFFERENT: Verdict.DIVERGED,
     Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE,

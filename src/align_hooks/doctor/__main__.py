@@ -7,9 +7,9 @@ import sys
 
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
-from align_hooks.hooking.script import report
+from align_hooks.job.script import report
+from align_hooks.job.streams import forgive
 from align_hooks.report.doctor_text import lines
-from align_hooks.streams import forgive
 
 
 def main(arguments: list[str]) -> int:

@@ -12,7 +12,7 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.belongs import NETWORK, experts, misfits, named, of_side
 from align_hooks.doctor.fit import unfit
 from align_hooks.families.registry import closest, in_mindformers, models
-from align_hooks.launcher import room
+from align_hooks.job.entry import room
 from align_hooks.settings import Settings
 
 

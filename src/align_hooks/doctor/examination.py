@@ -19,8 +19,8 @@ from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Said, said
 from align_hooks.errors import AlignHooksError, SettingsError, shown
-from align_hooks.launch import Launch
-from align_hooks.launcher import room
+from align_hooks.job.entry import room
+from align_hooks.job.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
 

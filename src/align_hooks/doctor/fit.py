@@ -12,7 +12,7 @@ from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.shapes import Shapes, said, shapes, whole_number
 from align_hooks.errors import AlignHooksError
-from align_hooks.launcher import room
+from align_hooks.job.entry import room
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -41,8 +41,7 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
         try:
             check(configuration, settings, model, elsewhere)
         except (AlignHooksError, OSError) as error:
-            variable = PREFIX + name.upper()
-            yield f"{variable}: {error}" if variable not in str(error) else str(error)
+            yield f"{PREFIX}{name.upper()}: {error}"
 
 
 def first_step(configuration: Configuration, elsewhere: str) -> int | None:

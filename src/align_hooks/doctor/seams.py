@@ -20,7 +20,7 @@ from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion,
 from align_hooks.hooking.attach import check_version, installed_version
 from align_hooks.hooking.hook import Hook
 from align_hooks.hooking.ledger import find
-from align_hooks.launcher import room
+from align_hooks.job.entry import room
 from align_hooks.settings import Settings
 
 PACKAGES = {"torch": ("torch", "megatron-core"), "ms": ("mindspore", "mindformers")}

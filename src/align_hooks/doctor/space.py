@@ -9,11 +9,14 @@ from typing import Any
 
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
-from align_hooks.record.plan import ELEMENT, TOKEN, batches, tensors
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.registry import KINDS, TENSORS
+from align_hooks.record.plan import ELEMENT, batches, tensors, token_bytes
 from align_hooks.settings import PREFIX, Settings
 
-WRITTEN = ("gradients", "weights", "optimizer_state")
-ON_DEVICE = ("gradients", "sketches")
+TOKENS = tuple(kind for kind in KINDS if kind.token_bytes)
+LARGE = (*TENSORS, *TOKENS)
+"""What is as large as the model, or grows with a batch; the rest is small beside it."""
 
 
 def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
@@ -23,8 +26,7 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     base = existing(settings.run)
     free = shutil.disk_usage(base).free
     there = f"{base} has {billions(free)}B free"
-    wanted = [kind for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
-    if not wanted:
+    if not _wanted(settings, LARGE):
         return f"{there}; no tensor and no batch is recorded", ""
     lacking = unknown(settings, size)
     steps = planned(settings, size)
@@ -39,22 +41,20 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     said = f"{there}; recording takes {at_least}{billions(needed)}B ({', '.join(parts)}; {size.source})"
     if needed <= free:
         return said, ""
-    tensor_kinds = [kind for kind in WRITTEN if kind in wanted]
-    kinds = [*tensor_kinds, "batches"] if taken[0] >= taken[1] else ["batches", *tensor_kinds]
-    names = ", ".join(PREFIX + kind.upper() for kind in kinds if kind in wanted)
+    kinds = LARGE if taken[0] >= taken[1] else (*TOKENS, *TENSORS)
+    names = ", ".join(PREFIX + kind.variable.upper() for kind in _wanted(settings, kinds))
     return said, f"recording takes {at_least}{billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
 
 
 def unknown(settings: Settings, size: Size | None) -> str:
     """What it is that nobody tells of what recording takes, and who could tell; empty where nothing is missing."""
-    tensor_kinds = [kind for kind in WRITTEN if getattr(settings, kind)]
-    if settings.run is None or not (tensor_kinds or settings.batches):
+    if settings.run is None or not _wanted(settings, LARGE):
         return ""
     if size is None:
         return "what recording takes is not known: name what is to be run, or a recorded run of that model, align-hooks doctor FILE"
-    if tensor_kinds and size.elements is None:
+    if _wanted(settings, TENSORS) and size.elements is None:
         return f"what recording takes is not known: {size.source} does not tell the size of the model; name a recorded run of it"
-    if settings.batches and size.tokens is None:
+    if _wanted(settings, TOKENS) and size.tokens is None:
         return f"what recording takes is not known: {size.source} does not tell how many tokens a step has; name a recorded run of it"
     if planned(settings, size) is None:
         first, second = (sum(_bytes(settings, size, range(steps))) for steps in (1, 2))
@@ -63,25 +63,30 @@ def unknown(settings: Settings, size: Size | None) -> str:
     return ""
 
 
+def _wanted(settings: Settings, kinds: Sequence[Kind]) -> list[Kind]:
+    """Those of ``kinds`` that are recorded at some step."""
+    return [kind for kind in kinds if settings.steps(kind)]
+
+
 def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
     """What the tensors of ``steps`` take, and the batches."""
-    return ELEMENT * (size.elements or 0) * tensors(settings, steps), TOKEN * (size.tokens or 0) * batches(settings, steps)
+    return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps)
 
 
 def _last(settings: Settings) -> int:
     """Steps that are made at the least: those that are asked for by number, or one."""
-    asked = [getattr(settings, kind).ranges for kind in (*WRITTEN, "batches")]
-    return max((part[-1] + 1 for ranges in asked for part in ranges or () if part), default=1)
+    asked = [settings.steps(kind).last for kind in LARGE]
+    return max((last + 1 for last in asked if last is not None), default=1)
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:
     """Steps that a run may make, as far as the settings ask for any of them; None where ``all`` are asked for and nobody says how many."""
-    asked = [getattr(settings, kind) for kind in (*WRITTEN, "batches") if getattr(settings, kind)]
+    asked = [settings.steps(kind) for kind in _wanted(settings, LARGE)]
     if size is not None and size.steps is not None:
         return size.steps
     if any(steps.ranges is None for steps in asked):
         return None
-    return max((part[-1] + 1 for steps in asked for part in steps.ranges if part), default=0)
+    return max((steps.last + 1 for steps in asked if steps.last is not None), default=0)
 
 
 def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -90,12 +95,12 @@ def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[M
         return
     part = ELEMENT * size.elements // size.parts
     cut = f" of {size.parts} that tensor and pipeline parallelism make" if size.parts > 1 else ""
-    if any(getattr(settings, kind) for kind in WRITTEN):
+    if _wanted(settings, TENSORS):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
         told = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
         short = f"{told}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
         yield told, short if part > free else ""
-    captured = any(getattr(settings, kind) for kind in ON_DEVICE) + (settings.inject_gradients is not None)
+    captured = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device) + (settings.inject_gradients is not None)
     if side == "ms" and captured:
         kept = "gradients" if captured == 1 else "gradients, its own and injected ones,"
         needed, least = captured * part, min((one["free"] for one in devices if one["free"]), default=None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from align_hooks.errors import AlignHooksError
-from align_hooks.launch import Launch
+from align_hooks.errors import AlignHooksError, RefusedRun
+from align_hooks.job.ranks import Launch
 from align_hooks.messages import rendered
 from align_hooks.record.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
@@ -41,15 +41,17 @@ def said(settings: Settings) -> Iterator[Said]:
             continue
         try:
             yield Said(name, text, look(value, settings))
+        except RefusedRun as error:  # the words of a start, which name the variable
+            yield Said(name, text, problem=str(error))
         except (AlignHooksError, OSError) as error:
-            yield Said(name, text, problem=f"{name}: {error}" if name not in str(error) else str(error))
+            yield Said(name, text, problem=f"{name}: {error}")
 
 
 def directory(run: Path, settings: Settings) -> str:
     """What the directory of the run holds; raises AlignHooksError where the run could not claim it."""
     base = existing(run)
     if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
-        raise AlignHooksError(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
+        raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
     earlier(run, Launch(), settings.run_exists)  # raises what a start would
     if not holds_a_run(run):
         return "a new run"

@@ -4,7 +4,7 @@ Nothing reads a sentence back. What a report shows in two languages, what a prog
 its id and its arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
 """
 
-from align_hooks.messages.message import Argument, Joined, Message, Separator, both, either, message, sentences, terms
+from align_hooks.messages.message import Argument, Joined, Message, Separator, both, either, in_a_row, message, sentences, terms
 from align_hooks.messages.render import CHINESE, ENGLISH, rendered
 from align_hooks.messages.side import Side
 
@@ -18,6 +18,7 @@ __all__ = [
     "Side",
     "both",
     "either",
+    "in_a_row",
     "message",
     "rendered",
     "sentences",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias, Union
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from typing import TypeAlias, Union
 
 Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", None]
 """What an argument may be. Text is a name, a path, a command or what a user wrote: it is the same in every language. A member of an
@@ -24,41 +22,23 @@ class Separator(Enum):
     AGAINST = "against"
 
 
-class Joined(str):
+@dataclass(frozen=True, slots=True)
+class Joined:
     """Messages or names in a row, with what stands between them in a language."""
 
     parts: tuple[Argument, ...]
     separator: Separator
 
-    def __new__(cls, parts: Iterable[Argument], separator: Separator) -> Self:
-        """``parts`` in their order; those that are None are left out."""
-        from align_hooks.messages.render import ENGLISH, joined
 
-        kept = tuple(part for part in parts if part is not None)
-        made = super().__new__(cls, joined(kept, separator, ENGLISH))
-        made.parts, made.separator = kept, separator
-        return made
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-
-class Message(str):
-    """What is to be said, before anybody says it."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is to be said, before anybody says it. ``id`` names a template in the catalogues, whose slots are the names of ``arguments``."""
 
     id: str
     arguments: Mapping[str, Argument]
 
-    def __new__(cls, id: str, arguments: Mapping[str, Argument]) -> Self:
-        """``id`` names a template in the catalogues, whose slots are the names of ``arguments``."""
-        from align_hooks.messages.render import ENGLISH, worded
-
-        made = super().__new__(cls, worded(id, arguments, ENGLISH))
-        made.id, made.arguments = id, arguments
-        return made
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
+    def __hash__(self) -> int:
+        return hash(self.id)
 
 
 def message(id: str, /, **arguments: Argument) -> Message:
@@ -66,21 +46,32 @@ def message(id: str, /, **arguments: Argument) -> Message:
     return Message(id, arguments)
 
 
+def in_a_row(parts: Iterable[Argument], separator: Separator) -> Joined:
+    """Parts in their order, without those that are None; those of a part that is such a row stand in its place."""
+    listed: list[Argument] = []
+    for part in parts:
+        if isinstance(part, Joined) and part.separator is separator:
+            listed.extend(part.parts)
+        elif part is not None:
+            listed.append(part)
+    return Joined(tuple(listed), separator)
+
+
 def sentences(*parts: Argument) -> Joined:
     """Sentences in a row, without those that are None."""
-    return Joined(parts, Separator.SENTENCES)
+    return in_a_row(parts, Separator.SENTENCES)
 
 
 def terms(parts: Iterable[Argument]) -> Joined:
     """Names or terms in a row."""
-    return Joined(parts, Separator.TERMS)
+    return in_a_row(parts, Separator.TERMS)
 
 
 def both(*parts: Argument) -> Joined:
     """All of some terms, ``one and other``."""
-    return Joined(parts, Separator.AND)
+    return in_a_row(parts, Separator.AND)
 
 
 def either(*parts: Argument) -> Joined:
     """One of some terms, ``one or other``."""
-    return Joined(parts, Separator.OR)
+    return in_a_row(parts, Separator.OR)

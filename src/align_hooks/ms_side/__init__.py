@@ -2,13 +2,15 @@
 
 Start a script with ``python -m align_hooks.ms_side run_mindformer.py …`` (``msrun … python -m …``), or write ``import
 align_hooks.ms_side`` anywhere before the Trainer is built: it attaches when an ``ALIGN_HOOKS_*`` variable is set, the
-one import effect of this package. Sites that may not use hooks call the public functions from a patch of their own.
+one import effect of this package. Importing a module in it attaches nothing. Sites that may not use hooks call the public
+functions from a patch of their own.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,8 +35,21 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _is_what_was_imported() -> bool:
+    """Whether somebody imports this package, and not a module in it, for which Python executes this package first.
+
+    Only the import system's own frames tell the two apart: the outermost of them has the name that was asked for.
+    """
+    asked: str = __name__
+    frame: FrameType | None = sys._getframe(2)  # above this function and this module
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        asked = frame.f_locals["name"] if frame.f_code.co_name == "_find_and_load" else asked
+        frame = frame.f_back
+    return asked == __name__
+
+
 # Under ``python -m align_hooks.ms_side`` the launcher attaches; argv[0] is "-m" while python locates the module.
-if not (sys.argv[0] == "-m" and any(word.endswith(__name__) for word in sys.orig_argv)):
-    from align_hooks.launcher import attach_on_import
+if _is_what_was_imported() and not (sys.argv[0] == "-m" and any(word.endswith(__name__) for word in sys.orig_argv)):
+    from align_hooks.job.entry import attach_on_import
 
     attach_on_import("ms")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from align_hooks.launcher import launch
+from align_hooks.job.entry import launch
 
 sys.exit(launch("ms", sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.hooking.hook import Hook
+from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
 MINDFORMERS = ">=1.3,!=1.4.*,<1.10"
@@ -28,7 +29,7 @@ def _building(settings: Settings) -> bool:
 def training(settings: Settings) -> bool:
     """Whether the training loop is seen or changed."""
     fed = settings.load_weights is not None or settings.inject_gradients is not None
-    return fed or settings.run is not None or bool(settings.local_norms)
+    return fed or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
 HOOKS: tuple[Hook, ...] = (

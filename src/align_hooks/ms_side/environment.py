@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import Settings
 

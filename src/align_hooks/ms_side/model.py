@@ -23,7 +23,7 @@ from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_
 from align_hooks.names.blocks import Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.table import Table
-from align_hooks.norms import squared_sum
+from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import sketch
 

@@ -21,8 +21,8 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.model import config_of, parameters_of
 from align_hooks.ms_side.reducer import CaptureGradients
-from align_hooks.norms import print_norms, squared_sum
 from align_hooks.patched import asked
+from align_hooks.record.norms import print_norms, squared_sum
 from align_hooks.record.pieces import write_batch, write_tensors
 
 

@@ -9,8 +9,9 @@ from mindspore import get_auto_parallel_context
 from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.feeding import Sizes, sizes_of
+from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
@@ -75,7 +76,7 @@ def refuse_layouts(settings: Settings, sizes: Sizes, model: Any) -> None:
         raise RefusedRun("PIPELINE_SLICE_SKIP_REDISTRIBUTION=1 cuts micro-batches out of other rows than are recorded; unset it")
     if sizes.pp > 1 and get_auto_parallel_context("pipeline_scheduler") == "zero_bubble_v":
         raise RefusedRun("the pipeline scheduler zero_bubble_v has the loss on the first stage; set another pipeline_scheduler in the YAML")
-    if settings.local_norms_point == "local":
+    if settings.choice(POINT) == "local":
         raise RefusedRun(f"{PREFIX}LOCAL_NORMS_POINT=local: under semi_auto_parallel gradients are reduced where they are made; unset it")
 
 

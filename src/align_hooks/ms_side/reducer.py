@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from align_hooks.ms_side.model import Parameters
 from align_hooks.names.fused import Fused
-from align_hooks.norms import CHUNK, squared_sum
+from align_hooks.record.norms import CHUNK, squared_sum
 
 
 class ChunkSums(nn.Cell):
-    """Sums of squares of one gradient's pieces, by chunks of :mod:`align_hooks.norms`, fp32, one after the other."""
+    """Sums of squares of one gradient's pieces, by chunks of :mod:`align_hooks.record.norms`, fp32, one after the other."""
 
     def __init__(self, shape: tuple[int, ...], repeats: int, rows: tuple[int, ...]) -> None:
         super().__init__(auto_prefix=False)

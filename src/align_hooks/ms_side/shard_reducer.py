@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Parameters, fill, squared_sums
 from align_hooks.names.fused import Fused
-from align_hooks.norms import squared_sum
+from align_hooks.record.norms import squared_sum
 
 
 class CaptureShards(nn.Cell):

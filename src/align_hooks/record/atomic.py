@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.places import well_formed
+from align_hooks.job.paths import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
 from align_hooks.record.weakness import Weakness

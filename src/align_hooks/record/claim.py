@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.record.folder import is_shared
 from align_hooks.record.weakness import Weakness
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
+from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
 from align_hooks.record.reader import Run
 
-STEPS: dict[str, Callable[[Any], list[int]]] = {
-    "scalars": lambda run: run.steps,
-    "batches": lambda run: run.batch_steps(),
-    "local_norms": lambda run: run.local_norm_steps(),
-    "gradients": lambda run: run.gradient_steps(),
-    "weights": lambda run: run.weight_steps(),
-    "optimizer_state": lambda run: run.optimizer_state_steps(),
-    "sketches/gradients": lambda run: list(run.sketch_file_steps("gradients")),
-    "sketches/weights": lambda run: list(run.sketch_file_steps("weights")),
+KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
+"""Every kind of thing that a run may hold; sketches stand behind what was stored itself."""
+READ: dict[str, Callable[[Any, int], object]] = {
+    "batches": lambda run, step: run.batch_facts(step),
+    "local_norms": lambda run, step: [run.norm_rows(rank) for rank in run.manifests],
+    "gradients": lambda run, step: run.gradients(step),
+    "weights": lambda run, step: run.weights(step),
+    "optimizer_state": lambda run, step: run.optimizer_state(step),
 }
-"""Every kind of thing that a run may hold, and the steps of which it does, on all ranks."""
+"""How what is there of a quantity is looked into; of tensors only headers are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ def holdings(run: Run) -> tuple[Holding, ...]:
     """Of a run, made by ``open_run``; kinds that were neither asked for nor are there are left out."""
     sizes = bytes_by_kind(run)
     found = []
-    for kind, steps in STEPS.items():
-        there = tuple(steps(run))
-        asked = "all" if kind == "scalars" else run.facts.settings.get(kind.partition("/")[0]) or "none"
+    for kind in KINDS:
+        there = tuple(run.steps_of(kind.name))
+        asked = "all" if kind.switch is None else run.facts.settings.get(kind.switch.name) or "none"
         if there or asked != "none":
-            found.append(Holding(kind, there, asked, sizes[kind]))
+            found.append(Holding(kind.name, there, asked, sizes[kind.name]))
     return tuple(found)
 
 
@@ -56,35 +56,27 @@ def not_whole(run: Run) -> tuple[Problem, ...]:
 def _lacking(run: Run) -> Iterator[Problem]:
     if not run.made_by_hand and not run.steps:
         yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
-    states = {*run.steps, *(step + 1 for step in run.steps)}
-    for kind, steps in STEPS.items():
-        asked = run.asked(kind.partition("/")[0]) if kind != "scalars" and not run.made_by_hand else ()
-        could = states if kind in ("weights", "optimizer_state", "sketches/weights") else set(run.steps)
-        listed = {step for one in run.committed.values() for step in one.listed.get(kind, {})}  # of these the run's problems tell
-        lost = sorted({step for step in could if step in asked} - set(steps(run)) - listed)
+    for kind in KINDS:
+        asked = run.asked(kind.switch.name) if kind.switch is not None and not run.made_by_hand else ()
+        listed = {step for one in run.committed.values() for step in one.listed.get(kind.name, {})}  # of these the run's problems tell
+        lost = sorted({step for step in kind.possible(run.steps) if step in asked} - set(run.steps_of(kind.name)) - listed)
         if lost:
-            words = message("run.not_recorded", kind=kind, count=len(lost), step=lost[0])
+            words = message("run.not_recorded", kind=kind.name, count=len(lost), step=lost[0])
             yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
 
 
 def _unreadable(run: Run) -> Iterator[Problem]:
-    opened = {
-        "batches": run.batch_facts,
-        "gradients": run.gradients,
-        "weights": run.weights,
-        "optimizer_state": run.optimizer_state,
-    }
-    for kind, read in opened.items():
-        for step in STEPS[kind](run):
+    for kind, read in READ.items():
+        for step in run.steps_of(kind):
             try:
-                read(step)
+                read(run, step)
             except RecordError as error:
                 yield unreadable(error, step=step)
                 break
 
 
 def bytes_by_kind(run: Run) -> Counter[str]:
-    """Bytes on disk by kind; what is none of them is ``other``. Links are not followed."""
+    """Bytes on disk by kind; what is none of them is :data:`OTHER`. Links are not followed."""
     sizes: Counter[str] = Counter()
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
     while folders:
@@ -92,6 +84,7 @@ def bytes_by_kind(run: Run) -> Counter[str]:
     return sizes
 
 
+OTHER = "other"
 DEEPEST = 8
 """How deep directories are looked into: a run's own are half of it."""
 
@@ -111,15 +104,11 @@ def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[
 
 def _kind(inside: tuple[str, ...], name: str) -> str:
     """What a file belongs to, by its folders in the run and its name (:mod:`.layout`)."""
-    if inside[0] in ("scalars", "local_norms"):
-        return inside[0]
-    if inside[0] == "sketches" and len(inside) > 1:
-        return f"sketches/{inside[1]}"
     if not inside[0].startswith("step_"):
-        return "batches" if name == "causal_attention_mask.npy" else "other"
-    if len(inside) > 2:
-        return inside[2] if inside[2] in STEPS else "other"
-    return "gradients" if name == "gradients.safetensors" else "batches" if name.endswith((".npy", "batch.json")) else "other"
+        folder = "/".join(inside)
+        return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)
+    kind = registry.kind_of_file("/".join((*inside[2:], name)))
+    return OTHER if kind is None else kind.name
 
 
 def ranges(steps: tuple[int, ...]) -> str:

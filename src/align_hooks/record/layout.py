@@ -29,18 +29,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from align_hooks.quantities import batches, gradients, optimizer_state, weights
+from align_hooks.quantities.registry import KINDS, ROWS, STATES
+from align_hooks.quantities.scalars import SCALARS
+
 FORMAT = 2
 """Since 2 rows list their step's files with digests, and rows, manifests and ``run.json`` hold their own."""
 READ = (1, 2)
 """The formats that are read."""
-FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
-"""What a model consumes."""
-BATCH_ARRAYS = (*FED, "token_losses")
-"""What is kept of a batch: beside what was consumed, each token's loss before the mask, ``[rows, sequence]`` fp32."""
-SKETCHED = ("gradients", "weights")
-"""What sketches are taken of; numbered as the tensors are."""
-MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
+FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
+MOMENTS = optimizer_state.MOMENTS
 
 
 def run_file(run: Path) -> Path:
@@ -63,24 +61,19 @@ def last_words(run: Path, rank: int, signal: str) -> Path:
     return run / "last_words" / f"rank_{rank}.{signal}"
 
 
+def rows(run: Path, name: str, rank: int) -> Path:
+    """One row a step of a quantity that is rows, by its name."""
+    return run / name / f"rank_{rank}.jsonl"
+
+
 def scalars(run: Path, rank: int) -> Path:
     """One row of scalars a step."""
-    return run / "scalars" / f"rank_{rank}.jsonl"
-
-
-def local_norms(run: Path, rank: int) -> Path:
-    """One row of squared sums a step."""
-    return run / "local_norms" / f"rank_{rank}.jsonl"
-
-
-def sketches(run: Path, kind: str, rank: int) -> Path:
-    """One row of signed sums a step, of ``gradients`` or ``weights``."""
-    return run / "sketches" / kind / f"rank_{rank}.jsonl"
+    return rows(run, SCALARS.name, rank)
 
 
 def causal_mask(run: Path) -> Path:
     """The causal attention mask, bool, ``[1, 1, sequence, sequence]``, True where attention is forbidden."""
-    return run / "causal_attention_mask.npy"
+    return run / batches.CAUSAL_MASK
 
 
 def step(run: Path, number: int, rank: int) -> Path:
@@ -88,40 +81,15 @@ def step(run: Path, number: int, rank: int) -> Path:
     return run / f"step_{number}" / f"rank_{rank}"
 
 
-GRADIENTS = "gradients.safetensors"
-MODEL, WEIGHT_PADDING, CONFIG, SQUARED = (
-    "weights/model.safetensors",
-    "weights/padding.safetensors",
-    "weights/config.json",
-    "weights/squared.json",
-)
-STATE = "optimizer_state/state.json"
-BATCH = "batch.json"
-LOCAL_NORMS = "local_norms"
-"""What rows list, by its path in ``step_N/rank_M``, and the rows of other files, by these files' folders."""
-FILES = (
-    *(f"{name}.npy" for name in BATCH_ARRAYS),
-    BATCH,
-    GRADIENTS,
-    MODEL,
-    WEIGHT_PADDING,
-    CONFIG,
-    SQUARED,
-    STATE,
-    *(f"optimizer_state/{moment}.safetensors" for moment in MOMENTS),
-)
+GRADIENTS = gradients.TENSORS
+MODEL, WEIGHT_PADDING, CONFIG, SQUARED = weights.MODEL, weights.PADDING, weights.CONFIG, weights.SQUARED
+STATE = optimizer_state.DESCRIPTION
+BATCH = batches.DESCRIPTION
+"""What rows list, by its path in ``step_N/rank_M``."""
+FILES = tuple(file for kind in KINDS for file in kind.files)
 """Every file that ``step_N/rank_M`` may hold."""
-STATES = ("weights", "optimizer_state", "sketches/weights")
-"""What is numbered by updates made: the first folder, or two, of a name that rows list."""
-
-
-def sketch_rows(kind: str) -> str:
-    """What a row lists for a row of sketches of ``kind``."""
-    return f"sketches/{kind}"
-
-
-LINES = (LOCAL_NORMS, *map(sketch_rows, SKETCHED))
-"""What a row lists that is a row of another file; the rest are files of their own."""
+LINES = tuple(kind.name for kind in ROWS if kind is not SCALARS)
+"""What a row lists that is a row of another file, by this file's folder; the rest are files of their own."""
 
 
 def is_state(name: str) -> bool:

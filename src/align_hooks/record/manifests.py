@@ -5,6 +5,7 @@ Parameter tables are most of a manifest, and data-parallel ranks have the same: 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError
+from align_hooks.quantities.registry import ROWS
 from align_hooks.record import layout
-from align_hooks.record.files import QUOTED, read_sealed
+from align_hooks.record.files import QUOTED, read_json, read_sealed
 from align_hooks.record.folder import inside
 from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
@@ -119,3 +121,22 @@ class Groups:
     def all(self) -> tuple[Group, ...]:
         """All of them, in the order in which they were met, each with the parameters of all ranks."""
         return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
+
+
+def refuse_lost_manifests(run: Path) -> None:
+    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
+    ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
+    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
+    left = [path for path in ours if os.path.lexists(path)]
+    if left:
+        raise RecordError(
+            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
+        )
+
+
+def _was_recorded(run: Path, path: Path) -> bool:
+    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
+    try:
+        return "segment" in read_json(inside(run, path))
+    except RecordError:
+        return False

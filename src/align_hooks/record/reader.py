@@ -1,14 +1,12 @@
 """A record, read back without a framework.
 
-Ranks are put together here: tensors from their shards, batches from their data-parallel ranks, norms from squared sums.
 Whatever is not whole, not ours or contradicts itself is a RecordError that names the file.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +15,16 @@ from typing import Any
 from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
+from align_hooks.job.paths import place
 from align_hooks.messages import Message, message
-from align_hooks.places import place
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.registry import BY_NAME, SKETCHES
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import batches, last_words, layout, sums
 from align_hooks.record.batch import Batch, BatchFacts, Source, described
 from align_hooks.record.committed import Committed, read_committed
@@ -27,7 +33,7 @@ from align_hooks.record.files import read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.lines import Lines
 from align_hooks.record.lost import missing_ranks, problems
-from align_hooks.record.manifests import read_facts, read_manifests
+from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.problems import Problem
 from align_hooks.record.random_states import whole
@@ -38,7 +44,7 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.sketch_rows import Sketches, of_tensors
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
-from align_hooks.settings import Steps
+from align_hooks.settings import PREFIX, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,7 @@ class Run:
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
         if rank not in self._norm_rows:
-            self._norm_rows[rank] = read_norm_rows(self.lines(layout.LOCAL_NORMS, rank), self.shards(rank))
+            self._norm_rows[rank] = read_norm_rows(self.lines(LOCAL_NORMS.name, rank), self.shards(rank))
         return self._norm_rows[rank]
 
     def weight_squares(self, rank: int, step: int) -> dict[str, float]:
@@ -196,10 +202,10 @@ class Run:
         return Source(self.path, layout.step(self.path, step, rank), self.committed[rank].digest(layout.BATCH, step))
 
     def lines(self, name: str, rank: int) -> Lines:
-        """A rank's rows of local norms, or of sketches, by their name in :mod:`.layout`."""
+        """A rank's rows of a quantity, by its name."""
         if (name, rank) not in self._lines:
             one = self.committed[rank]
-            path = inside(self.path, self.path / name / f"rank_{rank}.jsonl")
+            path = inside(self.path, layout.rows(self.path, name, rank))
             unlisted = functools.partial(self._may_be_unlisted, one, name) if one.older is not None else None
             self._lines[name, rank] = Lines(path, one.listed.get(name, {}), unlisted)
         return self._lines[name, rank]
@@ -233,30 +239,35 @@ class Run:
         """For which steps the run was asked to record ``kind``, the name of a recording setting."""
         return self.facts.asked(kind)
 
+    def steps_of(self, quantity: str) -> list[int]:
+        """Of which steps every rank recorded a quantity, by its name, ascending: whole steps, or of a state the numbers N of updates."""
+        kind = BY_NAME[quantity]
+        if kind is SCALARS or (kind.saved_by_hand and self.made_by_hand):
+            return self.steps
+        if quantity not in self._known_steps:
+            tables = [set(self._steps_on(rank, kind)) for rank in self.manifests]
+            known = set.intersection(*tables) if tables else set()
+            self._known_steps[quantity] = sorted(known if kind.is_state else known & set(self.steps))
+        return list(self._known_steps[quantity])
+
+    def _steps_on(self, rank: int, kind: Kind) -> Iterable[int]:
+        return self.lines(kind.name, rank).steps if kind.is_rows else self.recorded(rank, kind.whole)
+
     def local_norm_steps(self) -> list[int]:
         """Whole steps that have local norms."""
-        tables = [set(self.norm_rows(rank).steps) for rank in self.manifests]
-        return sorted(set.intersection(*tables) & set(self.steps)) if tables else []
+        return self.steps_of(LOCAL_NORMS.name)
 
     def gradient_steps(self) -> list[int]:
         """Whole steps whose gradients are recorded."""
-        return [step for step in self._steps_with(layout.GRADIENTS) if step in set(self.steps)]
+        return self.steps_of(GRADIENTS.name)
 
     def weight_steps(self) -> list[int]:
         """Numbers N for which the weights after N updates are recorded."""
-        return self._steps_with(layout.MODEL)
+        return self.steps_of(WEIGHTS.name)
 
     def batch_steps(self) -> list[int]:
         """Steps whose batch is recorded by every rank."""
-        if self.made_by_hand:
-            return self.steps
-        return [step for step in self._steps_with(layout.BATCH) if step in set(self.steps)]
-
-    def _steps_with(self, name: str) -> list[int]:
-        if name not in self._known_steps:
-            found = [set(self.recorded(rank, name)) for rank in self.manifests]
-            self._known_steps[name] = sorted(set.intersection(*found)) if found else []
-        return self._known_steps[name]
+        return self.steps_of(BATCHES.name)
 
     def recorded(self, rank: int, name: str) -> Iterator[int]:
         """The steps of which a rank recorded a file, or a row, by its name in :mod:`.layout`."""
@@ -267,28 +278,22 @@ class Run:
 
     @cached_property
     def _known_steps(self) -> dict[str, list[int]]:
-        """File to the steps that have it on every rank, looked for once."""
+        """Quantity to the steps that have it on every rank, looked for once."""
         return {}
 
     def gradients(self, step: int) -> Tensors:
         """Gradients of ``step``: reduced, unscaled, not clipped."""
-        return self._tensors(step, "GRADIENTS", layout.GRADIENTS, trainable=True)
+        return self._tensors(step, GRADIENTS, layout.GRADIENTS)
 
     def weights(self, step: int) -> Tensors:
         """Weights after ``step`` updates."""
-        return self._tensors(step, "WEIGHTS", layout.MODEL, layout.WEIGHT_PADDING)
+        return self._tensors(step, WEIGHTS, layout.MODEL, layout.WEIGHT_PADDING)
 
     def sketch_steps(self, kind: str) -> list[int]:
         """Steps of which ``gradients`` or ``weights`` were sketched, or stored, of which a sketch can be made; numbered as these are."""
-        stored = set(self.gradient_steps() if kind == "gradients" else self.weight_steps())
-        made = set(self.steps) if kind == "gradients" else {*self.steps, *(step + 1 for step in self.steps)}
-        tables = [file.steps for file in self._sketch_files[kind].values()]
-        return sorted(stored | (set.intersection(*tables) & made if tables else set()))
-
-    def sketch_file_steps(self, kind: str) -> list[int]:
-        """Steps of which every rank wrote sketches of ``gradients`` or ``weights``, ascending."""
-        tables = [set(file.steps) for file in self._sketch_files[kind].values()]
-        return sorted(set.intersection(*tables)) if tables else []
+        sketches = SKETCHES[kind]
+        written = set(self.steps_of(sketches.name)) & sketches.possible(self.steps)
+        return sorted(written | set(self.steps_of(kind)))
 
     def sketches(self, kind: str, step: int) -> Sketches:
         """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""
@@ -303,7 +308,7 @@ class Run:
     @cached_property
     def _sketch_files(self) -> dict[str, dict[int, Lines]]:
         """Kind to rank to rows."""
-        return {kind: {rank: self.lines(layout.sketch_rows(kind), rank) for rank in self.manifests} for kind in layout.SKETCHED}
+        return {kind: {rank: self.lines(sketches.name, rank) for rank in self.manifests} for kind, sketches in SKETCHES.items()}
 
     @cached_property
     def _sketched(self) -> dict[tuple[str, int], Sketches]:
@@ -312,29 +317,28 @@ class Run:
 
     def optimizer_state_steps(self) -> list[int]:
         """Numbers N for which the optimizer's state after N updates is recorded."""
-        return self._steps_with(layout.STATE)
+        return self.steps_of(OPTIMIZER_STATE.name)
 
     def optimizer_state(self, step: int) -> OptimizerState:
         """Adam's moments after ``step`` updates, and how many updates the optimizer counted."""
-        moments = {
-            moment: self._tensors(step, "OPTIMIZER_STATE", f"optimizer_state/{moment}.safetensors", trainable=True)
-            for moment in layout.MOMENTS
-        }
+        moments = {moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors") for moment in layout.MOMENTS}
         path, digest = self.file(min(self.manifests), step, layout.STATE)
         state = structured(State, read_json(path, digest), path)
         return OptimizerState(state.updates, moments, state.dtypes)
 
-    def _tensors(self, step: int, variable: str, required: str, *optional: str, trainable: bool = False) -> Tensors:
+    def _tensors(self, step: int, kind: Kind, required: str, *optional: str) -> Tensors:
         files = {}
         for rank in self.manifests:
             if not self._has(rank, step, required):
                 path = layout.step(self.path, step, rank) / required
-                raise RecordError(f"{path} is missing; record the run with ALIGN_HOOKS_{variable}={step}")
+                raise RecordError(f"{path} is missing; record the run with {PREFIX}{kind.variable.upper()}={step}")
             names = (required, *(name for name in optional if self._has(rank, step, name)))
             files[rank] = [self.file(rank, step, name) for name in names]
         if not files:
-            raise RecordError(f"{self.path} was made by hand and holds no tensors; record the run with ALIGN_HOOKS_{variable}={step}")
-        tables = {rank: [one for one in self.shards(rank) if one.counted and (one.trainable or not trainable)] for rank in files}
+            raise RecordError(
+                f"{self.path} was made by hand and holds no tensors; record the run with {PREFIX}{kind.variable.upper()}={step}"
+            )
+        tables = {rank: [one for one in self.shards(rank) if one.counted and (one.trainable or not kind.trainable)] for rank in files}
         return Tensors(files, tables)
 
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
@@ -372,28 +376,9 @@ def open_run(path: str | Path) -> Run:
     inside(run, run / "manifest")
     ranks = layout.ranks(run)
     if not ranks:
-        _refuse_lost_manifests(run)
+        refuse_lost_manifests(run)
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
         return Run(run, Facts(), {})
     manifests, groups = read_manifests(run, ranks)
     return Run(run, read_facts(run, manifests, groups), manifests)
-
-
-def _refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
-    ours = [layout.run_file(run), *(run / name for name in ("scalars", "local_norms", "sketches"))]
-    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
-    left = [path for path in ours if os.path.lexists(path)]
-    if left:
-        raise RecordError(
-            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
-        )
-
-
-def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
-    try:
-        return "segment" in read_json(inside(run, path))
-    except RecordError:
-        return False

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields
 
 from align_hooks.errors import RecordError
+from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record import layout
 from align_hooks.record.files import QUOTED
 from align_hooks.record.shard import Shard
@@ -34,8 +35,6 @@ RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Bounds: TypeAlias = Annotated[list[int], Meta(min_length=2, max_length=2)]
 Rate: TypeAlias = float | list[float]
 """A learning rate, or one a parameter group where they have their own."""
-ASKED = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
-"""The settings that name steps."""
 
 
 class Group(Struct, frozen=True):
@@ -124,7 +123,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         long = next((key for key, value in self.model.items() if isinstance(value, int) and abs(value) > 1 << 1000), None)
         if long is not None:
             raise ValueError(f"model.{long} is larger than any number that a run has")
-        for kind in ASKED:
+        for kind in (switch.name for switch in SWITCHES):
             self.asked(kind)
 
     @property

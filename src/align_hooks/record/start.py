@@ -17,7 +17,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.files import read_sealed
@@ -25,8 +26,10 @@ from align_hooks.record.schema import Manifest, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
-ROWS = (layout.scalars, layout.local_norms, *(lambda run, rank, kind=kind: layout.sketches(run, kind, rank) for kind in layout.SKETCHED))
-"""The files of rows of a rank, that of the scalars first."""
+
+def rows_of(run: Path, rank: int) -> list[Path]:
+    """The files of rows of a rank, that of the scalars first."""
+    return [layout.rows(run, kind.name, rank) for kind in ROWS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,10 @@ def _read(path: Path) -> Manifest | None:
 def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
     """Raise RefusedRun for a link among a run's files, or among the directories of ``steps`` and the state after them: it leads to what is
     somebody else's."""
-    files = [layout.run_file(run), layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)]
+    files = [layout.run_file(run), layout.manifest(run, rank), *rows_of(run, rank)]
     numbers = (layout.number(path.name, "step_") for path in run.glob("step_*"))
     places = [layout.step(run, number, rank) for number in numbers if number is not None and steps.start <= number <= steps.stop and steps]
-    for path in (*files, *(place / below for place in places for below in ("weights", "optimizer_state"))):
+    for path in (*files, *(place / below for place in places for below in FOLDERS)):
         wrong = folder.link(run, path)
         if wrong is not None:
             raise RefusedRun(f"{wrong} is a link, and nothing is written through one; remove it, or choose another directory")
@@ -98,7 +101,7 @@ def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
     Only what is there is looked at: a run may intend a million ``steps``."""
     there = {number for path in run.glob("step_*") if (number := layout.number(path.name, "step_")) is not None}
     for place in (layout.step(run, step, rank) for step in there.intersection(steps)):
-        for path in (place, place / "weights", place / "optimizer_state"):
+        for path in (place, *(place / below for below in FOLDERS)):
             if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
 
@@ -130,7 +133,7 @@ def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Pat
 
 def remove_replaced(run: Path, launch: Launch) -> None:
     """Delete a replaced run's rows."""
-    folder.remove(run, [path(run, launch.rank) for path in reversed(ROWS)])
+    folder.remove(run, rows_of(run, launch.rank)[::-1])
     if launch.rank == 0:
         folder.remove(run, [layout.causal_mask(run)])
 
@@ -138,7 +141,7 @@ def remove_replaced(run: Path, launch: Launch) -> None:
 def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
     """Delete the ranks of a larger job that no rank of this one replaces; those that recorded something only where it is replaced."""
     for rank in (one for one in layout.ranks(run) if one >= launch.world_size):
-        rows = [path(run, rank) for path in reversed(ROWS)]
+        rows = rows_of(run, rank)[::-1]
         if not recorded and (any(path.exists() for path in rows) or next(layout.step_folders(run, rank), None)):
             continue
         manifest = _read(layout.manifest(run, rank))
@@ -156,7 +159,7 @@ def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
 
 def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
     """Delete what a killed process of this rank was writing, beside its manifest and rows and in ``steps``."""
-    for path in (layout.manifest(run, rank), *(rows(run, rank) for rows in ROWS)):
+    for path in (layout.manifest(run, rank), *rows_of(run, rank)):
         folder.sweep(path.parent, f"{path.name}.")
     if rank == 0:
         for path in (layout.run_file(run), layout.causal_mask(run)):
@@ -164,7 +167,7 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
     for step in steps:
         place = layout.step(run, step, rank)
         if folder.is_own(run, place):
-            for below in (place, place / "weights", place / "optimizer_state"):
+            for below in (place, *(place / name for name in FOLDERS)):
                 folder.sweep(below)
 
 
@@ -198,11 +201,9 @@ def holds_a_run(run: Path) -> bool:
 
 def holds_anything(run: Path) -> bool:
     """Whether anything was recorded in a directory, or saved by hand."""
-    recorded = ("scalars/rank_*", "local_norms/rank_*", "sketches/*/rank_*")
-    return any(next(run.glob(one), None) for one in recorded) or next(layout.step_folders(run), None) is not None
+    return any(next((run / kind.name).glob("rank_*"), None) for kind in ROWS) or next(layout.step_folders(run), None) is not None
 
 
 def again(settings: Settings, first: int) -> list[str]:
     """The kinds of states that a start records of the step that it begins with."""
-    kinds = {"weights": "weights", "optimizer_state": "optimizer_state", "sketches": layout.sketch_rows("weights")}
-    return [name for kind, name in kinds.items() if first in getattr(settings, kind)]
+    return [kind.name for kind in KINDS if kind.is_state and first in settings.steps(kind)]

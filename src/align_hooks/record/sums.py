@@ -10,6 +10,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
+from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.lines import Lines
 from align_hooks.record.sketch_rows import Sketches, added_up
 
@@ -43,7 +44,8 @@ def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
 def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
     """Canonical name to the sketch of its whole tensor, from every rank's rows."""
     shards = {
-        file.path: [one for one in run.shards(rank) if one.counted and (one.trainable or kind == "weights")] for rank, file in files.items()
+        file.path: [one for one in run.shards(rank) if one.counted and (one.trainable or not SKETCHES[kind].trainable)]
+        for rank, file in files.items()
     }
     return added_up({file.path: file.row(step) for file in files.values()}, shards, step)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, sentences
+from align_hooks.messages.progress import Progress, silent
 from align_hooks.record import layout
 from align_hooks.record.batch import Source, described
 from align_hooks.record.files import CHANGED, TensorFile, read_array, read_json
@@ -50,7 +51,7 @@ class Verified:
             self.files += 1
 
 
-def verify(run: Run, progress: Callable[[str, int, int], None] = lambda message, done, total: None) -> Verified:
+def verify(run: Run, progress: Progress = silent) -> Verified:
     """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
     read against their digests when the run was opened."""
     found = Verified(run.path)
@@ -62,7 +63,7 @@ def verify(run: Run, progress: Callable[[str, int, int], None] = lambda message,
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
     for done, (rank, name, step) in enumerate(recorded):
-        progress(f"verifying step {step} of rank {rank}", done, len(recorded))
+        progress(message("progress.verifying", step=step, rank=rank), done, len(recorded))
         for path, digest, how in _pieces(run, rank, name, step, found):
             found.read(path, digest, how, rank, step)
     mask = layout.causal_mask(run.path)

@@ -18,8 +18,16 @@ from typing import Any, BinaryIO
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import PADDING
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.registry import SKETCHES, TENSORS
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.continued import continued
@@ -129,7 +137,7 @@ class Writer:
             if planned > free:
                 raise RefusedRun(
                     f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
-                    f"choose fewer steps in {PREFIX}GRADIENTS, {PREFIX}WEIGHTS and {PREFIX}OPTIMIZER_STATE, or another disk"
+                    f"choose fewer steps in {_tensor_variables()}, or another disk"
                 )
             groups = (facts.get("optimizer") or {}).get("groups", [])
             self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
@@ -218,7 +226,7 @@ class Writer:
         self._append(path, digests.seal(self._line({**row, "files": listed})))
         if wrote_files:
             self._sync()
-        self.written["scalars"] += 1
+        self._count(SCALARS)
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, Any]] = ()) -> None:
         """Append one step's squared sums, canonical name to fp64, of what this rank holds, copies too.
@@ -227,23 +235,25 @@ class Writer:
         ``exact`` this rank's squared part of it as the framework and as we take it, ``ranks`` and ``first`` the number of ranks
         whose parts make the norm, and the lowest of them.
         """
-        row = {"step": step, "point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]}
-        self._append_listed(layout.local_norms(self.run, self.launch.rank), layout.LOCAL_NORMS, row)
-        self.written["local_norms"] += 1
+        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]})
 
-    def sketches(self, kind: str, step: int, sums: Mapping[str, Sequence[float]]) -> None:
-        """Append one step's sketches of ``gradients`` or ``weights``, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
-        row = {"step": step, "sums": {name: list(one) for name, one in sums.items()}}
-        self._append_listed(layout.sketches(self.run, kind, self.launch.rank), layout.sketch_rows(kind), row)
-        self.written["sketches"] += 1
+    def sketches(self, of: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
+        """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
+        self.row(SKETCHES[of.name], step, {"sums": {name: list(one) for name, one in sums.items()}})
+
+    def row(self, kind: Kind, step: int, content: Mapping[str, Any]) -> None:
+        """Append the row of one step of a quantity that is rows."""
+        line = self._line({"step": step, **content})
+        self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
+        self._listed[f"{step}/{kind.name}"] = digests.of(line)
+        self._count(kind)
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
         return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
 
-    def _append_listed(self, path: Path, name: str, row: Mapping[str, Any]) -> None:
-        line = self._line(row)
-        self._append(path, line)
-        self._listed[f"{row['step']}/{name}"] = digests.of(line)
+    def _count(self, kind: Kind) -> None:
+        """Count what was written, by the variable that asked for it."""
+        self.written[kind.variable] += 1
 
     def _append(self, path: Path, line: bytes) -> None:
         self._check()
@@ -272,12 +282,12 @@ class Writer:
         self._listed[f"{step}/{layout.BATCH}"] = write_batch(
             self.run, step, self.launch.rank, arrays, rows, slices=slices, joined_first=joined_first, segment=self.segment
         )
-        self.written["batches"] += 1
+        self._count(BATCHES)
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""
         self._tensors(step, layout.GRADIENTS, tensors)
-        self.written["gradients"] += 1
+        self._count(GRADIENTS)
 
     def weights(
         self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any], squared: Mapping[str, float] | None = None
@@ -296,7 +306,7 @@ class Writer:
         if padding:
             self._tensors(step, layout.WEIGHT_PADDING, padding)
         self._tensors(step, layout.MODEL, {name: tensor for name, tensor in tensors.items() if name not in padding})
-        self.written["weights"] += 1
+        self._count(WEIGHTS)
 
     def optimizer_state(
         self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
@@ -310,7 +320,7 @@ class Writer:
             self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
         state = {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {}), "segment": self.segment}
         self._json(step, layout.STATE, state)
-        self.written["optimizer_state"] += 1
+        self._count(OPTIMIZER_STATE)
 
     def _tensors(self, step: int, name: str, tensors: Mapping[str, Array]) -> None:
         self._check()
@@ -340,6 +350,12 @@ class Writer:
         finally:
             if self._claim is not None:
                 self._claim.release(unused=self._earlier is not None and not self._described)
+
+
+def _tensor_variables() -> str:
+    """The variables that ask for tensors, as a sentence has them."""
+    *names, last = (PREFIX + kind.variable.upper() for kind in TENSORS)
+    return f"{', '.join(names)} and {last}"
 
 
 def _make_ready(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from align_hooks.checklist.held import Held
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
-from align_hooks.messages import Joined, Message, Separator, message, rendered
+from align_hooks.messages import Message, both, message, rendered
 from align_hooks.messages.data import as_data
 
 FORMAT = 1
@@ -64,7 +64,7 @@ def _row(one: Checked) -> dict[str, Any]:
 def _advice(one: Checked) -> Message | None:
     if one.row.advice is None or not one.advised:
         return None
-    return message("advised.not_so", advice=one.row.advice.text, sides=Joined(one.advised, Separator.AND))
+    return message("advised.not_so", advice=one.row.advice.text, sides=both(*one.advised))
 
 
 def _held(held: Held) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, Judgement
 from align_hooks.checklist.row import Occasion
-from align_hooks.messages import Argument, Joined, Message, Separator, Side, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Joined, Message, Side, both, message, rendered, sentences, terms
 from align_hooks.report.text import escape, indented
 
 COLOUR = {Judgement.CLEAN: "bold green", Judgement.DIFFERS: "bold red", Judgement.INCONCLUSIVE: "bold yellow"}
@@ -213,7 +213,7 @@ def advised(checklist: Checklist) -> list[Message]:
         message(
             "advised.row",
             row=one.row.name,
-            advice=message("advised.not_so", advice=one.row.advice.text, sides=Joined(one.advised, Separator.AND)),
+            advice=message("advised.not_so", advice=one.row.advice.text, sides=both(*one.advised)),
         )
         for one in checklist.checked
         if one.advised and one.row.advice is not None and one.row.advice.setup is None
@@ -233,7 +233,7 @@ def setups(checklist: Checklist) -> list[SetUp]:
 def _held(one: Checked) -> Message:
     """What both sides hold of a row, once where it is the same."""
     ours, theirs = (held.shown if held.meaning is not None and held.shown != "" else "–" for held in (one.reference, one.candidate))
-    if rendered(ours) == rendered(theirs):
+    if ours == theirs:
         return message("check.value", name=one.row.name, value=ours)
     return message("check.values", name=one.row.name, reference=ours, candidate=theirs)
 

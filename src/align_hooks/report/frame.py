@@ -22,12 +22,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.compare.verdict import Finding
-from align_hooks.messages import CHINESE, ENGLISH, Argument, Joined, Message, message, rendered
+from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
 from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
-from align_hooks.report.chinese import chinese
 from align_hooks.report.text import plain, shown
-from align_hooks.report.words import WORDS
 
 WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")
@@ -82,9 +80,13 @@ def digest(text: str) -> str:
 
 
 def for_script(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data without the messages beside each plot, which the template words."""
-    plots = [{key: value for key, value in plot.items() if key not in ("title", "said")} for plot in data["plots"]]
-    return {**data, "plots": plots}
+    """The data without the messages beside each plot and picture, which the template words."""
+    worded = {kind: [_unworded(part) for part in data[kind]] for kind in ("plots", "pictures") if kind in data}
+    return {**data, **worded}
+
+
+def _unworded(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in ("title", "said")}
 
 
 def words_of(script: str) -> dict[str, tuple[str, str]]:
@@ -99,15 +101,7 @@ def in_both(text: Argument) -> Markup:
 
 def languages(text: Argument) -> tuple[str, str]:
     """A text in English and in Chinese. What is not printable shows as its escape."""
-    if isinstance(text, Message | Joined | Enum):
-        return plain(rendered(text)), plain(rendered(text, CHINESE))
-    text = rendered(text)
-    return plain(text), plain(WORDS.get(text) or chinese(text))
-
-
-def as_written(value: Argument) -> Markup:
-    """A value in both languages: what is no message is what somebody wrote, and the same in each."""
-    return both(plain(rendered(value)), plain(rendered(value, CHINESE)))
+    return plain(rendered(text)), plain(rendered(text, CHINESE))
 
 
 def both(english: str, other: str) -> Markup:
@@ -153,7 +147,6 @@ def times(finding: Finding) -> Message | None:
 
 GLOBALS: dict[str, Callable[..., object]] = {
     "t": in_both,
-    "w": as_written,
     "m": message,
     "say": say,
     "label": label,
@@ -166,4 +159,4 @@ GLOBALS: dict[str, Callable[..., object]] = {
     "broken": broken,
     "escape": escape,
 }
-"""What templates call: ``t`` words a message, ``w`` a value, ``m`` makes one to be handed on, ``say`` does both."""
+"""What templates call: ``t`` words a message or a value, ``m`` makes one to be handed on, ``say`` does both."""

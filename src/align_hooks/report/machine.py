@@ -5,11 +5,12 @@ Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinitie
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from align_hooks.compare.verdict import Blame, Comparison, Finding, StageResult
 from align_hooks.messages import rendered
+from align_hooks.messages.data import as_data
 from align_hooks.report.text import shown
 
 FORMAT = 1
@@ -26,11 +27,12 @@ def as_json(comparison: Comparison, **about: str) -> dict[str, Any]:
         "exit_code": comparison.verdict.exit_code,
         "first": rendered(comparison.first.title) if comparison.first else None,
         "blame": _blame(comparison.blame) if comparison.blame else None,
-        "next": comparison.next,
+        "next": rendered(comparison.next),
         "stages": [_stage(one) for one in comparison.stages],
         "model_settings": [_finding(one) for one in comparison.settings],
-        "acceptance": [asdict(one) for one in comparison.acceptance],
-        "notes": list(comparison.notes),
+        "acceptance": [{"what": rendered(one.what), "passed": one.passed, "value": rendered(one.value)} for one in comparison.acceptance],
+        "notes": [rendered(note) for note in comparison.notes],
+        "messages": {"next": as_data(comparison.next), "notes": [as_data(note) for note in comparison.notes]},
         "eps": comparison.eps,
         "calibration": {kind: dict(errors) for kind, errors in comparison.calibration.items()},
         "runs": [{"path": one.path, "ranks": one.ranks, "layout": dict(one.layout), "steps": one.steps} for one in comparison.sides],
@@ -55,13 +57,17 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "id": stage.stage.id,
         "name": rendered(stage.title),
         "status": stage.status.value,
-        "summary": stage.summary,
-        "told": stage.told,
+        "summary": rendered(stage.summary),
+        "told": rendered(stage.told),
+        "messages": {"summary": as_data(stage.summary), "told": as_data(stage.told)},
         "findings": [_finding(one) for one in stage.findings],
     }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    values = {side: rendered(shown(getattr(finding, side))) for side in ("reference", "candidate")}
+    """A finding by its fields, in words where it holds a message, which stands under ``messages``."""
+    plain = {field.name: getattr(finding, field.name) for field in fields(finding)}
+    values = {side: rendered(shown(plain[side])) for side in ("reference", "candidate")}
     typed = {"quantity": finding.quantity or "", "unit": finding.unit.value, "term": finding.term or ""}
-    return asdict(finding) | values | typed | {"excess": finding.excess}
+    worded = {"what": rendered(finding.what), "messages": {"what": as_data(finding.what)}}
+    return plain | values | typed | worded | {"excess": finding.excess}

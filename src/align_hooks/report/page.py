@@ -272,7 +272,7 @@ def picture(stage: Stage, rows: Sequence[tuple[Stage, Finding]]) -> dict[str, An
     near = [at for at in cells.values() if rows[at][1].excess > max(1.0, NEAR * largest)]
     starred = near if len(near) <= STARS else []
     return {
-        "name": stage.title,
+        "title": stage.title,
         "stage": TENSORS.index(stage),
         "columns": across,
         "rows": down,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
-from align_hooks.messages import Argument, Joined, Message, Separator, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms
 
 COLOUR = {
     Status.SAME: "green",
@@ -166,4 +166,4 @@ def describe(finding: Finding, eps: float) -> Argument:
 def values(finding: Finding) -> Joined:
     """What both sides have of what was compared; of a side that has nothing, nothing."""
     both = (shown(value) for value in (finding.reference, finding.candidate))
-    return Joined((value for value in both if value is not None and value != ""), Separator.AGAINST)
+    return in_a_row((value for value in both if value != ""), Separator.AGAINST)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
-from align_hooks.hooking.script import report
-from align_hooks.session.session import KINDS, Session
+from align_hooks.job.script import report
+from align_hooks.quantities.registry import SWITCHES
+from align_hooks.quantities.scalars import SCALARS
+from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a script failed; ``refused`` where it was an error of ours that ended it."""
+    """How a script failed; ``refused`` where it was an error of ours that ended it, ``interrupted`` where it was a person."""
 
     ended: str
     refused: bool = False
+    interrupted: bool = False
 
 
 def failure(session: Session, code: int, error: BaseException | None) -> Failure | None:
@@ -26,7 +29,8 @@ def failure(session: Session, code: int, error: BaseException | None) -> Failure
         return None
     if isinstance(error, KeyboardInterrupt):
         first = session.planned.start if session.planned else 0
-        return Failure(f"interrupted at step {first + session.made if session.step is None else session.step} (SIGINT)")
+        step = first + session.made if session.step is None else session.step
+        return Failure(f"interrupted at step {step} (SIGINT)", interrupted=True)
     return Failure(f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}")
 
 
@@ -52,7 +56,7 @@ def finish(session: Session, failed: Failure | None = None) -> list[str]:
         try:
             recording.writer.finish(hooks=session.ledger.facts(), ended=ended(session, failed))
             if session.made:
-                session.say(f"recorded {recording.writer.written['scalars']} steps in {recording.writer.run}: {ended(session, failed)}")
+                session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {ended(session, failed)}")
             if recording.words is not None:
                 recording.words.withdraw()
         except (OSError, AlignHooksError) as error:
@@ -70,11 +74,11 @@ def exit_code(code: int, problems: list[str]) -> int:
 def _unreached(session: Session) -> list[str]:
     """Recording and replay that was asked for and that the run did not come to."""
     settings, recording, injection = session.settings, session.recording, session.injection
-    asked = [kind for kind in KINDS if getattr(settings, kind) and (settings.run is not None or kind == "local_norms")]
+    asked = [switch for switch in SWITCHES if settings.steps(switch) and (settings.run is not None or switch.printed)]
     never = [
-        f"{PREFIX}{kind.upper()}={getattr(settings, kind).text}: no such step was reached, nothing was recorded"
-        for kind in asked
-        if kind not in recording.captured and recording.stopped is None
+        f"{PREFIX}{switch.name.upper()}={settings.steps(switch).text}: no such step was reached, nothing was recorded"
+        for switch in asked
+        if switch not in recording.captured and recording.stopped is None
     ]
     if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")

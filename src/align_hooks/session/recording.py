@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.job.streams import say
+from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
-from align_hooks.streams import say
 
 Found = TypeVar("Found")
 
@@ -20,8 +21,8 @@ Found = TypeVar("Found")
 @dataclass
 class Recording:
     """``writer`` and ``words`` are None where nothing is recorded. ``step`` is the training step under way, None between steps and during
-    evaluation. ``stopped`` says why recording stopped, ``captured`` are the kinds of which something was, ``given_up`` is what is no longer
-    tried beside the record."""
+    evaluation. ``stopped`` says why recording stopped, ``captured`` are the switches for which something was captured, ``given_up`` is what
+    is no longer tried beside the record."""
 
     settings: Settings
     launch: Launch
@@ -29,7 +30,7 @@ class Recording:
     words: LastWords | None = None
     step: int | None = None
     stopped: str | None = None
-    captured: set[str] = field(default_factory=set)
+    captured: set[Switch] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
 
     @property
@@ -37,13 +38,18 @@ class Recording:
         """Whether rows are being written."""
         return self.writer is not None and self.stopped is None
 
-    def wants(self, kind: str, step: int | None = None) -> bool:
-        """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded. Local norms are printed
-        too, so they need no record."""
+    def wants(self, kind: Kind, step: int | None = None) -> bool:
+        """Whether ``kind`` was asked for at ``step`` (the one under way unless given) and can still be recorded. What is printed too needs
+        no record."""
         step = self.step if step is None else step
-        if self.stopped is not None or step is None or step not in getattr(self.settings, kind):
+        if self.stopped is not None or step is None or step not in self.settings.steps(kind):
             return False
-        return self.writer is not None or kind == "local_norms"
+        return self.writer is not None or (kind.switch is not None and kind.switch.printed)
+
+    def capture(self, kind: Kind) -> None:
+        """Keep that something of ``kind`` was captured."""
+        if kind.switch is not None:
+            self.captured.add(kind.switch)
 
     @contextmanager
     def surviving(self, what: str) -> Iterator[None]:

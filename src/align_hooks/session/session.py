@@ -16,23 +16,18 @@ from typing import Any
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
-from align_hooks.launch import Launch
-from align_hooks.norms import print_norms
-from align_hooks.processes import WORKER, tell
+from align_hooks.job.processes import WORKER, tell
+from align_hooks.job.ranks import Launch
+from align_hooks.job.streams import say
+from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
+from align_hooks.record.norms import print_norms
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.streams import say
-
-KINDS = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
-"""The recording switches, by the name of their field in Settings and of what the writer counts."""
-
-STATES = ("weights", "sketches", "optimizer_state")
-"""Those numbered by updates made, or that have such a half: a run of K steps has K+1 of them."""
 
 
 @dataclass
@@ -154,12 +149,13 @@ class Session:
         Raises RefusedRun for a step that was named and that the run will never make.
         """
         self.planned = steps
-        for kind in KINDS:
-            last = steps.stop if kind in STATES else steps.stop - 1
-            beyond = [part[0] for part in getattr(self.settings, kind).ranges or () if part[0] > last]
+        for switch in SWITCHES:
+            asked = self.settings.steps(switch)
+            last = max(kind.numbers(steps).stop for kind in asked_by(switch)) - 1
+            beyond = [part[0] for part in asked.ranges or () if part[0] > last]
             if beyond:
                 raise RefusedRun(
-                    f"{PREFIX}{kind.upper()}={getattr(self.settings, kind).text}: step {beyond[0]} is never made, the last is {last}; "
+                    f"{PREFIX}{switch.name.upper()}={asked.text}: step {beyond[0]} is never made, the last is {last}; "
                     f"train longer, or name steps up to {last}"
                 )
         if self.injection is not None:

@@ -12,6 +12,13 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
+from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
 
@@ -81,10 +88,10 @@ def record_step(session: Session, produced: Step, state: State) -> None:
     step, recording = session.step, session.recording
     assert step is not None
     session.made += 1
-    _record(session, "batches", step, "the batch", lambda writer: _write_batch(writer, step, produced.batch()))
+    _record(session, BATCHES, step, "the batch", lambda writer: _write_batch(writer, step, produced.batch()))
     with recording.surviving("local norms"):
         _record_local_norms(session, step, produced)
-    _record(session, "sketches", step, "sketches", lambda writer: _write_sketches(writer, step, produced.gradient_sketches()))
+    _record(session, GRADIENT_SKETCHES, step, "sketches", lambda writer: _write_sketches(writer, step, produced.gradient_sketches()))
     record_state(session, step + 1, state)
     if recording.is_on:
         with recording.surviving("scalars"):
@@ -96,16 +103,16 @@ def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]
     """Write the gradients of the step under way, canonical name to fp32, where they were asked for. A failure is the caller's to survive,
     who read them from the device."""
     step, writer = session.step, session.recording.writer
-    if step is not None and writer is not None and session.recording.wants("gradients", step):
+    if step is not None and writer is not None and session.recording.wants(GRADIENTS, step):
         writer.gradients(step, pieces())
-        session.recording.captured.add("gradients")
+        session.recording.capture(GRADIENTS)
 
 
 def record_state(session: Session, updates: int, state: State) -> None:
     """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
 
     def sketches(writer: Writer) -> bool:
-        writer.sketches("weights", updates, state.weight_sketches())
+        writer.sketches(WEIGHTS, updates, state.weight_sketches())
         return True
 
     def weights(writer: Writer) -> bool:
@@ -116,19 +123,19 @@ def record_state(session: Session, updates: int, state: State) -> None:
         writer.optimizer_state(updates, *state.moments())
         return True
 
-    _record(session, "sketches", updates, "sketches of the weights", sketches)
-    _record(session, "weights", updates, "weights", weights)
-    _record(session, "optimizer_state", updates, "the optimizer's state", moments)
+    _record(session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches)
+    _record(session, WEIGHTS, updates, "weights", weights)
+    _record(session, OPTIMIZER_STATE, updates, "the optimizer's state", moments)
 
 
-def _record(session: Session, kind: str, step: int, what: str, write: Callable[[Writer], bool]) -> None:
+def _record(session: Session, kind: Kind, step: int, what: str, write: Callable[[Writer], bool]) -> None:
     """Write one kind where it is wanted, so that training survives a failure; ``write`` says whether there was anything."""
     recording = session.recording
     if recording.writer is None or not recording.wants(kind, step):
         return
     with recording.surviving(what):
         if write(recording.writer):
-            recording.captured.add(kind)
+            recording.capture(kind)
 
 
 def _write_batch(writer: Writer, step: int, batch: Batch) -> bool:
@@ -138,14 +145,14 @@ def _write_batch(writer: Writer, step: int, batch: Batch) -> bool:
 
 def _write_sketches(writer: Writer, step: int, sketches: Mapping[str, Sequence[float]] | None) -> bool:
     if sketches is not None:
-        writer.sketches("gradients", step, sketches)
+        writer.sketches(GRADIENTS, step, sketches)
     return sketches is not None
 
 
 def _record_local_norms(session: Session, step: int, produced: Step) -> None:
     """Print the norms of a step, and write them where there is a record."""
     recording = session.recording
-    norms = produced.local_norms() if recording.wants("local_norms", step) else None
+    norms = produced.local_norms() if recording.wants(LOCAL_NORMS, step) else None
     if norms is None:
         return
     printed = {name: value for name, value in norms.squared.items() if name in norms.printed}
@@ -153,4 +160,4 @@ def _record_local_norms(session: Session, step: int, produced: Step) -> None:
         session.print_norms(step, printed, norms.parts)
     if recording.writer is not None:
         recording.writer.local_norms(step, norms.point, norms.squared, norms.taken)
-    recording.captured.add("local_norms")
+    recording.capture(LOCAL_NORMS)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from align_hooks.norms import CHUNK
+from align_hooks.record.norms import CHUNK
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, blocks, signs_of
 from align_hooks.record.sketch import sketch as on_host
@@ -24,7 +24,7 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
-    """The squared sum of :mod:`align_hooks.norms` as an fp64 scalar on the tensor's device, with no transfer."""
+    """The squared sum of :mod:`align_hooks.record.norms` as an fp64 scalar on the tensor's device, with no transfer."""
     flat = tensor.detach().reshape(-1)
     whole = flat.numel() // CHUNK * CHUNK
     total = torch.zeros((), dtype=torch.float64, device=flat.device)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from align_hooks.hooking.hook import Hook
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.registry import KINDS
 from align_hooks.settings import Settings
 
 CORE = ">=0.12,<0.20"
@@ -16,7 +18,7 @@ def _rehearsing(settings: Settings) -> bool:
 
 
 def _recording(settings: Settings) -> bool:
-    return settings.run is not None or bool(settings.local_norms)
+    return settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
 def _whole_run(settings: Settings) -> bool:
@@ -28,7 +30,7 @@ def _stepping(settings: Settings) -> bool:
 
 
 def _gradients(settings: Settings) -> bool:
-    return bool(settings.local_norms or settings.gradients or settings.sketches or settings.inject_gradients)
+    return any(settings.steps(kind) for kind in KINDS if kind.of_gradients) or settings.inject_gradients is not None
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -184,7 +186,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "norm",
-        asked=lambda settings: settings.run is not None and bool(settings.local_norms),
+        asked=lambda settings: settings.run is not None and bool(settings.steps(LOCAL_NORMS)),
         package="megatron-core",
         supports=CORE,
         trigger="megatron.core.optimizer.clip_grads",

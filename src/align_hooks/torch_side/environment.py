@@ -9,7 +9,8 @@ that fits every cluster, so it is only written down.
 from __future__ import annotations
 
 from align_hooks.errors import SettingsError
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
+from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 
@@ -52,7 +53,7 @@ def variables(settings: Settings) -> dict[str, str]:
 
 def make_session(settings: Settings, launch: Launch) -> TorchSession:
     """The session of this side."""
-    if settings.local_norms_point == "local":
+    if settings.choice(POINT) == "local":
         raise SettingsError(
             f"{PREFIX}LOCAL_NORMS_POINT=local: Megatron reduces inside its gradient buckets and has no such point; unset it"
         )

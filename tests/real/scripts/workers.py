@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 if os.environ.get("IMPORT_FORM"):
-    import align_hooks.launcher
+    import align_hooks.job.entry
 
-    align_hooks.launcher.attach_on_import("torch")
+    align_hooks.job.entry.attach_on_import("torch")
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
 import pretrain_gpt as script

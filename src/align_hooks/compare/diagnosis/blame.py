@@ -109,7 +109,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     place = place_of(seen)
     culprits = suspects(seen, place)
     found = causes(seen, place, culprits)
-    likely: list[Words | str] = [*not_ruled_out(seen, place, ladder), *map(in_words, found)]
+    likely: list[Words] = [*not_ruled_out(seen, place, ladder), *map(in_words, found)]
     if place is Place.WEIGHTS and first.told:
         likely.insert(0, first.told)
     if later := acting_later(seen):
@@ -227,9 +227,9 @@ def tensor(name: str) -> Suspect:
     return Suspect(name, name)
 
 
-def common(told: Words | str) -> tuple[Suspect, ...]:
+def common(told: Words | None) -> tuple[Suspect, ...]:
     """What findings have in common, where that is known."""
-    return (Suspect(told),) if told else ()
+    return () if told is None else (Suspect(told),)
 
 
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
@@ -247,6 +247,6 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[Suspect]) -> bool:
     if signature.sign is not None and not seen.signs[signature.sign]:
         return False
     asked = culprits if signature.only else culprits[:1]
-    if signature.words and not (asked and all(suspect.id in signature.words for suspect in asked)):
+    if signature.ids and not (asked and all(suspect.id in signature.ids for suspect in asked)):
         return False
     return not signature.first or (bool(asked) and all(any(fnmatchcase(one.name, pattern) for pattern in signature.first) for one in asked))

@@ -15,7 +15,7 @@ from align_hooks.compare.rows import Rows
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
-from align_hooks.compare.verdict import Blame, Place, Reason, StageResult, Status, Verdict, differing
+from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
 from align_hooks.messages import Argument, Message, both, message, terms
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
@@ -175,12 +175,12 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
-    settings = dict.fromkeys(finding.name for finding in (*ladder.settings, *differing(stages, hyper_parameters)))
+    settings = dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     return {
         **commands(ladder),
         "suspect": suspected(blame),
-        "setting": in_a_row(list(settings)),
+        "setting": together(list(settings)),
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
     }
@@ -213,9 +213,16 @@ def padded_rows(ladder: Ladder) -> list[int | None]:
     return [run.facts.padded_vocabulary for run in ladder.pair.both]
 
 
-def in_a_row(names: Sequence[str]) -> Argument:
+def setting(finding: Finding) -> Argument:
+    """What a finding of two settings is about, without its parameters or its step."""
+    if finding.quantity is Quantity.MODEL_SETTING:
+        return finding.what
+    return finding.quantity if finding.quantity is Quantity.LEARNING_RATE else finding.name
+
+
+def together(names: Sequence[Argument]) -> Argument:
     """Names as a sentence has them: ``a, b and c``."""
-    return both(terms(names[:-1]), names[-1]) if len(names) > 1 else "".join(names)
+    return both(terms(names[:-1]), names[-1]) if len(names) > 1 else names[0] if names else None
 
 
 def suspected(blame: Blame | None) -> Argument:

@@ -66,7 +66,7 @@ class Signature:
     """What a cause looks like. Every condition that is set must hold.
 
     ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
-    match the name of the tensor or setting that is suspected first, or with ``only`` the names of all suspects, and ``words`` the ids of
+    match the name of the tensor or setting that is suspected first, or with ``only`` the names of all suspects, and ``ids`` those of
     messages of which one must word it; ``unless`` are positions that speak against it; ``rows`` are the rows that are wrong, ``later``
     says whether an earlier step on equal weights agrees, and ``sign`` is something else that must be seen. ``source`` is where the cause
     is known from.
@@ -77,7 +77,7 @@ class Signature:
     where: Where | None = None
     unless: Where | None = None
     first: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
     only: bool = False
     rows: Rows | None = None
     later: bool | None = None
@@ -110,11 +110,11 @@ SIGNATURES = (
     Signature(Place.GRADIENTS, Cause.SOME_GRADIENTS, sign=Sign.SCATTERED),
     Signature(Place.DATA, Cause.OTHER_DATA),
     Signature(
-        Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), words=("hyper_parameters.of",), source="the guide's case study"
+        Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), ids=("hyper_parameters.of",), source="the guide's case study"
     ),
     Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, first=("learning rate",)),
-    Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, words=("first_updates.every_update_scaled",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, ids=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
-    Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, words=("after_update.no_adamw_of",)),
+    Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, ids=("after_update.no_adamw_of",)),
 )

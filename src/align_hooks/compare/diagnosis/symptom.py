@@ -15,9 +15,8 @@ from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.stage import Phase
 from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.verdict import Finding, StageResult, Status
+from align_hooks.quantities.registry import STATES
 
-STATES = ("weights", "optimizer_state")
-"""Quantities that are numbered by updates made: state N was made by the update of step N - 1."""
 NORM = "grad_norm"
 """A number that stands before the update which clips by it."""
 FOLLOWING = (first_updates, later_losses, free_running)
@@ -56,7 +55,7 @@ def moment(stage: StageResult, start: int) -> Moment:
 def moment_of(finding: Finding, phase: Phase, start: int) -> Moment:
     """The same of one finding."""
     step = next((one for one in (finding.since, finding.step) if one is not None), start)
-    if finding.quantity in STATES and step > start:
+    if finding.quantity in STATES and step > start:  # state N was made by the update of step N - 1
         return made_by((float(step), int(Phase.START)))
     return (float(step), int(Phase.BACKWARD if finding.quantity == NORM else phase))
 

@@ -15,7 +15,7 @@ from align_hooks.messages import message, sentences
     draws=True,
     is_of_tensors=True,
     is_pictured=True,
-    source=sentences(message("method.guide_local_norm"), "align_hooks.norms"),
+    source=sentences(message("method.guide_local_norm"), "align_hooks.record.norms"),
 )
 def local_norms(ladder: Ladder) -> StageResult:
     """Norms of exact steps."""

@@ -25,7 +25,7 @@ from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.progress import Progress
+from align_hooks.messages.progress import Progress
 
 FAR = 1e6
 """Roundings."""

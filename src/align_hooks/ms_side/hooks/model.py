@@ -24,6 +24,7 @@ from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments,
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
@@ -70,7 +71,7 @@ def shifted(schedule: Any, updates: int) -> Any:
 def refuse_unknown(session: MsSession) -> None:
     """Refuse to record the state of an optimizer whose moments are not known."""
     optimizer = session.train_cell.optimizer
-    if session.settings.optimizer_state and kind_of(optimizer) is None:
+    if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
         raise RefusedRun(
             f"{PREFIX}OPTIMIZER_STATE records the moments of {', '.join(ADAMS)}, this optimizer is {type(optimizer).__name__}; unset it"
         )

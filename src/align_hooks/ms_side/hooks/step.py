@@ -14,6 +14,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
+from align_hooks.quantities.local_norms import POINT
 from align_hooks.session.step import Batch, LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
@@ -65,7 +66,7 @@ class Ended:
         self.squared = reducer.squared_sums()
         prints = reducer.local or any(parameter.counted for parameter in parameters)
         parts = {name for parameter in parameters for name in parameter.fused.cut}
-        return LocalNorms(self.session.settings.local_norms_point, self.squared, self.squared if prints else (), parts, self.taken())
+        return LocalNorms(self.session.settings.choice(POINT), self.squared, self.squared if prints else (), parts, self.taken())
 
     def gradient_sketches(self) -> dict[str, list[float]] | None:
         """Signed sums of the gradients that the capturing Cell kept."""
@@ -77,7 +78,7 @@ class Ended:
         """The global norm that the training cell clipped by, where it is of the gradients whose norms are recorded."""
         session, norm = self.session, self.outputs[GLOBAL_NORM]
         injected = session.injection is not None and self.step in session.injection.steps
-        if norm is None or injected or session.settings.local_norms_point == "local":
+        if norm is None or injected or session.settings.choice(POINT) == "local":
             return []
         together = {"first": session.launch.rank, "ranks": 1}
         if session.sizes is not None:

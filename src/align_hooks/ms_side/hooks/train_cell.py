@@ -22,6 +22,8 @@ from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_s
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
+from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT
+from align_hooks.quantities.registry import KINDS
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.settings import PREFIX, Settings
 
@@ -46,7 +48,7 @@ def before(session: MsSession, wrapped: Any, args: Any, kwargs: Any) -> CaptureS
     if session.sizes is None:
         return None
     call = inspect.signature(wrapped).bind(*args, **kwargs)
-    seen = {"norms": bool(settings.local_norms), "gradients": keeps_gradients(settings), "inject": session.injection is not None}
+    seen = {"norms": bool(settings.steps(LOCAL_NORMS)), "gradients": keeps_gradients(settings), "inject": session.injection is not None}
     return CaptureShards(call.arguments["optimizer"], **seen) if any(seen.values()) else None
 
 
@@ -71,19 +73,19 @@ def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None
     session.model_config = huggingface_config(config, session.parameters.dims)
     unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
     seen = {
-        "norms": bool(settings.local_norms) or unclipped,
+        "norms": bool(settings.steps(LOCAL_NORMS)) or unclipped,
         "gradients": keeps_gradients(settings),
         "inject": session.injection is not None,
     }
     if any(seen.values()):
         announce(session, capture_bytes(session.parameters, **seen), seen["inject"])
-        parameters, point = session.parameters, settings.local_norms_point
+        parameters, point = session.parameters, settings.choice(POINT)
         install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **seen))
 
 
 def keeps_gradients(settings: Settings) -> bool:
     """Whether gradients must be kept until a step ends: to be written, or to be sketched, which is done on the host."""
-    return bool(settings.gradients or settings.sketches)
+    return any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
 
 
 def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradients | CaptureShards]) -> None:
@@ -91,7 +93,7 @@ def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradi
     if "Pipeline" not in type(cell).__name__:
         session.reducer = cell.grad_reducer = capture(cell.grad_reducer)
         return
-    if session.settings.local_norms_point == "local":
+    if session.settings.choice(POINT) == "local":
         raise RefusedRun(f"{PREFIX}LOCAL_NORMS_POINT=local: {type(cell).__name__} reduces while it accumulates; unset it")
     if not cell.use_clip_grad:
         raise RefusedRun(

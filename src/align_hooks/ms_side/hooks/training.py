@@ -29,6 +29,7 @@ from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
+from align_hooks.quantities.batches import BATCHES
 from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
@@ -125,7 +126,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def see_tokens(self, elements: Any) -> None:
         """Have each token's loss kept, where batches are recorded: the last moment before the graph is compiled."""
         session = self.session
-        if session.settings.batches and session.sizes is None and session.recording.writer is not None:
+        if session.settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
             tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
             session.token_losses = capture_token_losses(session.train_cell, tokens)
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.pieces import is_causal
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.session import TorchSession
@@ -38,7 +39,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
             nothing: set[str] = set()
             look = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
             session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
-        if session.recording.wants("batches"):
+        if session.recording.wants(BATCHES):
             with session.recording.surviving("the batch"):
                 call = inspect.signature(wrapped).bind(*args, **kwargs)
                 given = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.model import pieces, sketches, squared_sums
@@ -47,7 +50,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
 
 def read(session: TorchSession) -> None:
     """Take norms and sketches, left on the device until the step ends, and write the gradients."""
-    norms, sketched, gradients = (session.recording.wants(kind) for kind in ("local_norms", "sketches", "gradients"))
+    norms, sketched, gradients = (session.recording.wants(kind) for kind in (LOCAL_NORMS, GRADIENT_SKETCHES, GRADIENTS))
     if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
     found = session.parameters.gradients()

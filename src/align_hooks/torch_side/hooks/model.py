@@ -18,6 +18,7 @@ from megatron.training import get_args, get_tokenizer
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.session.step import record_state
@@ -67,7 +68,7 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
     session.model_config = huggingface_config(gpt, parameters, args)
-    if session.settings.optimizer_state and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
+    if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
     session.describe(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from megatron.core.optimizer import clip_grads
 
+from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.torch_side.arrays import squared_sum
 from align_hooks.torch_side.session import TorchSession
 
@@ -25,7 +26,7 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
     def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         norm = wrapped(*args, **kwargs)
         injected = session.injection is not None and session.step in session.injection.steps
-        if session.recording.wants("local_norms") and session.recording.writer is not None and not injected:
+        if session.recording.wants(LOCAL_NORMS) and session.recording.writer is not None and not injected:
             with session.recording.surviving("the global norm"):
                 given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
                 if given.get("norm_type", 2) == 2:

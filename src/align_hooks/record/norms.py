@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.streams import say
+from align_hooks.job.streams import say
 
 CHUNK = 8192
 

@@ -1,7 +1,7 @@
 """``align-hooks run -- COMMAND …``: hooks in every training process that a command starts, with no file touched.
 
 The command may be anything: torchrun, msrun, a shell script that prepares data first. What reaches a Python process
-whatever started it is its environment, so a ``sitecustomize`` (:mod:`align_hooks.startup`) goes first on PYTHONPATH, and
+whatever started it is its environment, so a ``sitecustomize`` (:mod:`align_hooks.job.startup`) goes first on PYTHONPATH, and
 what must be there when an interpreter starts (PYTHONHASHSEED, library switches) is set here, where it is in time.
 """
 
@@ -20,14 +20,14 @@ from pathlib import Path
 from types import FrameType
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
-from align_hooks.hooking.script import report
-from align_hooks.launch import Launch
-from align_hooks.launcher import room
-from align_hooks.processes import VARIABLE, Process, told, unheard
+from align_hooks.job.entry import room
+from align_hooks.job.processes import VARIABLE, Process, told, unheard
+from align_hooks.job.ranks import Launch
+from align_hooks.job.script import report
+from align_hooks.job.streams import hold, say
 from align_hooks.record import last_words
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source
-from align_hooks.streams import hold, say
 
 STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
@@ -132,7 +132,7 @@ def in_foreground() -> bool:
 def with_last_words(process: Process, run: Path | None) -> Process:
     """A process that was lost, with how it ended where the signal that ended it left that beside its record."""
     said = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
-    return process if said is None else replace(process, ended=str(said))
+    return process if said is None else replace(process, ended=str(said), failed=True)
 
 
 def account(processes: Sequence[Process]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
     for process in processes:
         say(f"align_hooks: {process}", sys.stderr)
         problems = list(process.problems)
-        if process.began and (process.ended or "").startswith(("failed", "was ended by")):
+        if process.began and process.failed:
             problems.append(f"its training {process.ended}")
         if process.began and process.running:
             problems.append(f"trains on after the command ended, unaccounted for; {JOIN}")

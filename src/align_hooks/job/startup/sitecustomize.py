@@ -58,7 +58,7 @@ def attach(side):
     Whatever goes wrong ends it: a script that does without the framework where an import fails would train without hooks.
     """
     try:
-        from align_hooks.launcher import attach_on_import
+        from align_hooks.job.entry import attach_on_import
 
         attach_on_import(side, lazily=True)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a framework that was patched by a diff of ``patches/`` is asked to record.
+"""What a framework that was patched by a diff of ``patches/`` calls: what it is asked to record, and the printing of norms.
 
 ``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, 0 unless said. They are apart from the
 ``ALIGN_HOOKS_*`` variables because those attach hooks, which a site that patches may not use.
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from align_hooks.errors import SettingsError
-from align_hooks.launch import Launch
-from align_hooks.places import place
+from align_hooks.job.paths import place
+from align_hooks.job.ranks import Launch
+from align_hooks.record.norms import print_norms
 from align_hooks.settings import Steps
 
+__all__ = ["Asked", "asked", "print_norms", "wanted"]
 RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
 
 

@@ -18,7 +18,8 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.errors import shown
-from align_hooks.progress import Progress, silent
+from align_hooks.messages import message
+from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
 
 
@@ -63,7 +64,7 @@ def check_runs(reference: Run, candidate: Run) -> Checklist | None:
 
 def open_side(given: str, environment: Mapping[str, str], progress: Progress) -> tuple[Configuration, Run | None]:
     """The configuration of one side, and its run where it is a record."""
-    progress(f"reading {given}")
+    progress(message("progress.reading", path=given))
     if not is_directory(given):
         return read(given, environment), None
     run = open_run(given)
@@ -92,7 +93,7 @@ def look_at(run: Run, special: Mapping[str, int | None], decode: Callable[[Seque
 
     def batches() -> Iterator[tuple[int, Mapping[str, Any]]]:
         for index, step in enumerate(steps):
-            progress(f"batch of step {step}", index, len(steps))
+            progress(message("progress.batch", step=step), index, len(steps))
             yield step, run.batch(step).arrays()
 
     return look(batches(), vocabulary if isinstance(vocabulary, int) else None, special, decode)

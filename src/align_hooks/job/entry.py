@@ -17,11 +17,11 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.hooking.script import die_of_interrupt, find_script, report, run_script
-from align_hooks.launch import Launch
-from align_hooks.processes import REFUSED, VARIABLE, tell
+from align_hooks.job.processes import REFUSED, VARIABLE, tell
+from align_hooks.job.ranks import Launch
+from align_hooks.job.script import die_of_interrupt, find_script, report, run_script
+from align_hooks.job.streams import flush, hold, say
 from align_hooks.settings import Settings
-from align_hooks.streams import flush, hold, say
 
 if TYPE_CHECKING:
     from align_hooks.session import Session
@@ -62,15 +62,15 @@ def _account(session: Session, code: int) -> int:
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
         how = failed.ended if failed is not None else ended(session, None) if session.recording.writer else "ended"
-        tell(session.side, session.launch.rank, began=True, ended=how, problems=problems)
+        is_failure = failed is not None and not failed.interrupted
+        tell(session.side, session.launch.rank, began=True, ended=how, failed=is_failure, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
     return exit_code(code, problems)
 
 
 def room(side: str) -> Any:
-    """A side's ``environment`` module. Importing the side's package would attach it, were it not marked as attached."""
-    _attached.add(side)
+    """A side's ``environment`` module."""
     return importlib.import_module(f"align_hooks.{side}_side.environment")
 
 

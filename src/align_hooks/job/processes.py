@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.launch import Launch
+from align_hooks.job.ranks import Launch
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"
@@ -31,7 +31,8 @@ ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One attached process. ``began`` says whether it came to train; ``ended`` is how, None while it runs or after a kill."""
+    """One attached process. ``began`` says whether it came to train; ``ended`` is how, None while it runs or after a kill; ``failed``
+    whether an error or a signal ended it."""
 
     pid: int
     side: str
@@ -39,6 +40,7 @@ class Process:
     script: str
     began: bool = False
     ended: str | None = None
+    failed: bool = False
     problems: Sequence[str] = ()
     job: str = ""
     ranks: Sequence[int] = ()
@@ -73,13 +75,15 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def tell(side: str, rank: int, *, began: bool = False, ended: str | None = None, problems: Sequence[str] = ()) -> None:
+def tell(
+    side: str, rank: int, *, began: bool = False, ended: str | None = None, failed: bool = False, problems: Sequence[str] = ()
+) -> None:
     """Say how this process stands. Nobody may be listening, any more or at all: that is no trouble of training's."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
     job, ranks = neighbours(os.environ)
-    process = Process(os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, list(problems), job, ranks)
+    process = Process(os.getpid(), side, rank, sys.argv[0] if sys.argv else "", began, ended, failed, list(problems), job, ranks)
     path = Path(folder, f"{process.pid}.json")
     with contextlib.suppress(OSError):
         path.with_suffix(".new").write_text(json.dumps(asdict(process)), encoding="utf-8")

@@ -1,0 +1,22 @@
+"""What the model consumed in a step, and what it made of each token."""
+
+from __future__ import annotations
+
+from align_hooks.quantities.kind import Kind, Switch
+
+FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+"""What a model consumes."""
+ARRAYS = (*FED, "token_losses")
+"""What is kept of a batch: beside what was consumed, each token's loss before the mask, ``[rows, sequence]`` fp32."""
+DESCRIPTION = "batch.json"
+CAUSAL_MASK = "causal_attention_mask.npy"
+
+BATCHES = Kind(
+    "batches",
+    Switch("batches", "save what the model consumed, in the guide's layout, and each token's loss"),
+    files=(*(f"{name}.npy" for name in ARRAYS), DESCRIPTION),
+    whole=DESCRIPTION,
+    shared=(CAUSAL_MASK,),
+    saved_by_hand=True,
+    token_bytes=32,  # ids, labels and positions in int64, loss mask and loss in fp32; a mask of its own is more
+)

@@ -1,0 +1,18 @@
+"""Gradients of a step: reduced, unscaled, not yet clipped."""
+
+from __future__ import annotations
+
+from align_hooks.quantities.kind import Kind, Switch
+
+TENSORS = "gradients.safetensors"
+
+GRADIENTS = Kind(
+    "gradients",
+    Switch("gradients", "record gradients: reduced, unscaled, not yet clipped"),
+    files=(TENSORS,),
+    whole=TENSORS,
+    of_gradients=True,
+    trainable=True,
+    copies=1,
+    kept_on_device=True,
+)

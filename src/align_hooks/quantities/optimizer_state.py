@@ -1,0 +1,19 @@
+"""Adam's moments after N updates, the optimizer's count of updates, and the types in which it keeps the moments."""
+
+from __future__ import annotations
+
+from align_hooks.quantities.kind import Kind, Numbering, Switch
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
+DESCRIPTION = "optimizer_state/state.json"
+
+OPTIMIZER_STATE = Kind(
+    "optimizer_state",
+    Switch("optimizer_state", "record the optimizer's state, numbered like weights"),
+    Numbering.STATE,
+    files=(DESCRIPTION, *(f"optimizer_state/{moment}.safetensors" for moment in MOMENTS)),
+    whole=DESCRIPTION,
+    trainable=True,
+    copies=len(MOMENTS),
+)

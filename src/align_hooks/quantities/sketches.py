@@ -1,0 +1,12 @@
+"""Signed sums of every gradient and of every weight, in the place of the tensors. One variable asks for both."""
+
+from __future__ import annotations
+
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.kind import Kind, Numbering, Switch
+from align_hooks.quantities.weights import WEIGHTS
+
+SWITCH = Switch("sketches", "record 16 signed sums of every gradient and weight: compare's with no tensor stored")
+
+GRADIENT_SKETCHES = Kind("sketches/gradients", SWITCH, of_gradients=True, trainable=True, sketch_of=GRADIENTS, kept_on_device=True)
+WEIGHT_SKETCHES = Kind("sketches/weights", SWITCH, Numbering.STATE, sketch_of=WEIGHTS)

@@ -1,0 +1,19 @@
+"""Weights after N updates, as a Hugging Face checkpoint where a rank holds all of the model."""
+
+from __future__ import annotations
+
+from align_hooks.quantities.kind import Kind, Numbering, Switch
+
+MODEL = "weights/model.safetensors"
+PADDING = "weights/padding.safetensors"
+CONFIG = "weights/config.json"
+SQUARED = "weights/squared.json"
+
+WEIGHTS = Kind(
+    "weights",
+    Switch("weights", "record weights; N is the state after N updates, 0 the initial one"),
+    Numbering.STATE,
+    files=(MODEL, PADDING, CONFIG, SQUARED),
+    whole=MODEL,
+    copies=1,
+)

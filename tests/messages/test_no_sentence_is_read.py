@@ -1,0 +1,97 @@
+"""No code reads back what a person reads: words are made of data last, and nothing is made of words.
+
+A message has no text, so the type checker refuses ``message.startswith``. This walk finds what types cannot see: text that was made of a
+message, of an error or of an ending, and that is then searched, cut, matched or turned into a number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import align_hooks
+
+SOURCE = Path(align_hooks.__file__).parent
+WORDING = {"rendered", "worded", "joined", "template", "in_words"}
+"""What makes words of a message."""
+READ_BY_PEOPLE = {"summary", "told", "what", "ended", "message", "words", "title", "advice", "problem", "description", "sentence", "why"}
+"""Attributes that hold what people read."""
+READERS = {
+    *("startswith", "endswith", "split", "rsplit", "partition", "rpartition", "find", "rfind", "index", "rindex", "count"),
+    *("removeprefix", "removesuffix", "isdigit", "isdecimal", "isalnum", "isalpha", "match", "search", "fullmatch", "findall", "finditer"),
+}
+NUMBERS = {"int", "float", "literal_eval"}
+
+
+def sentences(tree: ast.AST) -> set[str]:
+    """Names that a module binds to words, or to an error that was caught."""
+    names = {handler.name for handler in ast.walk(tree) if isinstance(handler, ast.ExceptHandler) and handler.name}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called(node.value) in WORDING:
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def called(node: ast.AST) -> str:
+    """What a call calls, without what it is an attribute of."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+
+
+def is_read_by_people(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression is words: made of a message, the text of an error, or an attribute that holds them."""
+    if isinstance(node, ast.BoolOp):
+        return any(is_read_by_people(value, names) for value in node.values)
+    if isinstance(node, ast.Call):
+        if called(node) in ("str", "plain", "lower", "strip") and (node.args or isinstance(node.func, ast.Attribute)):
+            inner = node.args[0] if node.args else node.func.value  # type: ignore[attr-defined]
+            return is_read_by_people(inner, names)
+        return called(node) in WORDING
+    if isinstance(node, ast.Attribute):
+        return node.attr in READ_BY_PEOPLE
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def readings(source: str) -> Iterator[tuple[int, str]]:
+    """Line and code of each place that reads words back."""
+    tree = ast.parse(source)
+    names = sentences(tree)
+    for node in ast.walk(tree):
+        read: list[ast.AST] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
+            read = [node.func.value, *node.args]
+        elif isinstance(node, ast.Call) and called(node) in NUMBERS:
+            read = list(node.args)
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            read = [node.comparators[0]]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            constants = [side for side in (node.left, *node.comparators) if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+            read = [node.left, *node.comparators] if constants and constants[0].value else []
+        if any(is_read_by_people(one, names) for one in read):
+            yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_reads_words_back(path: Path) -> None:
+    assert [f"{line}: {code}" for line, code in readings(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'finding.what.startswith("clip coefficient")',
+        '(process.ended or "").startswith(("failed", "was ended by"))',
+        're.search(r"layers (\\d+)", rendered(row.title))',
+        'float(rendered(value).split(" ")[0])',
+        '"NaN" in stage.summary',
+        'stage.told == "all"',
+        'words = rendered(problem)\nif words.endswith("loss"): pass',
+        'try:\n    f()\nexcept ValueError as error:\n    raise if_("nan" in str(error))',
+        'str(finding.what).partition(" at ")',
+    ],
+)
+def test_the_walk_finds_what_reads_words_back(code: str) -> None:
+    assert list(readings(code))
