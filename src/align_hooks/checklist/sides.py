@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from align_hooks.checklist.batches import Look, look, special_ids
 from align_hooks.checklist.result import NEWEST, Checklist
 from align_hooks.checklist.result import check as check_configurations
@@ -54,9 +56,9 @@ def installed() -> str:
 
 def check_runs(reference: Run, candidate: Run) -> Checklist | None:
     """Two records without their batches, for the report of a comparison; None where one holds no configuration."""
-    if not all(isinstance(run.manifest.get("arguments"), Mapping) for run in (reference, candidate)):
+    if not all(run.facts.arguments is not None for run in (reference, candidate)):
         return None
-    one, other = (recorded(run.manifest, str(run.path)) for run in (reference, candidate))
+    one, other = (recorded(to_builtins(run.facts), str(run.path)) for run in (reference, candidate))
     return check_configurations(one, other)
 
 
@@ -66,7 +68,7 @@ def open_side(given: str, environment: Mapping[str, str], progress: Progress) ->
     if not is_directory(given):
         return read(given, environment), None
     run = open_run(given)
-    return recorded(run.manifest, given), run
+    return recorded(to_builtins(run.facts), given), run
 
 
 def is_directory(given: str) -> bool:
@@ -87,8 +89,7 @@ def look_at(run: Run, special: Mapping[str, int | None], decode: Callable[[Seque
     steps = run.batch_steps()
     if not steps:
         return None
-    held = run.manifest.get("model")
-    vocabulary = (held.get("vocab_size") if isinstance(held, Mapping) else None) or run.manifest.get("padded_vocabulary")
+    vocabulary = run.facts.model.get("vocab_size") or run.facts.padded_vocabulary
 
     def batches() -> Iterator[tuple[int, Mapping[str, Any]]]:
         for index, step in enumerate(steps):
