@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
 
 from align_hooks.checklist.batches import Look, look, special_ids
 from align_hooks.checklist.result import NEWEST, Checklist
@@ -58,7 +57,7 @@ def check_runs(reference: Run, candidate: Run) -> Checklist | None:
     """Two records without their batches, for the report of a comparison; None where one holds no configuration."""
     if not all(run.facts.arguments is not None for run in (reference, candidate)):
         return None
-    one, other = (recorded(to_builtins(run.facts), str(run.path)) for run in (reference, candidate))
+    one, other = (recorded(run.manifest, str(run.path)) for run in (reference, candidate))
     return check_configurations(one, other)
 
 
@@ -68,7 +67,7 @@ def open_side(given: str, environment: Mapping[str, str], progress: Progress) ->
     if not is_directory(given):
         return read(given, environment), None
     run = open_run(given)
-    return recorded(to_builtins(run.facts), given), run
+    return recorded(run.manifest, given), run
 
 
 def is_directory(given: str) -> bool:
