@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-
 from align_hooks.checklist.batches import Look, look, special_ids
 from align_hooks.checklist.result import NEWEST, Checklist
 from align_hooks.checklist.result import check as check_configurations
