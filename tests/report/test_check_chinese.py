@@ -24,7 +24,7 @@ from align_hooks.checklist.traps import CONTEXT, WITHOUT_EFFECT
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
-from align_hooks.configuration.values import Configuration, Value
+from align_hooks.configuration.values import Configuration, Place, Value
 from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
 from align_hooks.messages.render import CATALOGUES
 from align_hooks.report import check_page, frame
@@ -248,16 +248,16 @@ def test_the_models_own_configuration(tmp_path: Path) -> None:
 def test_traps_of_newer_models(family: str) -> None:
     names = {*ignored(family), *refused(family), *INSTEAD, *WITHOUT_EFFECT}
     base = mindformers(NEW, {"m.model_type": family})
-    more = {f"model.model_config.{name}": Value(1, "new.yaml:7") for name in names}
-    more |= {f"context.{name}": Value(1, "new.yaml:8") for name in CONTEXT}
+    more = {f"model.model_config.{name}": Value(1, Place("new.yaml", 7)) for name in names}
+    more |= {f"context.{name}": Value(1, Place("new.yaml", 8)) for name in CONTEXT}
     more |= {
-        "model.model_config.moe_grouped_gemm": Value(False, "new.yaml:9"),
-        "model.model_config.qk_layernorm": Value(False, "new.yaml:9"),
+        "model.model_config.moe_grouped_gemm": Value(False, Place("new.yaml", 9)),
+        "model.model_config.qk_layernorm": Value(False, Place("new.yaml", 9)),
     }
-    more |= {f"model.model_config.{name}": Value(0, "new.yaml:9") for name in ("hidden_dropout", "attention_dropout")}
+    more |= {f"model.model_config.{name}": Value(0, Place("new.yaml", 9)) for name in ("hidden_dropout", "attention_dropout")}
     more |= {
-        "model.model_config.rope_scaling.type": Value("llama3", "new.yaml:9"),
-        "lr_schedule.type": Value("WarmUpStableDecayLR", "new.yaml:9"),
+        "model.model_config.rope_scaling.type": Value("llama3", Place("new.yaml", 9)),
+        "lr_schedule.type": Value("WarmUpStableDecayLR", Place("new.yaml", 9)),
     }
     assert english((megatron(NEW, {}), replace(base, values={**base.values, **more}))) == []
 

@@ -11,7 +11,7 @@ from axe_core_python.sync_playwright import Axe
 
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.compare.verdict import Comparison
-from align_hooks.configuration.values import Value
+from align_hooks.configuration.values import Place, Value
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from checklist.exercises import OLD, megatron, mindformers
@@ -83,7 +83,7 @@ def test_it_fits_a_telephone(opened: Open, text: str, width: int) -> None:
 
 def test_hostile_names_are_inert(opened: Open) -> None:
     one, other = megatron(OLD, {}), mindformers(OLD, {})
-    values = {**other.values, HOSTILE: Value(HOSTILE, HOSTILE), "lr_schedule.type": Value(HOSTILE, HOSTILE)}
+    values = {**other.values, HOSTILE: Value(HOSTILE, Place(HOSTILE)), "lr_schedule.type": Value(HOSTILE, Place(HOSTILE))}
     bent = replace(other, values=values, source=HOSTILE, notes=[HOSTILE])
     found = opened(check_page(check(one, bent), "1.2.3"))
     whole = drawn(found)

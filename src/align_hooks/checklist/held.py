@@ -12,7 +12,7 @@ from typing import Any
 from align_hooks.checklist.meaning import Meaning, Origin
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.row import UNSET, Row, Says
-from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Value
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Place, Value
 from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
@@ -23,12 +23,24 @@ ODD = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one side holds: the meaning, as it is shown, where it was set, empty where it is not known, and why it is not."""
+    """What one side holds: the meaning, as it is shown, the place where it was set, None where it is not known, and why it is not."""
 
     meaning: Any
     shown: Argument
-    where: str | Origin
+    place: Place | Origin | None
     why: Argument = None
+
+    @property
+    def where(self) -> str | Origin:
+        """The place in words, empty where there is none."""
+        return self.place if isinstance(self.place, Origin) else str(self.place or "")
+
+    def place_beside(self, source: str) -> Argument:
+        """The place as short as it is clear: without the option that stands there, and of the file ``source`` itself the line alone."""
+        if not isinstance(self.place, Place):
+            return self.where
+        own_line = self.place.line is not None and self.place.source == source
+        return message("place.line", line=str(self.place.line)) if own_line else str(replace(self.place, name=""))
 
 
 def hold(row: Row, configuration: Configuration) -> Held:
@@ -53,10 +65,10 @@ def hold(row: Row, configuration: Configuration) -> Held:
     except ODD:
         meaning = found
     if isinstance(meaning, float) and not math.isfinite(meaning):
-        place = first.where if first is not None else configuration.source
-        meaning, why = UNSET, message("held.not_finite", place=place, value=str(found))
-    where = "" if meaning is UNSET else first.where if first is not None else _unsaid(says, configuration)
-    return Held(meaning, show(meaning), where, why)
+        source = first.where if first is not None else configuration.source
+        meaning, why = UNSET, message("held.not_finite", place=source, value=str(found))
+    place = None if meaning is UNSET else first.place if first is not None else _unsaid(says, configuration)
+    return Held(meaning, show(meaning), place, why)
 
 
 def _deciding(row: Row, says: Says, configuration: Configuration, found: Any) -> Value | None:
@@ -76,7 +88,7 @@ def _deciding(row: Row, says: Says, configuration: Configuration, found: Any) ->
     return configuration.values[given[0]] if given else None
 
 
-def _unsaid(says: Says, configuration: Configuration) -> str | Origin:
+def _unsaid(says: Says, configuration: Configuration) -> Place | Origin:
     if configuration.facts is not None:
         return configuration.account
     return Origin.NOT_CONFIGURABLE if says.fixed is not UNSET else Origin.DEFAULT

@@ -231,11 +231,11 @@ def side(configuration: Configuration, look: Look | None) -> CheckedSide:
 
 def not_covered(configuration: Configuration) -> list[tuple[str, Any]]:
     """Names that were set and that no row looked at; one that a YAML repeats by an alias is named once."""
-    last = {(value.where, name.rpartition(".")[2]) for name, value in configuration.values.items() if name in configuration.used}
+    last = {(value.place, name.rpartition(".")[2]) for name, value in configuration.values.items() if name in configuration.used}
     found: list[tuple[str, Any]] = []
     for name, value in configuration.not_covered(("launcher.",)):
-        place = (value.where, name.rpartition(".")[2])
-        if configuration.facts is None and value.where:
+        place = (value.place, name.rpartition(".")[2])
+        if configuration.facts is None and value.place is not None:
             if place in last:
                 continue
             last.add(place)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from align_hooks.checklist.meaning import Words
-from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Argument, Message
 
 
@@ -53,7 +53,9 @@ class Unset(Enum):
 
 
 UNSET = Unset.UNSET
-Read = Callable[[Configuration], Any]
+Read: TypeAlias = Callable[[Configuration], Setting]
+Form: TypeAlias = Callable[[Setting], Setting]
+Keeps: TypeAlias = Callable[[Setting], bool]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
@@ -70,12 +72,12 @@ class Says:
     """
 
     keys: tuple[str, ...] = ()
-    default: Any = UNSET
+    default: Setting = UNSET
     read: Read | None = None
-    fixed: Any = UNSET
+    fixed: Setting = UNSET
     note: Message | None = None
     beside: tuple[str, ...] = ()
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Setting, ...] = ()
 
 
 def _speaks(says: Says) -> bool:
@@ -90,7 +92,7 @@ class Advice:
     """
 
     text: Argument
-    keeps: Callable[[Any], bool]
+    keeps: Keeps
     setup: Occasion | None = None
 
 
@@ -106,14 +108,14 @@ class Row:
     """
 
     name: Name
-    group: Group
     megatron: Says
     mindformers: Says
+    group: Group
     effect: Effect = Effect.RESULT
-    form: Callable[[Any], Any] | None = None
+    form: Form | None = None
     fact: str = ""
     when: str = ""
-    tell: Callable[[Any, Any], Words | None] | None = None
+    tell: Callable[[Setting, Setting], Words | None] | None = None
     unless: Callable[[Configuration, Configuration], Words | None] | None = None
     advice: Advice | None = None
     sources: Sequence[str] = ()
@@ -149,7 +151,7 @@ def is_new(configuration: Configuration) -> bool:
     return said is not None and said.value is False
 
 
-def boolean(value: Any) -> Any:
+def boolean(value: Setting) -> Setting:
     """True and False as both sides write them."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
@@ -165,17 +167,17 @@ TYPES = {
 _TYPES = {one: name for name, all_of in TYPES.items() for one in all_of}
 
 
-def dtype(value: Any) -> Any:
+def dtype(value: Setting) -> Setting:
     """A type by one name, whatever the framework calls it."""
     return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
 
 
-def text(value: Any) -> Any:
+def text(value: Setting) -> Setting:
     """Names without case and without the difference of dashes and underscores."""
     return value.lower().replace("-", "_") if isinstance(value, str) else value
 
 
-def numeric(value: Any) -> Any:
+def numeric(value: Setting) -> Setting:
     """A number, also where YAML made text of it."""
     if isinstance(value, str):
         try:

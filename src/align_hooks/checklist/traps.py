@@ -69,8 +69,8 @@ def _misspelt(c: Configuration) -> Iterator[Message]:
     known = sorted(name for name in c.used - c.values.keys() - c.passed_over if not name.startswith("launcher."))
     strangers = []
     for name, value in c.not_covered(("launcher.",)):
-        flag = value.where.rpartition(" ")[2].removeprefix("--")
-        if value.where.endswith(".json") or (c.side == MEGATRON and flag in FLAGS):
+        flag = value.place.name.removeprefix("--") if value.place is not None else ""
+        if (value.place is not None and value.place.is_json) or (c.side == MEGATRON and flag in FLAGS):
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
@@ -118,10 +118,10 @@ def _point(text: str) -> str:
 def _newer(c: Configuration) -> Iterator[Message]:
     known = family(c)
     for name in sorted(ignored(known)):
-        if MODEL + name in c.passed_over and (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
+        if MODEL + name in c.passed_over and (value := _written(c, name)) is not None:
             yield message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name])
     for name in sorted(refused(known)) if c.passed_over else ():
-        if (value := c.values.get(MODEL + name)) is not None and not value.where.endswith(".json"):
+        if (value := _written(c, name)) is not None:
             if name in INSTEAD:
                 yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
             else:
@@ -195,3 +195,9 @@ def _megatron(c: Configuration) -> Iterator[Message]:
 
 def _own(c: Configuration, name: str) -> Value | None:
     return c.find(model(name))
+
+
+def _written(c: Configuration, name: str) -> Value | None:
+    """What the YAML itself says, and not the model's ``config.json``."""
+    value = c.values.get(MODEL + name)
+    return None if value is not None and value.place is not None and value.place.is_json else value

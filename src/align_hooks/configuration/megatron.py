@@ -17,7 +17,7 @@ from typing import Any
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.script import Script, Word
-from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Value
 from align_hooks.messages import Argument, message, rendered
 
 RENAMED: dict[str, tuple[str, Any]] = {
@@ -154,7 +154,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         flag, _, attached = word.text.partition("=")
         given = [Word(attached, word.line, word.unknown), *given] if attached else given
         attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
-        where = f"{name}:{word.line} {flag}" if word.line else f"the command {flag}"
+        where = Place(name, word.line, flag) if word.line else Place("the command", name=flag)
         told = f"{where} {_joined(given)}".strip()
         unknown = next((value.unknown for value in given if value.unknown), None)
         if constant is not None and given and not unknown:
@@ -173,7 +173,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (given or "=" in word.text):
             said = Word(word.text.partition("=")[2], word.line) if "=" in word.text else given[0]
-            values.setdefault(f"launcher.{attribute}", Value(number(said.text), f"{name}:{word.line}", said.unknown))
+            values.setdefault(f"launcher.{attribute}", Value(number(said.text), Place(name, word.line), said.unknown))
     program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
     environment = next((environment for command, environment in script.started if command is words), {})
     return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.configuration.files import read_text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
 from align_hooks.messages import Message, message
 
 MOST = 100_000
@@ -111,7 +111,7 @@ def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, V
         if isinstance(value_node, yaml.MappingNode):
             _flatten(loader, value_node, f"{key}.", name, values, (*above, id(node)))
         else:
-            values[key] = Value(_constructed(loader, value_node), f"{name}:{key_node.start_mark.line + 1}")
+            values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
 
 
 def _constructed(loader: Any, node: Any) -> Any:
@@ -149,5 +149,5 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
         raise ConfigurationError(f"{file} is no Hugging Face configuration: it holds no table")
     for key, value in facts.items():
         for name, one in ({f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {key: value}).items():
-            values.setdefault(MODEL + name, Value(one, str(file)))
+            values.setdefault(MODEL + name, Value(one, Place(str(file))))
     return [message("configuration.model_file", file=str(file))], ""

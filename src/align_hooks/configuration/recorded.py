@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from align_hooks.configuration.megatron import number
-from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Place, Value
 from align_hooks.errors import RecordError
 
 RUN = "run.json"
@@ -34,10 +34,10 @@ def recorded(facts: Mapping[str, Any], source: str) -> Configuration:
     held = facts.get("arguments")
     if not isinstance(held, Mapping):
         raise RecordError(f"{source} holds no run.json with the framework's arguments; check the run's launch script instead")
-    where = source if "parsed" in facts else RUN
-    values = {str(name): Value(number(str(value)), where) for name, value in held.items()}
+    place = Place(source if "parsed" in facts else RUN)
+    values = {str(name): Value(number(str(value)), place) for name, value in held.items()}
     environment = {
-        str(name): Value(str(one.get("value")), where)
+        str(name): Value(str(one.get("value")), place)
         for name, one in _table(facts.get("environment")).items()
         if isinstance(one, Mapping) and one.get("value") is not None
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from align_hooks.configuration.values import ConfigurationError, Value
+from align_hooks.configuration.values import ConfigurationError, Place, Value
 from align_hooks.messages import Message, message
 
 CONTINUED = "\x01"
@@ -80,7 +80,7 @@ class Script:
         """Note a command with the exported variables as they stand, and what ``env`` gave it."""
         self.work(len(self.exported) // 20)
         first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(given)
-        self.started.append((words, {name: Value(word.text, self.place(word.line), word.unknown) for name, word in first.items()}))
+        self.started.append((words, {name: Value(word.text, Place(self.name, word.line), word.unknown) for name, word in first.items()}))
 
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
         """Give variables what they held, None for nothing."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.messages import Argument, Message, message, rendered
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
+Setting: TypeAlias = Any
+"""A setting in the type that its framework gives it: an argument of Megatron-LM, or a value of MindFormers' YAML."""
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
 """The framework of each side."""
 
@@ -27,15 +29,39 @@ class Contradiction(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is set: a file or a command, its line (None of a whole file), and the option as it stands there."""
+
+    source: str
+    line: int | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        """``train.sh:31 --lr``, ``llama.yaml:88``, ``run.json``."""
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place} {self.name}" if self.name else place
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is a whole JSON file, as a model's ``config.json`` or a record is."""
+        return self.line is None and self.source.endswith(".json")
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
-    """What a name was set to, and where: ``train.sh:31``, ``llama.yaml:88``, ``run.json``.
+    """What a name is set to, and at which ``place``, None where nobody set it.
 
     ``unknown`` says why the value cannot be told, where a script takes it from something that is not there; None where it is known.
     """
 
-    value: Any
-    where: str = ""
+    value: Setting
+    place: Place | None = None
     unknown: Message | None = None
+
+    @property
+    def where(self) -> str:
+        """The place in words, empty where there is none."""
+        return str(self.place or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +88,9 @@ class Configuration:
     program: str = ""
 
     @property
-    def account(self) -> str:
+    def account(self) -> Place:
         """Where the framework's own account of its arguments stands: a record, or what ``run --arguments-only`` wrote."""
-        return self.source if "parsed" in (self.facts or {}) else "run.json"
+        return Place(self.source if "parsed" in (self.facts or {}) else "run.json")
 
     def find(self, names: Sequence[str]) -> Value | None:
         """The value of the first of some names that was set to anything; all of them count as looked at.

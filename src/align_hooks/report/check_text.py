@@ -134,7 +134,7 @@ def table(checklist: Checklist, title: Message, found: Iterable[Checked], width:
     rows = []
     for one in found:
         both = zip((one.reference, one.candidate), checklist.sides, strict=True)
-        cells = [f"{rendered(held.shown)}\n{rendered(place(held.where, side))}" for held, side in both]
+        cells = [f"{rendered(held.shown)}\n{rendered(held.place_beside(side.source))}" for held, side in both]
         rows.append((rendered(one.row.name), *cells, rendered(reason(one))))
     names = [rendered(name) for name in (message("page.setting"), *Side, message("heading.change"))]
     for name, size in zip(names, widths([(*names,), *rows], width - BETWEEN), strict=True):
@@ -161,14 +161,6 @@ def widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
         over = max(range(len(found)), key=lambda column: (found[column] - least[column]) / (1 + (column == last)))
         found[over] -= 1
     return found
-
-
-def place(where: Argument, side: CheckedSide) -> Argument:
-    """A place as short as it is clear: without the flag that stands there, and of the side's own file the line."""
-    if not isinstance(where, str):
-        return where
-    short = where.partition(" --")[0]
-    return message("place.line", line=short.rpartition(":")[2]) if short.startswith(f"{side.source}:") else short
 
 
 def of_course(course: Course) -> Message:

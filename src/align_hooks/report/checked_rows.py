@@ -9,7 +9,7 @@ from typing import TypeAlias
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import Checklist
 from align_hooks.messages import Argument, Message
-from align_hooks.report.check_text import FIRST, HEADS, place, reason
+from align_hooks.report.check_text import FIRST, HEADS, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,5 @@ def groups(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Rows]:
 def shown(one: Checked, checklist: Checklist) -> Shown:
     """A row with both values and their places."""
     (ours, theirs), (one_side, other_side) = (one.reference, one.candidate), checklist.sides
-    places = (place(ours.where, one_side), place(theirs.where, other_side))
+    places = (ours.place_beside(one_side.source), theirs.place_beside(other_side.source))
     return Shown(one.row.name, (ours.shown, theirs.shown), places, reason(one), "; ".join(one.row.sources))

@@ -2,224 +2,136 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from align_hooks.checklist.readings import data as from_data
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.row import Effect, Group, Row, Says, boolean, model, numeric
-from align_hooks.messages import message
+from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, boolean, model, numeric
+from align_hooks.configuration.values import Setting
+from align_hooks.messages import Message, message
 
-GROUP = Group.DATA
-BATCHES = message("by_hand.batches")
+row = partial(Row, group=Group.DATA)
+harmless = partial(row, effect=Effect.NOTHING)
+"""Rows whose differences change nothing."""
+BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
+DATA_CHECK = "CheckList: other: Data Check"
+
+
+def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
+    """A setting of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
+    mindformers = Says(keys, None) if keys else Says()
+    sources = (f"comparison: data: {name.replace('_', '-')}",)
+    return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand, sources=sources)
+
+
+def documents(name: str, *keys: str, read: Read | None = None) -> Row:
+    """What the end of a document within a sample does."""
+    mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read)
+    return row(name, Says((name,), False), mindformers, form=boolean, unless=from_data.replayed, sources=(DATA_CHECK,))
+
+
+def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
+    """A special id, which the batches show best."""
+    return harmless(name, megatron, mindformers, by_hand=by_hand, sources=("CheckList: other: Special Words Check",))
 
 
 DATA = (
-    Row(
+    row(
         "seq_length",
-        GROUP,
         Says(("seq_length", "encoder_seq_length")),
         Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=from_data.sequence),
         form=numeric,
         fact="training.sequence_length",
         sources=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
     ),
-    Row(
+    row(
         "decoder_seq_length",
-        GROUP,
         Says(("decoder_seq_length",), None),
         Says(fixed=None, note=message("note.no_second_stack")),
         sources=("comparison: data: decoder-seq-length",),
     ),
-    Row(
+    harmless(
         "retriever_seq_length",
-        GROUP,
         Says(("retriever_seq_length",), None),
         Says(fixed=None, note=message("note.no_retriever")),
-        effect=Effect.NOTHING,
         sources=("comparison: data: retriever-seq-length",),
     ),
-    Row(
+    row(
         "data_path",
-        GROUP,
         Says(("data_path", "train_data_path", "mock_data"), read=from_data.megatron_path),
         Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None),
         form=from_data.blend,
         unless=from_data.replayed,
         by_hand=BATCHES,
-        sources=("CheckList: other: Data Check", "comparison: data: data-path, split", "comparison: data: train-data-path"),
+        sources=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
     ),
-    Row(
+    row(
         "split",
-        GROUP,
         Says(("split",), read=read.megatron_split),
         Says((f"{LOADER}.config.split",), read=read.mindformers_split),
         unless=from_data.replayed,
         by_hand=BATCHES,
         sources=("comparison: data: data-path, split",),
     ),
-    Row(
+    row(
         message("row.seed_of_the_data"),
-        GROUP,
         Says(("seed",), 1234, note=message("note.shuffles_by_seed")),
         Says((f"{LOADER}.config.seed",), from_data.seed_of_data, beside=("train_dataset.seed",)),
         form=numeric,
         unless=from_data.replayed,
         by_hand=BATCHES,
-        sources=("CheckList: other: Data Check",),
+        sources=(DATA_CHECK,),
     ),
-    Row(
+    harmless(
         "shuffle",
-        GROUP,
         Says(note=message("note.shuffled_by_its_seed")),
         Says((f"{LOADER}.shuffle",), None),
-        effect=Effect.NOTHING,
         by_hand=BATCHES,
-        sources=("CheckList: other: Data Check",),
+        sources=(DATA_CHECK,),
     ),
-    Row(
-        "reset_position_ids",
-        GROUP,
-        Says(("reset_position_ids",), False),
-        Says((f"{LOADER}.config.reset_position_ids",), False),
-        form=boolean,
-        unless=from_data.replayed,
-        sources=("CheckList: other: Data Check",),
-    ),
-    Row(
+    documents("reset_position_ids"),
+    documents(
         "reset_attention_mask",
-        GROUP,
-        Says(("reset_attention_mask",), False),
-        Says(
-            (
-                f"{LOADER}.config.reset_attention_mask",
-                f"{LOADER}.config.create_compressed_eod_mask",
-                *model("use_eod_attn_mask_compression"),
-            ),
-            read=from_data.resets,
-        ),
-        form=boolean,
-        unless=from_data.replayed,
-        sources=("CheckList: other: Data Check",),
+        f"{LOADER}.config.create_compressed_eod_mask",
+        *model("use_eod_attn_mask_compression"),
+        read=from_data.resets,
     ),
-    Row(
-        "eod_mask_loss",
-        GROUP,
-        Says(("eod_mask_loss",), False),
-        Says((f"{LOADER}.config.eod_mask_loss",), False),
-        form=boolean,
-        unless=from_data.replayed,
-        sources=("CheckList: other: Data Check",),
-    ),
-    Row(
+    documents("eod_mask_loss"),
+    harmless(
         "vocab_file",
-        GROUP,
         Says(("vocab_file", "tokenizer_model"), None),
         Says(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
         form=from_data.blend,
-        effect=Effect.NOTHING,
         by_hand=message("by_hand.batches_decoded"),
         sources=("comparison: data: vocab-file",),
     ),
-    Row(
-        "merge_file",
-        GROUP,
-        Says(("merge_file",), None),
-        Says(("processor.tokenizer.merges_file",), None),
-        form=from_data.blend,
-        effect=Effect.NOTHING,
-        sources=("comparison: data: merge-file",),
-    ),
-    Row(
-        "tokenizer_type",
-        GROUP,
-        Says(("tokenizer_type",), None),
-        Says(("processor.tokenizer.type",), None),
-        effect=Effect.NOTHING,
-        by_hand=message("by_hand.batches_decoded"),
-        sources=("comparison: data: tokenizer-type",),
-    ),
-    Row(
-        "bos_token_id",
-        GROUP,
-        Says(note=message("note.of_the_tokenizer")),
-        Says(model("bos_token_id"), None),
-        effect=Effect.NOTHING,
-        by_hand=message("by_hand.ids_occur"),
-        sources=("CheckList: other: Special Words Check",),
-    ),
-    Row(
+    loading("merge_file", None, "processor.tokenizer.merges_file", form=from_data.blend),
+    loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
+    special("bos_token_id", Says(note=OF_TOKENIZER), Says(model("bos_token_id"), None), IDS_OCCUR),
+    special(
         "eos_token_id",
-        GROUP,
-        Says(("null_tokenizer_eod_id",), None, note=message("note.of_the_tokenizer")),
+        Says(("null_tokenizer_eod_id",), None, note=OF_TOKENIZER),
         Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
-        effect=Effect.NOTHING,
-        by_hand=message("by_hand.ids_occur"),
-        sources=("CheckList: other: Special Words Check",),
+        IDS_OCCUR,
     ),
-    Row(
+    special(
         "pad_token_id",
-        GROUP,
-        Says(("null_tokenizer_pad_id",), -1, note=message("note.of_the_tokenizer")),
+        Says(("null_tokenizer_pad_id",), -1, note=OF_TOKENIZER),
         Says(model("pad_token_id"), None, beside=(f"{LOADER}.config.pad",)),
-        effect=Effect.NOTHING,
-        by_hand=message("by_hand.padding_left_out"),
-        sources=("CheckList: other: Special Words Check",),
+        message("by_hand.padding_left_out"),
     ),
-    Row(
-        "ignore_token_id",
-        GROUP,
-        Says(note=message("note.mask_alone")),
-        Says(model("ignore_token_id"), -100),
-        effect=Effect.NOTHING,
-        by_hand=message("by_hand.ignored_id"),
-        sources=("CheckList: other: Special Words Check",),
-    ),
-    Row(
+    special("ignore_token_id", Says(note=message("note.mask_alone")), Says(model("ignore_token_id"), -100), message("by_hand.ignored_id")),
+    harmless(
         message("row.template_of_training_and_inference"),
-        GROUP,
         Says(),
         Says(),
-        effect=Effect.NOTHING,
         by_hand=message("by_hand.templates"),
         sources=("CheckList: other: Training Inference Template Consistency",),
     ),
-    Row(
-        "num_workers",
-        GROUP,
-        Says(("num_workers",), 2),
-        Says(("train_dataset.num_parallel_workers",), None),
-        effect=Effect.NOTHING,
-        sources=("comparison: data: num-workers",),
-    ),
-    Row(
-        "num_dataset_builder_threads",
-        GROUP,
-        Says(("num_dataset_builder_threads",), 1),
-        Says((f"{LOADER}.config.num_dataset_builder_threads",), None),
-        effect=Effect.NOTHING,
-        sources=("comparison: data: num-dataset-builder-threads",),
-    ),
-    Row(
-        "data_cache_path",
-        GROUP,
-        Says(("data_cache_path",), None),
-        Says((f"{LOADER}.config.path_to_cache",), None),
-        effect=Effect.NOTHING,
-        sources=("comparison: data: data-cache-path",),
-    ),
-    Row(
-        "valid_data_path",
-        GROUP,
-        Says(("valid_data_path",), None),
-        Says(("eval_dataset.data_loader.dataset_dir",), None),
-        effect=Effect.NOTHING,
-        sources=("comparison: data: valid-data-path",),
-    ),
-    Row(
-        "test_data_path",
-        GROUP,
-        Says(("test_data_path",), None),
-        Says(),
-        effect=Effect.NOTHING,
-        sources=("comparison: data: test-data-path",),
-    ),
+    loading("num_workers", 2, "train_dataset.num_parallel_workers"),
+    loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),
+    loading("data_cache_path", None, f"{LOADER}.config.path_to_cache"),
+    loading("valid_data_path", None, "eval_dataset.data_loader.dataset_dir"),
+    loading("test_data_path", None),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings import precision
@@ -9,8 +11,9 @@ from align_hooks.checklist.readings.said import EXPERT_NUM, LAYERS, known
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric, text
 from align_hooks.messages import message
 
-GROUP = Group.EXPERTS
-WHEN = "expert_num"
+row = partial(Row, group=Group.EXPERTS, when="expert_num")
+rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
+"""Rows whose differences change the rounding alone, or nothing. All hold of models with experts, unless ``when`` says otherwise."""
 
 
 def moe(*names: str) -> tuple[str, ...]:
@@ -19,40 +22,31 @@ def moe(*names: str) -> tuple[str, ...]:
 
 
 EXPERTS = (
-    Row(
+    row(
         "expert_num",
-        GROUP,
         Says(("num_experts",), read=read.megatron_experts),
         Says(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
+        when="",
         form=numeric,
         sources=("CheckList: experts: expert_num", "comparison: experts: num-experts"),
     ),
-    Row(
+    row(
         message("row.layers_with_experts"),
-        GROUP,
         Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.expert_layers),
-        Says(
-            (*model("first_k_dense_replace", "moe_layer_freq"), *moe("first_k_dense_replace")),
-            read=read.expert_layers,
-            beside=LAYERS,
-        ),
-        when=WHEN,
+        Says((*model("first_k_dense_replace", "moe_layer_freq"), *moe("first_k_dense_replace")), read=read.expert_layers, beside=LAYERS),
         sources=("comparison: experts: moe-layer-freq",),
     ),
-    Row(
+    row(
         "num_experts_chosen",
-        GROUP,
         Says(("moe_router_topk",), 2),
         Says(
             (*model("num_experts_per_tok", "moe_router_topk", "num_experts_chosen"), *moe("num_experts_chosen")), default("moe_router_topk")
         ),
         form=numeric,
-        when=WHEN,
         sources=("CheckList: experts: num_experts_chosen", "comparison: experts: moe-router-topk"),
     ),
-    Row(
+    row(
         message("row.size_of_an_expert"),
-        GROUP,
         Says(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
         Says(
             (*model("moe_intermediate_size", "moe_ffn_hidden_size"), *moe("moe_intermediate_size")),
@@ -60,12 +54,10 @@ EXPERTS = (
             note=message("note.expert_size_older"),
         ),
         form=numeric,
-        when=WHEN,
         sources=("comparison: experts: moe-ffn-hidden-size",),
     ),
-    Row(
+    row(
         message("row.size_of_the_shared_experts"),
-        GROUP,
         Says(("moe_shared_expert_intermediate_size",), read=read.megatron_shared_ffn),
         Says(
             (*model("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num"), *moe("shared_expert_num")),
@@ -73,21 +65,17 @@ EXPERTS = (
             note=message("note.shared_size"),
         ),
         form=numeric,
-        when=WHEN,
         sources=("CheckList: experts: shared_expert_num", "comparison: experts: moe-shared-expert-intermediate-size"),
     ),
-    Row(
+    row(
         "use_shared_expert_gating",
-        GROUP,
         Says(("moe_shared_expert_gate", "moe_use_shared_expert_gate"), False),
         Says((*model("use_shared_expert_gating"), *moe("use_shared_expert_gating")), False),
         form=boolean,
-        when=WHEN,
         sources=("CheckList: experts: use_shared_expert_gating",),
     ),
-    Row(
+    row(
         message("row.score_function"),
-        GROUP,
         Says(("moe_router_score_function",), read=read.megatron_score),
         Says(
             (*model("moe_router_score_function", "use_gating_sigmoid", "scoring_func"), *moe("use_gating_sigmoid")),
@@ -95,66 +83,54 @@ EXPERTS = (
             note=message("note.gating_sigmoid"),
         ),
         form=text,
-        when=WHEN,
         sources=("comparison: experts: moe-router-score-function",),
     ),
-    Row(
+    row(
         message("row.weights_of_the_chosen_add_up_to_one"),
-        GROUP,
         Says(
             ("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
             read=read.megatron_normalised,
             note=message("note.softmax_chosen"),
         ),
         Says((*model("norm_topk_prob", "moe_router_pre_softmax"), *moe("norm_topk_prob")), read=read.mindformers_normalised),
-        when=WHEN,
         sources=("comparison: experts: moe-router-pre-softmax",),
     ),
-    Row(
+    row(
         message("row.groups_of_experts"),
-        GROUP,
         Says(("moe_router_num_groups",), None),
         Says((*model("n_group", "n_groups", "moe_router_num_groups"), *moe("n_group")), default("moe_router_num_groups")),
         form=lambda groups: None if groups in (0, 1) else numeric(groups),
-        when=WHEN,
         sources=("comparison: experts: moe-router-num-groups",),
     ),
-    Row(
+    row(
         message("row.groups_chosen"),
-        GROUP,
         Says(("moe_router_group_topk",), None),
         Says((*model("topk_group", "moe_router_group_topk"), *moe("topk_group")), default("moe_router_group_topk")),
         form=lambda groups: None if groups in (0, 1) else numeric(groups),
-        when=WHEN,
         sources=("comparison: experts: moe-router-group-topk",),
     ),
-    Row(
+    row(
         "routed_scaling_factor",
-        GROUP,
         Says(("moe_router_topk_scaling_factor",), None),
         Says(
             (*model("routed_scaling_factor", "moe_router_topk_scaling_factor"), *moe("routed_scaling_factor")),
             default("moe_router_topk_scaling_factor"),
         ),
         form=lambda factor: 1.0 if factor is None else numeric(factor),
-        when=WHEN,
         sources=("comparison: experts: moe-router-topk-scaling-factor",),
     ),
-    Row(
+    row(
         message("row.bias_of_the_experts"),
-        GROUP,
         Says(("moe_router_enable_expert_bias",), False),
         Says(
             (*model("moe_router_enable_expert_bias", "balance_via_topk_bias"), *moe("balance_via_topk_bias")),
             default("moe_router_enable_expert_bias"),
         ),
         form=boolean,
-        when=WHEN,
         sources=("comparison: experts: moe-router-enable-expert-bias",),
     ),
-    Row(
+    row(
         message("row.update_rate_of_that_bias"),
-        GROUP,
         Says(("moe_router_bias_update_rate",), 0.001),
         Says(
             (*model("moe_router_bias_update_rate", "topk_bias_update_rate"), *moe("topk_bias_update_rate")),
@@ -164,9 +140,8 @@ EXPERTS = (
         when="bias_of_the_experts",
         sources=("comparison: experts: moe-router-bias-update-rate",),
     ),
-    Row(
+    row(
         "aux_loss_factor",
-        GROUP,
         Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type"), read=read.megatron_auxiliary),
         Says(
             (*model("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha"), *moe("aux_loss_factor")),
@@ -174,13 +149,11 @@ EXPERTS = (
             note=message("note.aux_newer"),
         ),
         form=numeric,
-        when=WHEN,
         advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
         sources=("CheckList: experts: aux_loss_factor", "comparison: experts: moe-aux-loss-coeff"),
     ),
-    Row(
+    row(
         message("row.load_balancing_type"),
-        GROUP,
         Says(("moe_router_load_balancing_type",), "aux_loss"),
         Says(
             (*model("moe_router_load_balancing_type"), *moe("aux_loss_types")),
@@ -192,18 +165,15 @@ EXPERTS = (
         when="aux_loss_factor",
         sources=("comparison: experts: moe-router-load-balancing-type",),
     ),
-    Row(
+    row(
         "z-loss",
-        GROUP,
         Says(("moe_z_loss_coeff",), None),
         Says((*model("moe_z_loss_coeff", "z_loss_factor"), *moe("z_loss_factor")), None, note=message("note.newer_not_read")),
         form=lambda factor: numeric(factor) or 0.0,
-        when=WHEN,
         sources=("comparison: experts: moe-z-loss-coeff",),
     ),
-    Row(
+    row(
         "capacity_factor",
-        GROUP,
         Says(("moe_expert_capacity_factor",), read=read.megatron_capacity),
         Says(
             (*model("capacity_factor", "moe_expert_capacity_factor"), *moe("capacity_factor", "use_gmm")),
@@ -211,152 +181,112 @@ EXPERTS = (
             note=message("note.never_drop"),
         ),
         form=numeric,
-        when=WHEN,
-        advice=Advice(
-            message("advice.capacity"),
-            lambda factor: factor is None or (known(factor) and factor >= 1),
-        ),
+        advice=Advice(message("advice.capacity"), lambda factor: factor is None or (known(factor) and factor >= 1)),
         sources=("CheckList: experts: capacity_factor", "comparison: experts: moe-expert-capacity-factor"),
     ),
-    Row(
+    row(
         message("row.tokens_that_are_dropped"),
-        GROUP,
         Says(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
         Says(
             (*model("moe_token_drop_policy", "enable_sdrop"), *moe("enable_sdrop")),
             read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
         ),
-        when=WHEN,
         advice=Advice(message("advice.drop_by_position"), lambda policy: policy != "probs"),
         sources=("CheckList: experts: enable_sdrop", "comparison: experts: moe-token-drop-policy"),
     ),
-    Row(
+    rounding(
         message("row.experts_padded_to_their_capacity"),
-        GROUP,
         Says(("moe_pad_expert_input_to_capacity",), False),
         Says((*model("moe_pad_expert_input_to_capacity", "enable_sdrop"), *moe("enable_sdrop")), False, note=message("note.sdrop_pads")),
         form=boolean,
         when="capacity_factor",
-        effect=Effect.ROUNDING,
         sources=("CheckList: experts: enable_sdrop", "comparison: experts: moe-pad-expert-input-to-capacity"),
     ),
-    Row(
+    rounding(
         "router_dense_type",
-        GROUP,
         Says(("moe_router_dtype",), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")),
         Says((*model("router_dense_type", "moe_router_dtype"), *moe("router_dense_type")), read=precision.mindformers_router_type),
-        when=WHEN,
-        effect=Effect.ROUNDING,
         advice=Advice(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
         sources=("CheckList: experts: router_dense_type", "comparison: experts: moe-router-dtype"),
     ),
-    Row(
+    row(
         message("row.jitter_of_the_input"),
-        GROUP,
         Says(("moe_input_jitter_eps",), None),
         Says(model("moe_input_jitter_eps"), None),
         form=lambda eps: numeric(eps) or 0.0,
-        when=WHEN,
         sources=("comparison: experts: moe-input-jitter-eps",),
     ),
-    Row(
+    harmless(
         "routing_policy",
-        GROUP,
         Says(),
         Says((*model("routing_policy"), *moe("routing_policy")), None),
-        when=WHEN,
-        effect=Effect.NOTHING,
         advice=Advice(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
         sources=("CheckList: experts: routing_policy",),
     ),
-    Row(
+    rounding(
         "use_fused_ops_topkrouter",
-        GROUP,
         Says(("moe_router_fusion",), False),
         Says((*model("use_fused_ops_topkrouter", "moe_router_fusion"), *moe("use_fused_ops_topkrouter")), False),
         form=boolean,
-        when=WHEN,
-        effect=Effect.ROUNDING,
         sources=("CheckList: experts: use_fused_ops_topkrouter",),
     ),
-    Row(
+    rounding(
         message("row.grouped_matrix_product_of_experts"),
-        GROUP,
         Says(("moe_grouped_gemm",), False, beside=("moe_use_legacy_grouped_gemm",)),
         Says((*model("moe_grouped_gemm", "use_gmm"), *moe("use_gmm")), default("moe_grouped_gemm")),
         form=boolean,
-        when=WHEN,
-        effect=Effect.ROUNDING,
         sources=("comparison: experts: moe-grouped-gemm", "comparison: experts: moe-use-legacy-grouped-gemm"),
     ),
-    Row(
+    rounding(
         message("row.token_dispatcher"),
-        GROUP,
         Says(("moe_token_dispatcher_type",), "allgather", beside=("moe_enable_deepep", "moe_flex_dispatcher_backend")),
         Says(model("moe_token_dispatcher_type"), "alltoall", beside=(*model("moe_enable_deepep"), *moe("use_allgather_dispatcher"))),
-        when=WHEN,
-        effect=Effect.ROUNDING,
         sources=("comparison: experts: moe-token-dispatcher-type", "comparison: experts: moe-enable-deepep"),
     ),
-    Row(
+    rounding(
         message("row.fused_permutation"),
-        GROUP,
         Says(("moe_permute_fusion",), False),
         Says((*model("moe_permute_fusion", "use_fused_ops_permute"), *moe("use_fused_ops_permute")), False),
         form=boolean,
-        when=WHEN,
-        effect=Effect.ROUNDING,
         sources=("comparison: experts: moe-permute-fusion",),
     ),
-    Row(
+    harmless(
         message("row.overlap_of_the_shared_experts"),
-        GROUP,
         Says(("moe_shared_expert_overlap",), False),
         Says(model("moe_shared_expert_overlap"), False),
         form=boolean,
-        when=WHEN,
-        effect=Effect.NOTHING,
         sources=("comparison: experts: moe-shared-expert-overlap",),
     ),
-    Row(
+    row(
         message("row.upcycling"),
-        GROUP,
         Says(("moe_use_upcycling",), False),
         Says(fixed=False, note=message("note.none")),
-        when=WHEN,
         sources=("comparison: experts: moe-use-upcycling",),
     ),
-    Row(
+    rounding(
         message("row.extended_tensor_parallelism_of_experts"),
-        GROUP,
         Says(("moe_extended_tp",), False),
         Says(fixed=False, note=message("note.none")),
-        when=WHEN,
-        effect=Effect.ROUNDING,
         sources=("comparison: experts: moe-extended-tp",),
     ),
-    Row(
+    harmless(
         message("row.log_of_every_layer"),
-        GROUP,
         Says(("moe_per_layer_logging",), False),
         Says(model("moe_per_layer_logging"), False),
         form=boolean,
-        when=WHEN,
-        effect=Effect.NOTHING,
         sources=("comparison: experts: moe-per-layer-logging",),
     ),
-    Row(
+    row(
         "mtp_num_layers",
-        GROUP,
         Says(("mtp_num_layers",), None),
         Says(model("num_nextn_predict_layers", "mtp_num_layers", "mtp_depth"), default("mtp_num_layers")),
+        when="",
         form=lambda layers: numeric(layers) or 0,
         sources=("comparison: experts: mtp-num-layers",),
     ),
-    Row(
+    row(
         "mtp_loss_scaling_factor",
-        GROUP,
         Says(("mtp_loss_scaling_factor",), 0.1),
         Says(model("mtp_loss_factor", "mtp_loss_scaling_factor")),
         form=numeric,

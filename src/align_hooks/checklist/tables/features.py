@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model
 from align_hooks.messages import Message, message
 
-GROUP = Group.KERNELS_AND_FUSIONS
+row = partial(Row, group=Group.KERNELS_AND_FUSIONS)
+rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=Effect.NOTHING)
+"""Rows whose differences change the rounding alone, or nothing."""
 OFF = Advice(message("advice.off_while_aligning"), lambda on: not on)
 NOT_THERE = message("note.no_such_switch")
 
@@ -16,31 +20,22 @@ def megatron_only(name: Message, key: str, otherwise: bool, advice: Advice | Non
     """A switch of Megatron's that MindFormers has no counterpart of."""
     flag = f"{'no-' if otherwise else ''}{key.replace('_', '-')}"
     sources = () if key == "gradient_accumulation_fusion" else (f"comparison: attention: {flag}",)
-    return Row(
-        name,
-        GROUP,
-        Says((key,), otherwise),
-        Says(note=NOT_THERE),
-        form=boolean,
-        effect=Effect.ROUNDING,
-        when=when,
-        advice=advice,
-        sources=(*sources, "CheckList: structure: Fusion computation"),
-    )
+    sources = (*sources, "CheckList: structure: Fusion computation")
+    return rounding(name, Says((key,), otherwise), Says(note=NOT_THERE), form=boolean, when=when, advice=advice, sources=sources)
+
+
+def megatron_recompute(name: str, when: str = "") -> Row:
+    """What Megatron can compute again, and MindFormers has no counterpart of; it changes nothing that is computed."""
+    sides = Says((name.replace("-", "_"),), False), Says(note=NOT_THERE)
+    return harmless(name, *sides, when=when, sources=(f"comparison: recompute: {name}",))
 
 
 FEATURES = (
-    Row(
+    rounding(
         "use_flash_attention",
-        GROUP,
-        Says(
-            ("use_flash_attn", "attention_backend", "transformer_impl"),
-            read=read.megatron_flash,
-            note=message("note.attention_backend"),
-        ),
+        Says(("use_flash_attn", "attention_backend", "transformer_impl"), read=read.megatron_flash, note=message("note.attention_backend")),
         Says(model("use_flash_attention"), read=read.mindformers_flash),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=(
             "CheckList: structure: Fusion computation",
             "comparison: attention: attention-backend",
@@ -49,63 +44,48 @@ FEATURES = (
     ),
     megatron_only(message("row.fused_masked_softmax"), "masked_softmax_fusion", True),
     megatron_only(message("row.fused_bias_and_gelu"), "bias_gelu_fusion", True, when="activation_function=gelu"),
-    Row(
+    rounding(
         message("row.fused_bias_and_swiglu"),
-        GROUP,
         Says(("bias_swiglu_fusion",), True),
         Says(model("bias_swiglu_fusion", "use_fused_swiglu"), False),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=("CheckList: structure: Fusion computation", "comparison: attention: no-bias-swiglu-fusion"),
     ),
     megatron_only(message("row.fused_bias_and_dropout"), "bias_dropout_fusion", True),
-    Row(
+    rounding(
         message("row.fused_rotary_embedding"),
-        GROUP,
         Says(("apply_rope_fusion",), True),
         Says(model("apply_rope_fusion", "use_fused_rope"), False, beside=model("use_rope_slice")),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=("CheckList: structure: Fusion computation", "comparison: attention: no-rope-fusion"),
     ),
-    Row(
+    rounding(
         message("row.fused_norm"),
-        GROUP,
         Says(("no_persist_layer_norm",), read=features.fused_norm),
         Says(model("fused_rms_norm", "fused_norm"), True),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=("CheckList: structure: Fusion computation", "comparison: model: no-persist-layer-norm"),
     ),
     megatron_only(message("row.fused_cross_entropy"), "cross_entropy_loss_fusion", False, OFF),
     megatron_only(message("row.gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
-    Row(
+    harmless(
         message("row.overlap_of_the_gradients_reduction"),
-        GROUP,
-        Says(
-            ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
-            read=features.overlap,
-        ),
+        Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=features.overlap),
         Says(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), read=features.no_overlap),
-        effect=Effect.NOTHING,
         advice=OFF,
         sources=("CheckList: parallel: data_parallel",),
     ),
-    Row(
+    harmless(
         message("row.compressed_attention_mask"),
-        GROUP,
         Says(),
         Says(model("use_attn_mask_compression"), False),
         form=boolean,
-        effect=Effect.NOTHING,
         sources=("CheckList: structure: Fusion computation",),
     ),
-    Row(
+    harmless(
         "recompute-activations",
-        GROUP,
         Says(("recompute_activations", "recompute_granularity", "recompute_method", "recompute_num_layers"), read=features.recomputes),
         Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=features.recomputes_too),
-        effect=Effect.NOTHING,
         sources=(
             "comparison: recompute: recompute-activations",
             "comparison: recompute: recompute-granularity",
@@ -113,29 +93,7 @@ FEATURES = (
             "comparison: recompute: recompute-num-layers",
         ),
     ),
-    Row(
-        "distribute-saved-activations",
-        GROUP,
-        Says(("distribute_saved_activations",), False),
-        Says(note=NOT_THERE),
-        effect=Effect.NOTHING,
-        sources=("comparison: recompute: distribute-saved-activations",),
-    ),
-    Row(
-        "checkpoint-activations",
-        GROUP,
-        Says(("checkpoint_activations",), False),
-        Says(note=NOT_THERE),
-        effect=Effect.NOTHING,
-        sources=("comparison: recompute: checkpoint-activations",),
-    ),
-    Row(
-        "moe-layer-recompute",
-        GROUP,
-        Says(("moe_layer_recompute",), False),
-        Says(note=NOT_THERE),
-        when="expert_num",
-        effect=Effect.NOTHING,
-        sources=("comparison: recompute: moe-layer-recompute",),
-    ),
+    megatron_recompute("distribute-saved-activations"),
+    megatron_recompute("checkpoint-activations"),
+    megatron_recompute("moe-layer-recompute", "expert_num"),
 )

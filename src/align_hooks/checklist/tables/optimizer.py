@@ -5,7 +5,7 @@ The settings of the schedule are shown, and judged by what they make of it: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.mindformers_schedule import SHAPES
@@ -18,7 +18,7 @@ from align_hooks.checklist.schedule import NotTold
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import message
 
-GROUP = Group.OPTIMIZER
+row = partial(Row, group=Group.OPTIMIZER)
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -46,41 +46,38 @@ def same_end(one: Configuration, other: Configuration) -> Words | None:
     return same_schedule(one, other) or (message("harmless.constant_rates") if constant else None)
 
 
-def _beta(at: int) -> Callable[[Configuration], object]:
-    return lambda c: read.betas(c, at)
+def beta(at: int, advised: float) -> Row:
+    """One of Adam's two betas."""
+    name, usual = f"beta{at + 1}", (0.9, 0.999)[at]
+    return row(
+        name,
+        Says((f"adam_{name}",), usual),
+        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at)),
+        form=numeric,
+        fact=f"optimizer.groups.0.betas.{at}",
+        advice=Advice(str(advised), lambda value: abs(value - advised) < 1e-6),
+        sources=(f"CheckList: optimizer: {name}", "comparison: optimizer: adam-beta1, adam-beta2"),
+    )
+
+
+def end_of_decay(name: str) -> Row:
+    """The first or last weight decay of one that changes, which only Megatron's does."""
+    megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
+    sources = (f"comparison: optimizer: {name.replace('_', '-')}",)
+    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")), sources=sources)
 
 
 OPTIMIZER = (
-    Row(
+    row(
         "optimizer",
-        GROUP,
         Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
         Says(("optimizer.type",), read=read.mindformers_optimizer, choices=("AdamW", "Adam")),
         sources=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
-    Row(
-        "beta1",
-        GROUP,
-        Says(("adam_beta1",), 0.9),
-        Says(("optimizer.betas", "optimizer.beta1"), read=_beta(0)),
-        form=numeric,
-        fact="optimizer.groups.0.betas.0",
-        advice=Advice("0.9", lambda beta: abs(beta - 0.9) < 1e-6),
-        sources=("CheckList: optimizer: beta1", "comparison: optimizer: adam-beta1, adam-beta2"),
-    ),
-    Row(
-        "beta2",
-        GROUP,
-        Says(("adam_beta2",), 0.999),
-        Says(("optimizer.betas", "optimizer.beta2"), read=_beta(1)),
-        form=numeric,
-        fact="optimizer.groups.0.betas.1",
-        advice=Advice("0.95", lambda beta: abs(beta - 0.95) < 1e-6),
-        sources=("CheckList: optimizer: beta2", "comparison: optimizer: adam-beta1, adam-beta2"),
-    ),
-    Row(
+    beta(0, 0.9),
+    beta(1, 0.95),
+    row(
         "eps",
-        GROUP,
         Says(("adam_eps",), 1e-8),
         Says(("optimizer.eps",), read=read.mindformers_eps),
         form=numeric,
@@ -88,48 +85,32 @@ OPTIMIZER = (
         advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
         sources=("CheckList: optimizer: eps", "comparison: optimizer: adam-eps"),
     ),
-    Row(
+    row(
         "weight_decay",
-        GROUP,
         Says(("weight_decay",), read=decay.strength),
         Says(("optimizer.weight_decay",), read=decay.strength),
         form=numeric,
         sources=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
     ),
-    Row(
+    row(
         message("row.weights_that_decay"),
-        GROUP,
         Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
         Says(read=decay.decaying, note=message("note.grouped_decay")),
         tell=decay.told,
         unless=decay.without,
         sources=("CheckList: optimizer: weight_decay",),
     ),
-    Row(
-        "start_weight_decay",
-        GROUP,
-        Says(("start_weight_decay",), read=lambda c: read.unless_constant(c, "start_weight_decay")),
-        Says(fixed=None, note=message("note.decay_constant")),
-        sources=("comparison: optimizer: start-weight-decay",),
-    ),
-    Row(
-        "end_weight_decay",
-        GROUP,
-        Says(("end_weight_decay",), read=lambda c: read.unless_constant(c, "end_weight_decay")),
-        Says(fixed=None, note=message("note.decay_constant")),
-        sources=("comparison: optimizer: end-weight-decay",),
-    ),
-    Row(
+    end_of_decay("start_weight_decay"),
+    end_of_decay("end_weight_decay"),
+    row(
         "weight_decay_incr_style",
-        GROUP,
         Says(("weight_decay_incr_style",), "constant"),
         Says(fixed="constant", note=message("note.decay_constant")),
         form=text,
         sources=("comparison: optimizer: weight-decay-incr-style",),
     ),
-    Row(
+    row(
         "clip_grad",
-        GROUP,
         Says(("clip_grad",), 1.0),
         Says(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
@@ -141,53 +122,47 @@ OPTIMIZER = (
         advice=Advice("1.0", lambda norm: norm == 1.0),
         sources=("CheckList: optimizer: clip_grad", "comparison: optimizer: clip-grad"),
     ),
-    Row(
+    row(
         "lr",
-        GROUP,
         Says(("lr",)),
         Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
         form=numeric,
         unless=same_schedule,
         sources=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
     ),
-    Row(
+    row(
         "min_lr",
-        GROUP,
         Says(("min_lr",), 0.0),
         Says((*schedule_keys("lr_end"), *schedule_keys("eta_min"), *schedule_keys("min_lr")), 0.0),
         form=lambda rate: numeric(rate) or 0.0,
         unless=same_end,
         sources=("comparison: optimizer: min-lr",),
     ),
-    Row(
+    row(
         "lr_decay_style",
-        GROUP,
         Says(("lr_decay_style", "lr_wsd_decay_style"), "linear"),
         Says(schedule_keys("type"), "constant", choices=tuple(SHAPES)),
         form=lambda kind: STYLES.get(str(kind), text(kind)),
         unless=same_schedule,
         sources=("comparison: optimizer: lr-decay-style",),
     ),
-    Row(
+    row(
         "lr_decay_iters",
-        GROUP,
         Says(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
         Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
         form=numeric,
         unless=same_end,
         sources=("comparison: optimizer: lr-decay-iters",),
     ),
-    Row(
+    row(
         "lr_decay_samples",
-        GROUP,
         Says(("lr_decay_samples",), None),
         Says(fixed=None, note=message("note.counts_in_steps")),
         unless=lambda one, other: message("harmless.in_steps"),
         sources=("comparison: optimizer: lr-decay-samples",),
     ),
-    Row(
+    row(
         "lr_warmup_iters",
-        GROUP,
         Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")),
         Says(
             (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
@@ -199,9 +174,8 @@ OPTIMIZER = (
         unless=same_schedule,
         sources=("comparison: optimizer: lr-warmup-iters",),
     ),
-    Row(
+    row(
         "lr_warmup_fraction",
-        GROUP,
         Says(("lr_warmup_fraction",), None),
         Says(schedule_keys("warmup_ratio"), None),
         form=lambda part: numeric(part) or None,
@@ -212,32 +186,25 @@ OPTIMIZER = (
             "comparison: optimizer: lr-warmup-fraction",
         ),
     ),
-    Row(
+    row(
         "lr_warmup_init",
-        GROUP,
         Says(("lr_warmup_init",), 0.0),
         Says(schedule_keys("warmup_lr_init"), 0.0),
         form=numeric,
         unless=same_schedule,
         sources=("comparison: optimizer: lr-warmup-init",),
     ),
-    Row(
+    row(
         message("row.rates_of_their_own_for_the_embedding_and_output"),
-        GROUP,
         Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
         sources=("CheckList: optimizer: lr",),
     ),
-    Row(
-        message("row.minimum_of_the_embeddings_own_rate"),
-        GROUP,
-        Says(("decoupled_min_lr",), None),
-        Says(),
-        sources=("CheckList: optimizer: lr",),
+    row(
+        message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(), sources=("CheckList: optimizer: lr",)
     ),
-    Row(
+    row(
         "global_batch_size",
-        GROUP,
         Says(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
             read=read.megatron_global_batch,

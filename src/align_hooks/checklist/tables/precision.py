@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, dtype, model, numeric
+from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
-GROUP = Group.PRECISION
+row = partial(Row, group=Group.PRECISION)
+rounding = partial(row, effect=Effect.ROUNDING)
+"""Rows whose differences change the rounding alone."""
 HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
-HOLDS_FLOAT32 = message("note.holds_float32")
+
+
+def moment(name: str) -> Row:
+    """The type that one of Adam's two moments is held in."""
+    mindformers = Says(fixed="float32", note=message("note.holds_float32"))
+    return rounding(name, Says((name,), "float32"), mindformers, form=dtype, sources=(f"comparison: model: {name.replace('_', '-')}",))
+
+
+def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., Row] = row) -> Row:
+    """How a dynamic loss scale moves, which only float16 has."""
+    sources = (f"comparison: model: {name.replace('_', '-')}",)
+    return make(name, Says((name,), megatron), mindformers, form=numeric, when="compute_dtype=float16", sources=sources)
+
 
 PRECISION = (
-    Row(
+    row(
         "compute_dtype",
-        GROUP,
         Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32")),
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
         sources=("CheckList: precision: compute_dtype", "comparison: model: fp16, bf16"),
     ),
-    Row(
+    row(
         message("row.type_of_the_main_weights"),
-        GROUP,
         Says(("main_params_dtype",), "float32", note=message("note.float32_copies")),
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
         advice=Advice(message("advice.weights_float32"), lambda kind: kind == "float32"),
         sources=("CheckList: weights: param_init_type", "comparison: model: param_init_type", "comparison: model: main-params-dtype"),
     ),
-    Row(
+    rounding(
         message("row.type_of_the_gradients_reduction"),
-        GROUP,
         Says(
             ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "main_grads_dtype", "bf16", "fp16"),
             read=read.megatron_gradient_type,
             note=message("note.reduced_float32"),
         ),
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
-        effect=Effect.ROUNDING,
         sources=(
             "CheckList: weights: param_init_type",
             "comparison: model: grad-reduce-in-bf16",
@@ -47,18 +61,15 @@ PRECISION = (
             "comparison: model: main-grads-dtype",
         ),
     ),
-    Row(
+    rounding(
         "layernorm_compute_type",
-        GROUP,
         Says(fixed="float32", note=message("note.norms_float32")),
         Says(model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
         form=dtype,
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: layernorm_compute_type", "comparison: model: layernorm_compute_type"),
     ),
-    Row(
+    rounding(
         "softmax_compute_type",
-        GROUP,
         Says(
             ("attention_softmax_in_fp32", "apply_query_key_layer_scaling", "masked_softmax_fusion", "use_flash_attn", "attention_backend"),
             read=read.megatron_softmax_type,
@@ -69,22 +80,18 @@ PRECISION = (
             read=read.mindformers_softmax_type,
             note=message("note.flash_float32"),
         ),
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: softmax_compute_type", "comparison: model: attention-softmax-in-fp32"),
     ),
-    Row(
+    rounding(
         "rotary_dtype",
-        GROUP,
         Says(note=message("note.rotary_megatron")),
         Says(model("rotary_dtype"), default("rotary_dtype")),
         form=dtype,
-        effect=Effect.ROUNDING,
         by_hand=message("by_hand.rotary_type"),
         sources=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
     ),
-    Row(
+    rounding(
         message("row.type_of_the_embedding"),
-        GROUP,
         Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.embedding_megatron")),
         Says(
             model("embedding_init_type"),
@@ -93,106 +100,73 @@ PRECISION = (
             beside=model("param_init_type", "params_dtype"),
         ),
         form=dtype,
-        effect=Effect.ROUNDING,
         by_hand=message("by_hand.embedding_type"),
         sources=("CheckList: precision: Calculation of weights",),
     ),
-    Row(
+    rounding(
         message("row.type_of_the_output_layer"),
-        GROUP,
         Says(("bf16", "fp16"), read=read.megatron_compute),
         Says(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
         form=dtype,
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: Calculation of weights",),
     ),
-    Row(
+    rounding(
         message("row.type_in_which_a_bias_is_added"),
-        GROUP,
         Says(("bf16", "fp16", "add_bias_linear"), read=read.megatron_compute),
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         when="bias_of_linear_layers",
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: bias add",),
     ),
-    Row(
+    rounding(
         message("row.type_in_which_the_residual_is_added"),
-        GROUP,
         Says(("fp32_residual_connection",), read=read.megatron_residual, note=message("note.residual_type")),
         Says(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
     ),
-    Row(
+    rounding(
         message("row.types_that_the_built_layers_compute_in"),
-        GROUP,
         Says(read=read.built_types, note=message("note.types_megatron")),
         Says(read=read.built_types, note=message("note.types_mindformers")),
-        effect=Effect.ROUNDING,
         tell=read.told_types,
         unless=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
         sources=("CheckList: precision: Calculation of weights",),
     ),
-    Row(
+    rounding(
         message("row.type_of_the_cross_entropy"),
-        GROUP,
         Says(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
         Says(fixed="float32", note=message("note.logits_float32")),
-        effect=Effect.ROUNDING,
         sources=("CheckList: precision: loss", "comparison: model: fp16-lm-cross-entropy"),
     ),
-    Row(
+    row(
         "fp8",
-        GROUP,
         Says(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
         Says(fixed=None, note=message("note.no_fp8")),
         sources=("CheckList: precision: compute_dtype",),
     ),
-    Row(
+    rounding(
         "first_last_layers_bf16",
-        GROUP,
         Says(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),
         Says(fixed=False, note=message("note.none")),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=(
             "comparison: model: first-last-layers-bf16",
             "comparison: model: num-layers-at-start-in-bf16",
             "comparison: model: num-layers-at-end-in-bf16",
         ),
     ),
-    Row(
+    rounding(
         "use_precision_aware_optimizer",
-        GROUP,
         Says(("use_precision_aware_optimizer",), False),
         Says(fixed=False, note=message("note.none")),
         form=boolean,
-        effect=Effect.ROUNDING,
         sources=("comparison: model: use-precision-aware-optimizer",),
     ),
-    Row(
-        "exp_avg_dtype",
-        GROUP,
-        Says(("exp_avg_dtype",), "float32"),
-        Says(fixed="float32", note=HOLDS_FLOAT32),
-        form=dtype,
-        effect=Effect.ROUNDING,
-        sources=("comparison: model: exp-avg-dtype",),
-    ),
-    Row(
-        "exp_avg_sq_dtype",
-        GROUP,
-        Says(("exp_avg_sq_dtype",), "float32"),
-        Says(fixed="float32", note=HOLDS_FLOAT32),
-        form=dtype,
-        effect=Effect.ROUNDING,
-        sources=("comparison: model: exp-avg-sq-dtype",),
-    ),
-    Row(
+    moment("exp_avg_dtype"),
+    moment("exp_avg_sq_dtype"),
+    rounding(
         "loss_scale",
-        GROUP,
         Says(("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note=message("note.loss_scale_megatron")),
         Says(
             (
@@ -205,40 +179,13 @@ PRECISION = (
             read=read.mindformers_loss_scale,
             note=message("note.loss_scale_mindformers"),
         ),
-        effect=Effect.ROUNDING,
         sources=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
     ),
-    Row(
-        "min_loss_scale",
-        GROUP,
-        Says(("min_loss_scale",), 1.0),
-        Says(fixed=1.0, note=message("note.scale_no_lower")),
-        form=numeric,
-        when="compute_dtype=float16",
-        effect=Effect.ROUNDING,
-        sources=("comparison: model: min-loss-scale",),
-    ),
-    Row(
-        "loss_scale_window",
-        GROUP,
-        Says(("loss_scale_window",), 1000),
-        Says(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000),
-        form=numeric,
-        when="compute_dtype=float16",
-        sources=("comparison: model: loss-scale-window",),
-    ),
-    Row(
-        "hysteresis",
-        GROUP,
-        Says(("hysteresis",), 2),
-        Says(fixed=1, note=message("note.first_overflow")),
-        form=numeric,
-        when="compute_dtype=float16",
-        sources=("comparison: model: hysteresis",),
-    ),
-    Row(
+    scaled("min_loss_scale", 1.0, Says(fixed=1.0, note=message("note.scale_no_lower")), rounding),
+    scaled("loss_scale_window", 1000, Says(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000)),
+    scaled("hysteresis", 2, Says(fixed=1, note=message("note.first_overflow"))),
+    rounding(
         message("row.high_precision_of_operators"),
-        GROUP,
         Says(),
         Says(
             (
@@ -248,7 +195,6 @@ PRECISION = (
             ),
             None,
         ),
-        effect=Effect.ROUNDING,
         by_hand=message("by_hand.high_precision", command=HIGH_PRECISION),
         sources=("CheckList: precision: Operator High Precision Mode",),
     ),

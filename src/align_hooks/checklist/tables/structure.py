@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric, text
+from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-GROUP = Group.STRUCTURE
+row = partial(Row, group=Group.STRUCTURE)
+harmless = partial(row, effect=Effect.NOTHING)
+"""Rows whose differences change nothing."""
 BESIDE = "beside the guides"
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, otherwise: Any, note: Message = NONE) -> Row:
+def megatron_alone(name: str, otherwise: Setting, note: Message = NONE) -> Row:
     """Something that changes the model and that only Megatron can be told; the guides do not ask for it."""
-    return Row(name, GROUP, Says((name,), otherwise), Says(fixed=otherwise, note=note), sources=(BESIDE,))
+    return row(name, Says((name,), otherwise), Says(fixed=otherwise, note=note), sources=(BESIDE,))
+
+
+def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting, scaling: bool = False) -> Row:
+    """A size of latent attention, or a factor by which YaRN scales it."""
+    source = f"comparison: model: {'rotary-scaling-factor' if scaling else name.replace('_', '-')}"
+    sides = Says((name,), otherwise), Says(model(*keys), mindformers)
+    when, unless = "multi_latent_attention", read.no_yarn if scaling else None
+    return row(name, *sides, form=numeric, when=when, unless=unless, sources=(source,))
 
 
 ALONE = (
@@ -43,56 +54,46 @@ ALONE = (
 )
 
 STRUCTURE = (
-    Row(
+    row(
         "num_layers",
-        GROUP,
         Says(("num_layers", "encoder_num_layers")),
         Says(LAYERS, default("num_layers")),
         form=numeric,
         fact="model.num_hidden_layers",
         sources=("CheckList: structure: num_layers", "comparison: model: num-layers", "comparison: model: encoder-num-layers"),
     ),
-    Row(
+    row(
         "decoder_num_layers",
-        GROUP,
         Says(("decoder_num_layers",), None),
         Says(fixed=None, note=message("note.no_second_stack")),
         sources=("comparison: model: decoder-num-layers",),
     ),
-    Row(
+    row(
         "hidden_size",
-        GROUP,
         Says(("hidden_size",)),
         Says(model("hidden_size", "n_embed"), default("hidden_size")),
         form=numeric,
         fact="model.hidden_size",
         sources=("CheckList: structure: hidden_size", "comparison: model: hidden-size"),
     ),
-    Row(
+    row(
         "intermediate_size",
-        GROUP,
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
-        Says(
-            (*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")),
-            read=read.mindformers_ffn,
-            note=message("note.ffn_older"),
-        ),
+        Says((*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")), read=read.mindformers_ffn, note=message("note.ffn_older")),
         form=numeric,
         fact="model.intermediate_size",
         sources=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
-    Row(
+    row(
         "num_heads",
-        GROUP,
         Says(("num_attention_heads",)),
         Says(HEADS, read=read.mindformers_heads),
         form=numeric,
         fact="model.num_attention_heads",
         sources=("CheckList: structure: num_heads", "comparison: model: num-attention-heads"),
     ),
-    Row(
+    row(
         "n_kv_heads",
-        GROUP,
         Says(
             ("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"),
             read=read.megatron_groups,
@@ -108,9 +109,8 @@ STRUCTURE = (
             "comparison: model: num-query-groups",
         ),
     ),
-    Row(
+    row(
         "head_dim",
-        GROUP,
         Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
         Says((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         form=numeric,
@@ -118,23 +118,16 @@ STRUCTURE = (
         unless=read.latent_heads,
         sources=("comparison: model: kv-channels",),
     ),
-    Row(
+    row(
         message("row.sliding_window"),
-        GROUP,
         Says(("window_size",), None, beside=("window_attn_skip_freq",)),
         Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
         sources=("CheckList: structure: Attention",),
     ),
-    Row(
+    row(
         "normalization",
-        GROUP,
         Says(("normalization",), "LayerNorm"),
-        Says(
-            model("normalization"),
-            default("normalization"),
-            choices=("RMSNorm", "LayerNorm"),
-            note=message("note.norm_older"),
-        ),
+        Says(model("normalization"), default("normalization"), choices=("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
         form=text,
         sources=(
             "CheckList: structure: normalization",
@@ -142,42 +135,34 @@ STRUCTURE = (
             "comparison: model: normalization",
         ),
     ),
-    Row(
+    row(
         "rms_norm_eps",
-        GROUP,
         Says(("layernorm_epsilon", "norm_epsilon"), 1e-5),
         Says(model("rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps"), default("layernorm_epsilon")),
         form=numeric,
         fact="model.rms_norm_eps",
         sources=("CheckList: structure: rms_norm_eps", "CheckList: structure: normal_eps", "comparison: model: norm-epsilon"),
     ),
-    Row(
+    row(
         message("row.zero_centred_norm_weights"),
-        GROUP,
         Says(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
         Says(fixed=False, note=message("note.no_such_norm")),
         sources=("comparison: model: apply-layernorm-1p",),
     ),
-    Row(
+    row(
         message("row.residual_after_the_norm"),
-        GROUP,
         Says(("apply_residual_connection_post_layernorm",), False),
         Says(model("apply_residual_connection_post_layernorm"), False),
         sources=("comparison: model: apply-residual-connection-post-layernorm",),
     ),
-    Row(
+    row(
         message("row.activation_function"),
-        GROUP,
         Says(
             ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear"),
             read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
-        Says(
-            model("hidden_act", "gated_linear_unit"),
-            read=read.mindformers_activation,
-            note=message("note.silu_gated"),
-        ),
+        Says(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
         sources=(
             "CheckList: structure: activation function",
             "comparison: model: openai-gelu",
@@ -186,40 +171,35 @@ STRUCTURE = (
             "comparison: model: swiglu",
         ),
     ),
-    Row(
+    row(
         message("row.gated_linear_unit"),
-        GROUP,
         Says(("swiglu", "quick_geglu"), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
         sources=("comparison: model: gated_linear_unit",),
     ),
-    Row(
+    row(
         message("row.bias_of_linear_layers"),
-        GROUP,
         Says(("add_bias_linear",), True, note=message("note.disable_bias")),
         Says(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
         form=boolean,
         fact="model.mlp_bias",
         sources=("comparison: model: disable-bias-linear",),
     ),
-    Row(
+    row(
         message("row.bias_of_queries_keys_and_values"),
-        GROUP,
         Says(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
         Says(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
         fact="model.attention_bias",
         sources=("CheckList: structure: Attention",),
     ),
-    Row(
+    row(
         message("row.norm_of_queries_and_keys"),
-        GROUP,
         Says(("qk_layernorm",), False),
         Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
         sources=("comparison: model: qk-layernorm",),
     ),
-    Row(
+    row(
         message("row.tied_embeddings"),
-        GROUP,
         Says(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
         Says(
             model("tie_word_embeddings", "untie_embeddings_and_output_weights"),
@@ -229,9 +209,8 @@ STRUCTURE = (
         fact="model.tie_word_embeddings",
         sources=("comparison: model: untie-embeddings-and-output-weights",),
     ),
-    Row(
+    row(
         "vocab_size",
-        GROUP,
         Says(("vocab_size",)),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         form=numeric,
@@ -239,27 +218,21 @@ STRUCTURE = (
         unless=read.padded_size_alone,
         sources=("CheckList: structure: vocab_size", "comparison: data: vocab-size"),
     ),
-    Row(
+    row(
         message("row.rows_of_the_embedding"),
-        GROUP,
         Says(
             ("padded_vocab_size", "vocab_size", "make_vocab_size_divisible_by", "tensor_model_parallel_size", "pad_vocab_size"),
             read=read.megatron_padded_vocabulary,
             note=message("note.rows_megatron"),
         ),
-        Says(
-            model("vocab_size", "padded_vocab_size"),
-            read=read.mindformers_rows,
-            note=message("note.rows_mindformers"),
-        ),
+        Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         form=numeric,
         fact="padded_vocabulary",
         advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
         sources=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
     ),
-    Row(
+    row(
         "max_position_embeddings",
-        GROUP,
         Says(("max_position_embeddings",)),
         Says(
             model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
@@ -269,9 +242,8 @@ STRUCTURE = (
         unless=read.no_table_of_positions,
         sources=("comparison: model: max-position-embeddings",),
     ),
-    Row(
+    row(
         "position_embedding_type",
-        GROUP,
         Says(
             ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention", "rope_type"),
             read=read.megatron_positions,
@@ -284,55 +256,45 @@ STRUCTURE = (
             "comparison: model: use-rotary-position-embeddings",
         ),
     ),
-    Row(
+    row(
         "no_position_embedding",
-        GROUP,
         Says(("add_position_embedding",), read=read.without_positions),
         Says(model("no_position_embedding", "no-position-embedding"), False),
         form=boolean,
         unless=read.no_table_of_positions,
         sources=("comparison: model: no-position-embedding",),
     ),
-    Row(
+    row(
         "rotary_base",
-        GROUP,
         Says(("rotary_base",), 10000),
         Says(model("theta", "rope_theta", "rotary_base"), default("rotary_base")),
         form=numeric,
         fact="model.rope_theta",
         sources=("comparison: model: rotary-base",),
     ),
-    Row(
+    row(
         "rotary_percent",
-        GROUP,
         Says(("rotary_percent",), 1.0),
-        Says(
-            model("rotary_percent", "partial_rotary_factor"),
-            default("rotary_percent"),
-            note=message("note.latent_only"),
-        ),
+        Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
         form=numeric,
         sources=("comparison: model: rotary-percent",),
     ),
-    Row(
+    row(
         "rotary_interleaved",
-        GROUP,
         Says(("rotary_interleaved",), False),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
         form=boolean,
         sources=("comparison: model: rotary-interleaved",),
     ),
-    Row(
+    row(
         "rotary_seq_len_interpolation_factor",
-        GROUP,
         Says(("rotary_seq_len_interpolation_factor",), None),
         Says(model("rotary_seq_len_interpolation_factor"), None),
         form=numeric,
         sources=("comparison: model: rotary-seq-len-interpolation-factor",),
     ),
-    Row(
+    row(
         message("row.rope_scaling"),
-        GROUP,
         Says(("use_rope_scaling", "rope_scaling_factor"), read=read.megatron_rope_scaling),
         Says(
             model(
@@ -349,109 +311,50 @@ STRUCTURE = (
         ),
         sources=("comparison: model: use-rope-scaling", "comparison: model: rope-scaling-factor"),
     ),
-    Row(
+    row(
         "mrope_section",
-        GROUP,
         Says(("mrope_section",), None),
         Says(model("mrope_section"), None, note=message("note.mrope_none")),
         sources=("comparison: model: mrope-section",),
     ),
-    Row(
+    row(
         "init_method_std",
-        GROUP,
         Says(("init_method_std",), 0.02),
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
         form=numeric,
         unless=training.weights_loaded,
         sources=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
     ),
-    Row(
+    row(
         "attention_dropout",
-        GROUP,
         Says(("attention_dropout",), 0.1),
         Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
         form=numeric,
         advice=Advice(message("advice.no_random_mask"), lambda rate: rate == 0),
         sources=("CheckList: structure: dropout", "comparison: model: attention-dropout"),
     ),
-    Row(
+    row(
         "hidden_dropout",
-        GROUP,
         Says(("hidden_dropout",), 0.1),
-        Says(
-            model("hidden_dropout", "hidden_dropout_rate"),
-            default("hidden_dropout"),
-            note=message("note.dropout_default"),
-        ),
+        Says(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
         form=numeric,
         advice=Advice(message("advice.no_recompute"), lambda rate: rate == 0),
         sources=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
     ),
-    Row(
+    row(
         "multi_latent_attention",
-        GROUP,
         Says(("multi_latent_attention",), False),
         Says(model("multi_latent_attention"), read=read.mindformers_mla),
         sources=("comparison: model: multi-latent-attention",),
     ),
-    Row(
-        "q_lora_rank",
-        GROUP,
-        Says(("q_lora_rank",), None),
-        Says(model("q_lora_rank"), default("q_lora_rank")),
-        form=numeric,
-        when="multi_latent_attention",
-        sources=("comparison: model: q-lora-rank",),
-    ),
-    Row(
-        "kv_lora_rank",
-        GROUP,
-        Says(("kv_lora_rank",), 32),
-        Says(model("kv_lora_rank"), default("kv_lora_rank")),
-        form=numeric,
-        when="multi_latent_attention",
-        sources=("comparison: model: kv-lora-rank",),
-    ),
-    Row(
-        "qk_head_dim",
-        GROUP,
-        Says(("qk_head_dim",), 128),
-        Says(model("qk_nope_head_dim", "qk_head_dim"), default("qk_head_dim")),
-        form=numeric,
-        when="multi_latent_attention",
-        sources=("comparison: model: qk-head-dim",),
-    ),
-    Row(
-        "qk_pos_emb_head_dim",
-        GROUP,
-        Says(("qk_pos_emb_head_dim",), 64),
-        Says(model("qk_rope_head_dim", "qk_pos_emb_head_dim"), default("qk_pos_emb_head_dim")),
-        form=numeric,
-        when="multi_latent_attention",
-        sources=("comparison: model: qk-pos-emb-head-dim",),
-    ),
-    Row(
-        "v_head_dim",
-        GROUP,
-        Says(("v_head_dim",), 128),
-        Says(model("v_head_dim"), default("v_head_dim")),
-        form=numeric,
-        when="multi_latent_attention",
-        sources=("comparison: model: v-head-dim",),
-    ),
-    Row(
-        "rotary_scaling_factor",
-        GROUP,
-        Says(("rotary_scaling_factor",), 1.0),
-        Says(model("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"), 40.0),
-        form=numeric,
-        when="multi_latent_attention",
-        unless=read.no_yarn,
-        sources=("comparison: model: rotary-scaling-factor",),
-    ),
-    Row(
+    latent("q_lora_rank", None, ("q_lora_rank",), default("q_lora_rank")),
+    latent("kv_lora_rank", 32, ("kv_lora_rank",), default("kv_lora_rank")),
+    latent("qk_head_dim", 128, ("qk_nope_head_dim", "qk_head_dim"), default("qk_head_dim")),
+    latent("qk_pos_emb_head_dim", 64, ("qk_rope_head_dim", "qk_pos_emb_head_dim"), default("qk_pos_emb_head_dim")),
+    latent("v_head_dim", 128, ("v_head_dim",), default("v_head_dim")),
+    latent("rotary_scaling_factor", 1.0, ("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"), 40.0, scaling=True),
+    row(
         "original_max_position_embeddings",
-        GROUP,
         Says(fixed=4096, note=message("note.latent_fixed"), beside=("yarn_original_max_position_embeddings",)),
         Says(
             model("rope_scaling.original_max_position_embeddings", "max_position_embeddings"),
@@ -463,42 +366,20 @@ STRUCTURE = (
         unless=read.no_yarn,
         sources=("comparison: model: rotary-scaling-factor",),
     ),
-    Row(
-        "mscale",
-        GROUP,
-        Says(("mscale",), 1.0),
-        Says(model("mscale", "rope_scaling.mscale"), 0.707),
-        form=numeric,
-        when="multi_latent_attention",
-        unless=read.no_yarn,
-        sources=("comparison: model: rotary-scaling-factor",),
-    ),
-    Row(
-        "mscale_all_dim",
-        GROUP,
-        Says(("mscale_all_dim",), 0.0),
-        Says(model("mscale_all_dim", "rope_scaling.mscale_all_dim"), 0.707),
-        form=numeric,
-        when="multi_latent_attention",
-        unless=read.no_yarn,
-        sources=("comparison: model: rotary-scaling-factor",),
-    ),
-    Row(
+    latent("mscale", 1.0, ("mscale", "rope_scaling.mscale"), 0.707, scaling=True),
+    latent("mscale_all_dim", 0.0, ("mscale_all_dim", "rope_scaling.mscale_all_dim"), 0.707, scaling=True),
+    harmless(
         message("row.fused_projections"),
-        GROUP,
         Says(fixed=True, note=message("note.one_weight")),
         Says(model("qkv_concat"), False),
         form=boolean,
-        effect=Effect.NOTHING,
         sources=("CheckList: structure: Attention", "CheckList: structure: Fusion computation"),
     ),
-    Row(
+    harmless(
         "use_legacy",
-        GROUP,
         Says(("use_legacy_models", "deprecated_use_mcore_models"), read=read.legacy_megatron),
         Says(("use_legacy",), True),
         form=boolean,
-        effect=Effect.NOTHING,
         sources=("comparison: model: use-legacy-model, use-mcore-model",),
     ),
     *ALONE,
