@@ -143,7 +143,8 @@ def parameters_of(
     ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights
     of this ``rank``'s pipeline stage. Raises RefusedRun for a layout that this version does not read.
     """
-    dims, table = dims_of(config, vocabulary), built_by(family_of(config)).table
+    built = built_by(family_of(config))
+    dims, table = built.dims(config, vocabulary), built.table
     if layouts is not None:
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
         parts = tuple(part_of(weight, index, table, dims, entry, rank) for index, weight, entry in here)
@@ -168,11 +169,6 @@ def part_of(weight: Weight, index: int, table: Table, dims: Dims, entry: LayoutE
     if fused is None:
         raise RefusedRun(f"{weight.name} has no canonical name")
     return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
-
-
-def dims_of(config: ModelConfig, vocabulary: int | None) -> Dims:
-    """The sizes of a model over all ranks, by its configuration."""
-    return built_by(family_of(config)).dims(config, vocabulary)
 
 
 def built_by(family: Family) -> InMindFormers:
@@ -212,10 +208,11 @@ def is_per_token(cell: Cell) -> bool:
     return bool(getattr(cell, "calculate_per_token_loss", False))
 
 
-def huggingface_config(config: ModelConfig, dims: Dims) -> dict[str, object]:
+def huggingface_config(config: ModelConfig, vocabulary: int | None) -> dict[str, object]:
     """``config.json`` of the same model at Hugging Face; raises RefusedRun for a model of no family."""
     family = family_of(config)
-    if misfits := built_by(family).misfits(config):
+    built = built_by(family)
+    if misfits := built.misfits(config):
         known = models(mindformers_families())
         raise RefusedRun(f"only {known} have canonical names so far; this one has {' and '.join(misfits)}")
-    return family.huggingface(built_by(family).decoder(config, dims))
+    return family.huggingface(built.decoder(config, built.dims(config, vocabulary)))

@@ -39,7 +39,7 @@ class CaptureShards(nn.Cell):
     copies: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
     injecting: Parameter
-    parameters: Parameters | None
+    parameters: Parameters
 
     def __init__(self, optimizer: Optimizer, *, norms: bool, gradients: bool, inject: bool) -> None:
         super().__init__(auto_prefix=False)
@@ -58,7 +58,7 @@ class CaptureShards(nn.Cell):
         self.select = ops.Select()
         copies = _clones(optimizer, "align_hooks_gradient") if self.captures else ()
         injected = _clones(optimizer, "align_hooks_injected") if inject else ()
-        set_unregistered(self, copies=copies, injected=injected, injecting=switch(), parameters=None)
+        set_unregistered(self, copies=copies, injected=injected, injecting=switch())
 
     def around(self, reducer: Cell) -> CaptureShards:
         """This Cell, which now calls ``reducer``."""
@@ -94,20 +94,14 @@ class CaptureShards(nn.Cell):
         set_unregistered(self, parameters=parameters)
 
     @property
-    def bound(self) -> Parameters:
-        """The parameters that :meth:`bind` was given."""
-        assert self.parameters is not None
-        return self.parameters
-
-    @property
     def buffers(self) -> tuple[Parameter, ...]:
         """This rank's part of the last step's gradients, in the order of the parameters."""
-        return tuple(self.copies[parameter.index] for parameter in self.bound)
+        return tuple(self.copies[parameter.index] for parameter in self.parameters)
 
     @property
     def bytes(self) -> int:
         """Device memory that the buffers take on this rank."""
-        return 4 * sum(int(parameter.model.size) for parameter in self.bound) * (self.captures + self.inject)
+        return 4 * sum(int(parameter.model.size) for parameter in self.parameters) * (self.captures + self.inject)
 
     def fill(self, read: Callable[[Fused], Array] | None) -> float:
         """Refill the buffers for the next step from ``read`` (this rank's part, fp32); with None the step uses its own gradients.
@@ -118,7 +112,7 @@ class CaptureShards(nn.Cell):
         if read is None:
             return 0.0
         total = 0.0
-        for parameter in self.bound:
+        for parameter in self.parameters:
             array = read(parameter.fused)
             total += squared_sum(array) if parameter.counted else 0.0
             fill(self.injected[parameter.index], array)
@@ -126,7 +120,7 @@ class CaptureShards(nn.Cell):
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to squared sum of this rank's part of the last step's gradients; every gradient crosses to the host."""
-        return squared_sums(zip(self.bound, self.buffers, strict=True))
+        return squared_sums(zip(self.parameters, self.buffers, strict=True))
 
 
 def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:

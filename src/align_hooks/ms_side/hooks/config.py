@@ -87,9 +87,8 @@ def replay(session: MsSession, config: Config) -> None:
         rows=facts.rows,
         every=session.launch.rank == 0,
     )
-    sizes = planned_sizes(session, config)
+    feed.ranks, sizes = share(session), planned_sizes(session)
     if sizes is None:
-        feed.ranks = (session.launch.rank, session.launch.world_size)
         rows, left_over = divmod(facts.rows, session.launch.world_size)
         if left_over:
             raise RefusedRun(
@@ -97,7 +96,6 @@ def replay(session: MsSession, config: Config) -> None:
                 f"start as many ranks as divide them"
             )
     else:
-        feed.ranks = sizes.share(sizes.place(session.launch.rank, session.launch.world_size))
         rows = sizes.batch_size(facts.rows, feed.source)
         if not sizes.whole:  # an entry for each column
             change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(columns)}, "REPLAY_BATCHES")
@@ -148,11 +146,18 @@ def ignored_label(config: Config) -> int | None:
     return IGNORED if label is None else int(label)
 
 
-def planned_sizes(session: MsSession, config: Config) -> Sizes | None:
+def planned_sizes(session: MsSession) -> Sizes | None:
     """The sizes of a semi-automatic job of several ranks, before it is built; None for another job."""
-    if session.launch.world_size == 1 or not is_semi_auto(config):
+    config = session.config
+    if config is None or session.launch.world_size == 1 or not is_semi_auto(config):
         return None
     return sizes_of(config, whole=is_fed_whole(config.parallel))
+
+
+def share(session: MsSession) -> tuple[int, int]:
+    """Which part of a step this rank is fed, and of how many parts."""
+    sizes, rank, ranks = planned_sizes(session), session.launch.rank, session.launch.world_size
+    return (rank, ranks) if sizes is None else sizes.share(sizes.place(rank, ranks))
 
 
 def change(session: MsSession, config: Config, values: Mapping[str, object], variable: str, *, silent: bool = False) -> None:

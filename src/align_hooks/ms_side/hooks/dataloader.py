@@ -19,7 +19,7 @@ from mindspore.dataset import GeneratorDataset
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import columns
-from align_hooks.ms_side.hooks.config import ignored_label, planned_sizes
+from align_hooks.ms_side.hooks.config import ignored_label, share
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -31,7 +31,10 @@ LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
 
 
 class RecordedSteps:
-    """Random access to the batches of a replay: an item is a rank's part of a step, in the types with which MindFormers computes."""
+    """Random access to the batches of a replay: an item is a rank's part of a step, in the types with which MindFormers computes.
+
+    Raises RefusedRun where the first batch cannot be fed.
+    """
 
     def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None) -> None:
         self.replay, self.ignored = replay, ignored
@@ -82,15 +85,9 @@ def install(session: MsSession, module: ModuleType) -> None:
             config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
             config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
-            feed = session.replay or from_yaml(config, shares(session))
-            return dataset(feed, config.get("input_columns"), ignored_label(session.config))
-
-
-def shares(session: MsSession) -> tuple[int, int]:
-    """Which part of a step this rank is fed, and of how many parts."""
-    sizes = planned_sizes(session, session.config) if session.config is not None else None
-    launch = session.launch
-    return (launch.rank, launch.world_size) if sizes is None else sizes.share(sizes.place(launch.rank, launch.world_size))
+            feed = session.replay or from_yaml(config, share(session))
+            steps = RecordedSteps(feed, config.get("input_columns"), ignored_label(session.config))
+            return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
 
 
 def from_yaml(config: Config, ranks: tuple[int, int]) -> Replay:
@@ -101,9 +98,3 @@ def from_yaml(config: Config, ranks: tuple[int, int]) -> Replay:
             "train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES"
         )
     return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=ranks)
-
-
-def dataset(replay: Replay, names: list[str] | None, ignored: int | None) -> GeneratorDataset:
-    """A MindSpore data set of whole steps, in order, once; a first batch that cannot be fed is refused here."""
-    steps = RecordedSteps(replay, names, ignored)
-    return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)

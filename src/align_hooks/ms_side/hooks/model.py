@@ -40,21 +40,16 @@ def load(session: MsSession) -> None:
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)
     if state is not None:
-        load_state(session, parameters, state)
+        load_moments(session.train_cell.optimizer, parameters, state)
+        if session.sizes is None:
+            keep_schedule(session, state)
         session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
     elif source.steps.single() != 0:
         session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
 
 
-def load_state(session: MsSession, parameters: Parameters, state: OptimizerState) -> None:
-    """Set the optimizer's moments and its count of updates, and keep the learning-rate schedule at its own position."""
-    load_moments(session.train_cell.optimizer, parameters, state)
-    if session.sizes is None:
-        keep_schedule(session, state)
-
-
 def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
-    """Shift the schedule by the updates that are loaded. Call it before the cell is compiled, for the schedule is compiled in."""
+    """Keep the learning-rate schedule at its own position, although updates are loaded. Call it before the schedule is compiled in."""
     cell = session.train_cell
     if state is not None and state.updates and cell.optimizer.dynamic_lr:
         for owner in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule

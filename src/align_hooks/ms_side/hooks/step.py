@@ -28,9 +28,9 @@ class Update:
     """What a step's update used: the learning rate, or each group's, the loss scale, and the global norm of injected gradients, None
     where none were injected."""
 
-    rate: float | list[float]
-    loss_scale: float
-    injected_norm: float | None
+    rate: float | list[float] = 0.0
+    loss_scale: float = 1.0
+    injected_norm: float | None = None
 
 
 @dataclass

@@ -16,7 +16,7 @@ import mindspore
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import config_of, dims_of, huggingface_config, parameters_of
+from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
 from align_hooks.ms_side.objects import Arguments, Cell, Function, Options, Wrapper
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
@@ -61,16 +61,16 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
     session.train_cell = cell
     if not training(settings):
         return
-    config = config_of(cell)
+    config, rows = config_of(cell), vocabulary(session)
     if session.sizes is not None:
         refuse_layouts(settings, session.sizes, config)
-        session.model_config = huggingface_config(config, dims_of(config, vocabulary(session)))
+        session.model_config = huggingface_config(config, rows)
         if shards is not None:
             install(session, cell, shards.around)
         return
     launch = session.launch
-    session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=launch.rank == 0, alone=launch.world_size == 1)
-    session.model_config = huggingface_config(config, session.parameters.dims)
+    session.parameters = parameters_of(cell.weights, config, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
+    session.model_config = huggingface_config(config, rows)
     tasks = tasks_of(session)
     if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
         tasks["norms"] = True

@@ -11,6 +11,7 @@ import functools
 import inspect
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mindspore
 from mindspore.train.callback import Callback
@@ -60,9 +61,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.first = 0
         self.opened = self.prepared = False
         self.groups: tuple[int, ...] = ()
-        self.rate: float | list[float] = 0.0
-        self.injected_norm: float | None = None
-        self.scale = 1.0
+        self.update = Update()
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Refuse an unsupported trainer, and open a run whose parameters are not cut: the last moment before the first step."""
@@ -113,13 +112,13 @@ class Recorder(Callback):  # type: ignore[misc]
             look = functools.partial(unrecorded, self.columns, session.train_cell)
             session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
         session.step = self.first + run_context.original_args().cur_step_num - 1
-        self.injected_norm = inject(session, session.step)
+        self.update = replace(self.update, injected_norm=inject(session, session.step))
         if session.recording.is_on:
             session.random = session.recording.attempt("the random states", at_step, {})
         if session.recording.is_on and session.parameters is not None:
             with session.recording.surviving("the update"):
-                self.rate = rates(session.train_cell.optimizer, self.groups)
-                self.scale = number(session.train_cell.scale_sense)
+                rate, scale = rates(session.train_cell.optimizer, self.groups), number(session.train_cell.scale_sense)
+                self.update = replace(self.update, rate=rate, loss_scale=scale)
         self.started = time.perf_counter()
 
     def keep_token_losses(self, elements: Sequence[Tensor]) -> None:
@@ -141,8 +140,7 @@ class Recorder(Callback):  # type: ignore[misc]
         with session.recording.surviving("gradients"):
             self.gradients()
         read_batch = functools.partial(consumed, arguments.train_dataset_element, self.columns, session.train_cell)
-        update = Update(self.rate, self.scale, self.injected_norm)
-        record_step(session, Ended(session, step, outputs, read_batch, update, seconds), Built(session))
+        record_step(session, Ended(session, step, outputs, read_batch, self.update, seconds), Built(session))
         session.step = None
 
     def gradients(self) -> None:
