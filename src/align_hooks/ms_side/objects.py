@@ -23,8 +23,8 @@ RunContext: TypeAlias = Any
 """What MindSpore hands to a callback."""
 
 Function: TypeAlias = Callable[..., Any]
-Arguments: TypeAlias = tuple[Any, ...]
-Options: TypeAlias = dict[str, Any]
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
 """What a wrapper of wrapt is handed: the function that it wraps, and the positional and named arguments of the call."""
-Wrapper: TypeAlias = Callable[[Function, object, Arguments, Options], object]
+Around: TypeAlias = Callable[[Function, object, Args, Kwargs], object]
 """A wrapper of wrapt: ``(wrapped, instance, args, kwargs)``."""

@@ -21,7 +21,7 @@ from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
-from align_hooks.ms_side.objects import Arguments, Config, Function, Options, Wrapper
+from align_hooks.ms_side.objects import Args, Config, Function, Kwargs, Around
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -30,10 +30,10 @@ NO_PADDING = -1
 """An id that never occurs. Without flash attention MindFormers also hides pad ids from the attention, and Megatron does not."""
 
 
-def wrap(session: MsSession) -> Wrapper:
+def wrap(session: MsSession) -> Around:
     """A wrapper of ``build_context`` that applies the settings to its configuration."""
 
-    def around(wrapped: Function, instance: object, args: Arguments, kwargs: Options) -> object:
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
         config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
         if isinstance(config, MindFormerConfig) and session.config is not config:
             session.config = config

@@ -17,7 +17,7 @@ import mindspore
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
-from align_hooks.ms_side.objects import Arguments, Cell, Function, Options, Wrapper
+from align_hooks.ms_side.objects import Args, Cell, Function, Kwargs, Around
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
@@ -28,10 +28,10 @@ from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Wrapper:
+def wrap(session: MsSession) -> Around:
     """A wrapper of the training cell's ``__init__`` that prepares the cell for what was asked."""
 
-    def around(wrapped: Function, instance: Cell, args: Arguments, kwargs: Options) -> None:
+    def around(wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> None:
         shards = before(session, wrapped, args, kwargs)
         wrapped(*args, **kwargs)
         prepare(session, instance, shards)
@@ -39,7 +39,7 @@ def wrap(session: MsSession) -> Wrapper:
     return around
 
 
-def before(session: MsSession, wrapped: Function, args: Arguments, kwargs: Options) -> CaptureShards | None:
+def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) -> CaptureShards | None:
     """The Cell that captures and injects in a semi-automatic job, made before the training cell is built; None where it is not needed."""
     settings = session.settings
     if settings.run is not None or session.replay is not None:

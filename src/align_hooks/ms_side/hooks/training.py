@@ -24,7 +24,7 @@ from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import Built, facts, keep_schedule, load, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
 from align_hooks.ms_side.model import pieces
-from align_hooks.ms_side.objects import Arguments, Function, Options, RunContext, Tensor, Wrapper
+from align_hooks.ms_side.objects import Args, Function, Kwargs, RunContext, Tensor, Around
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
@@ -36,10 +36,10 @@ from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Wrapper:
+def wrap(session: MsSession) -> Around:
     """A wrapper of ``Model.train`` that adds the recorder to its callbacks."""
 
-    def around(wrapped: Function, instance: object, args: Arguments, kwargs: Options) -> object:
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
         call = inspect.signature(wrapped).bind(*args, **kwargs)
         call.apply_defaults()
         callbacks = call.arguments["callbacks"]
