@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.demo import run_demo, script
+from align_hooks.cli.demo import run_demo, script
 from align_hooks.errors import AlignHooksError
 
 ROOT = Path(__file__).parents[1]

@@ -85,16 +85,20 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
     assert [name for name in importers(side) if not inside(name, side)] == []
 
 
-def test_compare_never_imports_record() -> None:
+READS = (
+    *("reader", "schema", "batch", "shard", "tensors", "sketch_rows", "self_check", "holdings", "problems"),
+    "files",  # for the type of an array
+)
+"""What of a record its readers import: what a run is and what it gives, and nothing that writes one."""
+
+
+def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
+    below = ("compare", "messages", "families.registry", "quantities", *(f"record.{module}" for module in READS))
     assert len(rooms) > 5
+    assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [
-        name
-        for name in rooms
-        if not all(
-            inside(one, *(f"align_hooks.{room}" for room in ("compare", "messages", "families.registry", "quantities")))
-            for one in ours(name)
-        )
+        name for name in MODULES if inside(name, "align_hooks.record") for one in ours(name) if inside(one, "align_hooks.compare")
     ] == []
 
 
@@ -104,9 +108,24 @@ def test_report_imports_only_what_is_reported() -> None:
         ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings"),
         ("checklist.held", "checklist.judge", "checklist.result", "checklist.row"),
     )
-    data = (*compared, *checked, "doctor.examination", "doctor.frameworks", "record.holdings", "record.atomic", "messages", "report")
+    data = (
+        *compared,
+        *checked,
+        "doctor.examination",
+        "doctor.frameworks",
+        "record.holdings",
+        "record.schema",
+        "record.atomic",
+        "messages",
+        "report",
+    )
     assert len(rooms) > 1
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in data)) for one in ours(name))] == []
+
+
+def test_a_record_is_checked_where_it_is_read() -> None:
+    """What checks JSON is one module's; the others take its structures apart and put them together."""
+    assert [name for name in MODULES if imports(name) & {"msgspec.convert", "msgspec.Struct"}] == ["align_hooks.record.schema"]
 
 
 def test_only_the_command_line_and_the_report_need_the_cli_extra() -> None:
@@ -136,7 +155,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
     below = {
-        "align_hooks.configuration": ("errors", "configuration"),
+        "align_hooks.configuration": ("errors", "messages", "configuration"),
         "align_hooks.checklist": ("errors", "job.paths", "messages", "configuration", "checklist", "record.reader"),
     }
     for room, needed in below.items():

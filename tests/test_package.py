@@ -104,7 +104,7 @@ def test_commands_work_from_the_wheel(installed: dict[str, str], tmp_path: Path)
     for code, *words in ((0, "show", "one"), (0, "env"), (1, "check", LAUNCH / "llama.args", LAUNCH / "llama.yaml")):
         done = command(tmp_path, installed, "-m", "align_hooks", *words)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
-    found = command(tmp_path, installed, "-c", "from align_hooks.demo import script; print(script())").stdout.strip()
+    found = command(tmp_path, installed, "-c", "from align_hooks.cli.demo import script; print(script())").stdout.strip()
     assert found == f"{installed['PYTHONPATH']}/align_hooks/examples/demo.py"
     assert Path(found).read_bytes() == (LAUNCH / "demo.py").read_bytes()
     seeded = {**installed, "ALIGN_HOOKS_SEED": "1"}

@@ -465,7 +465,10 @@ def test_run_needs_no_cli_extra(here: Path) -> None:
 def test_without_a_command_it_says_how_it_is_used(here: Path) -> None:
     assert end(here, *RUN, **SEED).code == 2
     shown = end(here, *RUN[:-1], "--help")
-    assert (shown.code, shown.out.splitlines()[0]) == (0, "usage: align-hooks run -- COMMAND [ARGUMENT ...]")
+    assert (shown.code, shown.out.splitlines()[0]) == (
+        0,
+        "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]",
+    )
 
 
 WAITS = """

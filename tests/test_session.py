@@ -33,7 +33,7 @@ def test_a_run_that_made_all_its_steps_is_finished(tmp_path: Path) -> None:
     one = described(session(tmp_path), range(3))
     one.made = 3
     assert finish(one) == []
-    assert open_run(tmp_path).manifests[0]["ended"] == "finished"
+    assert open_run(tmp_path).manifests[0].ended == "finished"
 
 
 @pytest.mark.parametrize("made", [0, 2])
@@ -41,18 +41,18 @@ def test_a_run_that_stopped_short_is_not_finished(tmp_path: Path, made: int) -> 
     one = described(session(tmp_path), range(5, 8))
     one.made = made
     finish(one)
-    assert open_run(tmp_path).manifests[0]["ended"] == f"ended early: {made} of 3 planned steps were made"
+    assert open_run(tmp_path).manifests[0].ended == f"ended early: {made} of 3 planned steps were made"
 
 
 def test_a_run_that_never_trained_is_not_finished(tmp_path: Path) -> None:
     finish(session(tmp_path))
-    assert open_run(tmp_path).manifests[0]["ended"].startswith("ended early")
+    assert open_run(tmp_path).manifests[0].ended.startswith("ended early")
 
 
 def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
     assert finish(one, Failure("failed: the script ended with an error")) == []
-    assert open_run(tmp_path).manifests[0]["ended"] == "failed: the script ended with an error"
+    assert open_run(tmp_path).manifests[0].ended == "failed: the script ended with an error"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_manifest_says_how_the_script_failed(tmp_path: Path, error: BaseExce
     one = described(session(tmp_path), range(5, 8))
     one.made = 1
     finish(one, failure(one, code, error))
-    assert open_run(tmp_path).manifests[0]["ended"] == ended
+    assert open_run(tmp_path).manifests[0].ended == ended
 
 
 @pytest.mark.parametrize(("name", "last"), [("GRADIENTS", 2), ("BATCHES", 2), ("LOCAL_NORMS", 2), ("WEIGHTS", 3)])
@@ -90,7 +90,7 @@ def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_
     kept = "训练".encode().decode("ascii", "surrogateescape")
     one = session(tmp_path)
     one.describe(place={}, shards=[], facts={"arguments": {"load": kept, "save": "a\udcff"}}, steps=range(1))
-    assert open_run(tmp_path).manifest["arguments"] == {"load": "训练", "save": "a\\xff"}
+    assert open_run(tmp_path).facts.arguments == {"load": "训练", "save": "a\\xff"}
 
 
 def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_run_that_has_just_begun_and_was_killed_is(tmp_path: Path) -> None:
     with held(tmp_path):
         pass
     finish(described(session(tmp_path), range(1)))
-    assert open_run(tmp_path).manifests[0]["ended"] == "ended early: 0 of 1 planned steps were made"
+    assert open_run(tmp_path).manifests[0].ended == "ended early: 0 of 1 planned steps were made"
 
 
 def test_an_override_is_accounted_for_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import SettingsError, shown
-from align_hooks.job.paths import place, well_formed
+from align_hooks.job.paths import path_of, well_formed
 from align_hooks.quantities.kind import Kind, Option, Switch
 from align_hooks.quantities.registry import SWITCHES
 
@@ -140,7 +140,7 @@ def _source(default_steps: str) -> Callable[[str], Source]:
             path, steps = text, default_steps
         if not path:
             raise ValueError("names no directory")
-        where = place(path)
+        where = path_of(path)
         try:
             return Source(where, Steps.parse(steps))
         except ValueError as error:
@@ -152,7 +152,7 @@ def _source(default_steps: str) -> Callable[[str], Source]:
 def _directory(text: str) -> Path:
     if not text:
         raise ValueError("names no directory")
-    return place(text)
+    return path_of(text)
 
 
 def _flag(text: str) -> bool:

@@ -15,6 +15,7 @@ from align_hooks.checklist.sides import check
 from align_hooks.configuration.megatron import read_script, read_words
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.messages import message
 from checklist.test_command import command, configuration, script
 from checklist.test_readers import BOMB, bash_says, values
 from work import at_most
@@ -41,10 +42,8 @@ FOLLOWED = {
     "quoting: glob quoted": "@TRAIN --lr 1e-4 --data-path '*.sh' --seed 7",
     "quoting: var with spaces in word": "A='x y'\n@TRAIN --lr 1e-4 --data-path a$A/b",
     "quoting: var longest name": "N=2\nNN=3\n@TRAIN --lr 1e-4 --save $NN$N",
-    "arrays: append one": 'A=(--lr)\nA+=(1e-4)\nA[2]=--seed\nA[3]=7\n@TRAIN "${A[@]}"',
     "arrays: append string": 'A=(--lr 1e-4)\nA+=0\n@TRAIN "${A[@]}"',
     "arrays: string as array": "A='--lr 1e-4'\nA+=(--seed 7)\n@TRAIN ${A[@]}",
-    "arrays: slice": 'A=(--lr 1e-4 --seed 7 --pp 2)\n@TRAIN "${A[@]:0:2}" "${A[@]:4}"',
     "arrays: empty": 'A=()\n@TRAIN --lr 1e-4 "${A[@]}" --seed 7 ${A[@]}',
     "arrays: empty default": "A=()\n@TRAIN --lr 1e-4 --seed ${A[@]:-7}",
     "arrays: star quoted": 'A=(98 2 0)\n@TRAIN --lr 1e-4 --data-path "${A[*]}"',
@@ -70,9 +69,6 @@ FOLLOWED = {
     "expansions: alt arr": "A=(1)\nB=()\n@TRAIN --lr 1e-4 ${A[@]:+--seed 7} ${B[@]:+--pp 2}",
     "expansions: alt arr safe": 'A=(--lr 1e-4)\n@TRAIN ${A[@]+"${A[@]}"}',
     "expansions: error set": "LR=1e-4\n@TRAIN --lr ${LR:?need it}",
-    "expansions: cut": "S=/a/b/c.tar.gz\n@TRAIN --lr 1e-4 --save ${S##*/} --a ${S#*/} --b ${S%.*} --c ${S%%.*} --d ${S%/*}",
-    "expansions: cut class": "S=ab12\n@TRAIN --lr 1e-4 --save ${S%%[0-9]*} --x ${S%[!a]}",
-    "expansions: length": "S=hello\n@TRAIN --lr 1e-4 --seed ${#S} --pp ${#NOPE}",
     "expansions: default empty": "@TRAIN --lr 1e-4 --seed 7${NOPE:-} --save a${NOPE-}b ${NOPE:-}",
     "expansions: positional default": "@TRAIN --lr ${1:-1e-4} --seed ${2:-7} --pp ${10:-3}",
     "expansions: self": 'A=1\nA=${A}2\nA="$A 3"\n@TRAIN --lr 1e-4 --data-path $A',
@@ -81,8 +77,6 @@ FOLLOWED = {
     "sub default": "( : ${LR:=9} )\n@TRAIN --lr ${LR:-1e-4}",
     "functions: at star": 'f() { @TRAIN "$@" --data-path "$*"; }\nf --lr 1e-4',
     "functions: at unquoted": "f() { @TRAIN $@; }\nf --lr 1e-4 --data-path 'a b'",
-    "functions: at slice": 'f() { @TRAIN "${@:2}"; }\nf x --lr 1e-4',
-    "functions: at slice2": 'f() { @TRAIN "${@:2:2}" --save "${*:1:1}"; }\nf x --lr 1e-4 y',
     "functions: at array": 'f() { A=("$@"); @TRAIN "${A[@]}"; }\nf --lr 1e-4 --data-path \'a b\'',
     "functions: shift": 'f() { N=$1; shift; @TRAIN --seed $N "$@"; }\nf 7 --lr 1e-4',
     "functions: shift 2": 'f() { shift 2; @TRAIN "$@" --pp $#; }\nf a b --lr 1e-4',
@@ -112,8 +106,6 @@ FOLLOWED = {
     "case: var pattern": "S=abc\nP='a*'\ncase $S in \"$P\") LR=9;; $P) LR=1e-4;; esac\n@TRAIN --lr $LR",
     "case: none": "LR=1e-4\ncase x in a) LR=9;; esac\n@TRAIN --lr $LR",
     "case: class": "S=b2\ncase $S in [!a-z]*) LR=9;; [a-z][0-9]) LR=1e-4;; esac\n@TRAIN --lr $LR",
-    "loops: for one": "for LR in 1e-4; do @TRAIN --lr $LR; done",
-    "loops: for two same": "for X in 1 2; do @TRAIN --lr 1e-4; done",
     "lists: pipe group": "LR=1e-4\n{ LR=9; } | cat\n@TRAIN --lr $LR",
     "lists: function in pipe": "LR=1e-4\nf() { LR=9; }\nf | cat\n@TRAIN --lr $LR",
     "loops: while pipe": "LR=1e-4\necho x | while read X; do LR=9; done\n@TRAIN --lr $LR",
@@ -132,7 +124,6 @@ FOLLOWED = {
     "if [ $A -eq 1 ]; then LR=9; elif [ $A -eq 2 ]; then LR=1e-4; elif [ $A -eq 2 ]; then LR=8; else LR=7; fi\n@TRAIN --lr $LR",
     "conditions: nested if": "A=1\nB=2\nif [ $A = 1 ]; then if [ $B = 3 ]; then LR=9; else LR=1e-4; fi; fi\n@TRAIN --lr $LR",
     "conditions: cond uses default": 'if [ "${MODE:-full}" = full ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR',
-    "conditions: count": "A=(1 2)\nif [ ${#A[@]} -gt 1 ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR",
     "conditions: nargs": "if [ $# -lt 1 ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR",
     "conditions: nargs exit": 'LR=1e-4\nif [ "$#" -ge 1 ]; then exit 1; fi\n@TRAIN --lr $LR',
     "conditions: x trick set": 'M=a\nif [ "x$M" != "x" ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR',
@@ -170,6 +161,10 @@ FOLLOWED = {
     "commands: nohup": "nohup @TRAIN --lr 1e-4",
     "commands: timeout": "timeout 5 @TRAIN --lr 1e-4",
     "commands: echo cond": "echo @TRAIN --lr 9\n@TRAIN --lr 1e-4",
+    "lines: continuation before the closing quote": 'A="--lr 1e-4 \\\n  --seed 7 \\\n"\n@TRAIN $A',
+    "lines: continuation in the middle of a quoted word": 'A="--lr 1e\\\n-4 --seed 7"\n@TRAIN $A',
+    "lines: continuation between quoted variables": 'A=(--lr 1e-4)\nB=(--seed 7)\nC="@TRAIN ${A[@]} \\\n    ${B[@]}"\neval $C',
+    "eval with redirections": 'C="@TRAIN --lr 1e-4 &>> log --seed 7"\neval $C',
     "eval append": "A=(--lr)\neval 'A+=(1e-4)'\n@TRAIN \"${A[@]}\"",
     "eval set func": "eval 'f() { LR=1e-4; }'\nf\n@TRAIN --lr $LR",
     "lines: continuation comment in middle": "@TRAIN --lr 1e-4 \\\n  # --seed 9 \\\n  --seed 7\ntrue",
@@ -199,6 +194,16 @@ FOLLOWED = {
 """Scripts of which every argument is told, and is what bash passes; ``@TRAIN`` is the command that trains."""
 
 TRICKIER = {
+    "arrays: append one": 'A=(--lr)\nA+=(1e-4)\nA[2]=--seed\nA[3]=7\n@TRAIN "${A[@]}"',
+    "arrays: slice": 'A=(--lr 1e-4 --seed 7 --pp 2)\n@TRAIN "${A[@]:0:2}" "${A[@]:4}"',
+    "expansions: cut": "S=/a/b/c.tar.gz\n@TRAIN --lr 1e-4 --save ${S##*/} --a ${S#*/} --b ${S%.*} --c ${S%%.*} --d ${S%/*}",
+    "expansions: cut class": "S=ab12\n@TRAIN --lr 1e-4 --save ${S%%[0-9]*} --x ${S%[!a]}",
+    "expansions: length": "S=hello\n@TRAIN --lr 1e-4 --seed ${#S} --pp ${#NOPE}",
+    "functions: at slice": 'f() { @TRAIN "${@:2}"; }\nf x --lr 1e-4',
+    "functions: at slice2": 'f() { @TRAIN "${@:2:2}" --save "${*:1:1}"; }\nf x --lr 1e-4 y',
+    "loops: for one": "for LR in 1e-4; do @TRAIN --lr $LR; done",
+    "loops: for two same": "for X in 1 2; do @TRAIN --lr 1e-4; done",
+    "conditions: count": "A=(1 2)\nif [ ${#A[@]} -gt 1 ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR",
     "quoting: ansi": "@TRAIN --lr 1e-4 --save $'a\\tb' --split $'x'",
     "quoting: ifs local": 'join() { local IFS=,; echo "$*"; }\n@TRAIN --lr 1e-4 --split "$(join 98 2 0)"',
     "quoting: command": "@TRAIN --lr 1e-4 --split `echo 98,2,0`",
@@ -214,6 +219,12 @@ TRICKIER = {
     "quoting: var in word": "N=2\n@TRAIN --lr 1e-4 --save ckpt_${N}_$N.x/$N",
     "quoting: underscore before a variable": "N=2\n@TRAIN --lr 1e-4 --save ck/${N}_$N/x",
     "quoting: dollar alone": "@TRAIN --lr 1e-4 --save a$ --split '$'b",
+    "lines: continuation of an unknown in quotes": 'C="@TRAIN --lr $(cat lr) \\\n  --seed 7 \\\n"\neval $C 2>&1 | cat',
+    "conditions: what may be appended": 'A=(--lr 1e-4)\nif [ -d /nowhere ]; then A+=(--seed 7); fi\n@TRAIN "${A[@]}"',
+    "conditions: what may be appended to a text": 'A="--lr 1e-4"\nif [ -d /nowhere ]; then A="$A --seed 7"; fi\n@TRAIN $A',
+    "conditions: what may exit": "LR=1e-4\nif [ -f /nowhere ]; then LR=9; exit 1; fi\n@TRAIN --lr $LR",
+    "conditions: alternative of an unknown": "E=$(cat nothing)\n@TRAIN --lr 1e-4 ${E:+--seed 7}",
+    "flags: what may follow one of nobody": 'if [ -d /nowhere ]; then A="--seed 7"; else A=; fi\n@TRAIN --lr 1e-4 --of-ours $A',
     "lines: nbsp in var": "A='--lr 1e-4 --seed 7\u00a0x'\n@TRAIN $A",
     "arrays: gaps": 'A[0]=--lr\nA[5]=1e-4\n@TRAIN "${A[@]}"',
     "arrays: gaps in literal": 'A=([0]=--lr [7]=1e-4)\n@TRAIN "${A[@]}"',
@@ -373,6 +384,12 @@ TRICKIER = {
     "lines: continuation joined": "@TRAIN --lr 1e-4\\\n--seed 7",
     "lines: continuation in string word": 'A="--lr 1e\\\n-4"\n@TRAIN $A',
     "lines: continuation commented out": "@TRAIN --lr 1e-4 `# a comment` --seed 7",
+    "sourced: beside the parent": 'LR=9\nsource "$(cd "$(dirname "$0")/.." && pwd)/settings.sh" || true\n@TRAIN --lr $LR',
+    "sourced: beside another": 'C=/nowhere/x\nLR=9\nsource "$(dirname "$C")/settings.sh" || true\n@TRAIN --lr $LR',
+    "sourced: from another folder": "mkdir -p d && echo LR=1e-4 > d/settings.sh\ncd d\nsource settings.sh\n@TRAIN --lr $LR",
+    "quoting: blank beside a variable": 'N=2\n@TRAIN --lr 1e-4 --save "a --seed 7"$N',
+    "expansions: default quoted with a flag": '@TRAIN --lr 1e-4 --save ${S:-"a --seed 7"}',
+    "commands: unset a function": "f=1e-4\nf() { :; }\nunset -f f\n@TRAIN --lr $f",
     "sourced: source early": "source early.sh\n@TRAIN --lr $LR",
     "sourced: source args": "set -- 9\nsource args.sh 1e-4\n@TRAIN --lr $LR",
     "sourced: source dirname before": 'LR=9\nsource "$(dirname "$0")/settings.sh"\n@TRAIN --lr $LR',
@@ -472,6 +489,23 @@ def test_it_is_as_bash_runs_it_or_said_not_to_be_followed(tmp_path: Path, text: 
     assert wrong(found, right) == {}
 
 
+def test_what_may_be_appended_to_keeps_what_it_has(tmp_path: Path) -> None:
+    for name in ("array", "text"):
+        one, more, all_of = (
+            ("A=(--lr 1e-4)", "A+=(--seed 7)", '"${A[@]}"') if name == "array" else ('A="--lr 1e-4"', 'A="$A --seed 7"', "$A")
+        )
+        found = reads(tmp_path, written(tmp_path, f"{one}\nif grep -q x y; then {more}; fi\n@TRAIN {all_of}"))
+        assert found.values["lr"].value == 1e-4
+        why = message("configuration.decided", line=2, script="train.sh")
+        assert [(gap.id, gap.arguments["why"]) for gap in found.gaps] == [("configuration.more_arguments", why)]
+
+
+def test_each_piece_has_its_own_reason(tmp_path: Path) -> None:
+    found = reads(tmp_path, written(tmp_path, 'C="@TRAIN --lr $LR --seed $(cat seed)"\neval $C'))
+    whys = {name: value.unknown.id for name, value in found.values.items() if value.unknown}
+    assert whys == {"lr": "configuration.unset", "seed": "configuration.output"}
+
+
 def says_it_does_not_know(tmp_path: Path, text: str) -> bool:
     try:
         found = reads(tmp_path, text)
@@ -540,7 +574,7 @@ def test_what_a_missing_file_may_have_set_is_said_where_it_differs(tmp_path: Pat
     one.write_text("LR=9\nsource absent.sh\n" + one.read_text())
     found = check(str(one), str(configuration(tmp_path / "llama.yaml")), {}, mindformers="1.9")
     assert found.exit_code == DIFFERS
-    assert "reads absent.sh, which is not here: what it sets is not known" in found.gaps[0]
+    assert found.gaps == [message("configuration.not_here", place="train.sh:2", text="absent.sh")]
 
 
 ODD = {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.diagnosis.symptom import first_symptom
@@ -18,6 +19,7 @@ from align_hooks.compare.settings import as_written, equal, hyper_parameters, mo
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Finding, StageResult, Status, Verdict, decide
 from align_hooks.messages import message
+from align_hooks.record.schema import Optimizer, Row
 from synthetic import optimizer, row
 from worded import ids
 
@@ -137,17 +139,28 @@ def test_settings_are_equal_within_fp32(one: Any, other: Any, same: bool) -> Non
     assert equal(other, one) is same
 
 
+def differing(one: dict[str, Any], other: dict[str, Any]) -> list[Finding]:
+    return hyper_parameters(convert(one, Optimizer), convert(other, Optimizer))
+
+
+def test_optimizers_whose_decay_follows_a_schedule_on_both_sides_do_not_differ() -> None:
+    one, other = optimizer(), optimizer()
+    one["groups"][0]["weight_decay"] = other["groups"][0]["weight_decay"] = math.nan
+    assert differing(one, other) == []
+    assert [finding.name for finding in differing(one, optimizer())] == ["weight_decay"]
+
+
 def test_equal_optimizers_have_no_findings_however_they_are_grouped() -> None:
     one, other = optimizer(), optimizer()
     first = other["groups"][0]
     other["groups"] = [first | {"parameters": [name]} for name in first["parameters"]] + other["groups"][1:]
-    assert hyper_parameters(one, other) == []
+    assert differing(one, other) == []
 
 
 def test_one_difference_of_many_parameters_is_one_finding() -> None:
     other = optimizer()
     other["groups"][0]["weight_decay"] = 0.0
-    (found,) = hyper_parameters(optimizer(), other)
+    (found,) = differing(optimizer(), other)
     names = message("names.and_more", name="lm_head.weight", count=2)
     assert found.what == message("hyper_parameters.of", setting="weight_decay", names=names)
     assert (found.reference, found.candidate) == (0.1, 0.0)
@@ -157,13 +170,13 @@ def test_a_difference_of_all_parameters_needs_no_names() -> None:
     other = optimizer()
     for group in other["groups"]:
         group["betas"] = [0.9, 0.999]
-    (found,) = hyper_parameters(optimizer(), other)
+    (found,) = differing(optimizer(), other)
     assert (found.what, found.reference, found.candidate) == ("betas", "[0.9, 0.95]", "[0.9, 0.999]")
 
 
 @pytest.mark.parametrize(("key", "value"), [("clip_grad", None), ("loss_scale", 65536.0), ("decoupled_weight_decay", False)])
 def test_settings_of_the_whole_optimizer_are_compared(key: str, value: object) -> None:
-    (found,) = hyper_parameters(optimizer(), optimizer() | {key: value})
+    (found,) = differing(optimizer(), optimizer() | {key: value})
     assert found.what == key
 
 
@@ -182,9 +195,13 @@ def test_fp32s_view_of_a_setting_is_shown_as_people_wrote_it() -> None:
     assert show([0.9, (1, "x")]) == "[0.9, [1, x]]"
 
 
+def recorded(step: int, loss: float | None, norm: float | None) -> Row:
+    return convert(row(step, loss=loss, grad_norm=norm), Row)
+
+
 def criteria(losses: list[Any], norms: list[Any]) -> list[bool | None]:
     rows = [
-        (row(step, loss=loss[0], grad_norm=norm[0]), row(step, loss=loss[1], grad_norm=norm[1]))
+        (recorded(step, loss[0], norm[0]), recorded(step, loss[1], norm[1]))
         for step, (loss, norm) in enumerate(zip(losses, norms, strict=True))
     ]
     return [one.passed for one in acceptance(rows)]

@@ -14,6 +14,7 @@ from align_hooks.compare.rows import Rows, Wrong, owners, pattern
 from align_hooks.compare.token_losses import logarithm, shift
 from align_hooks.compare.verdict import Verdict, when
 from align_hooks.messages import Side, message, sentences, terms
+from align_hooks.record.schema import Launched, Manifest
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
 from worded import arguments, ids
@@ -55,7 +56,7 @@ def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: 
 
 
 def on_ranks(tp: int) -> Any:
-    return SimpleNamespace(manifests={0: {"place": {"tp_size": tp}}})
+    return SimpleNamespace(manifests={0: Manifest(launch=Launched(tp), place={"tp_size": tp})})
 
 
 def test_one_number_on_every_token_is_told_and_whose_logarithm_it_is() -> None:

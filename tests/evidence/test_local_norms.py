@@ -33,7 +33,7 @@ def names(tmp_path: Path) -> Path:
 
 
 def order(names: Path) -> list[str]:
-    return [name for group in open_run(names).manifest["optimizer"]["groups"] for name in group["parameters"]]
+    return [name for group in open_run(names).facts.optimizer.groups for name in group.parameters]
 
 
 def logged(names: Path, change: Callable[[list[float]], object] = lambda sums: None) -> str:
@@ -63,8 +63,8 @@ def test_each_number_is_put_to_its_name_and_step(tmp_path: Path, names: Path) ->
     assert theirs.problems == []
     assert theirs.local_norm_steps() == [0, 1, 2]
     for step in range(3):
-        assert theirs.local_norms(step) == pytest.approx(ours.local_norms(step), rel=2 * theirs.manifest["resolution"]["local_norms"])
-    assert theirs.manifest["converted"]["names"] == str(names)
+        assert theirs.local_norms(step) == pytest.approx(ours.local_norms(step), rel=2 * theirs.facts.resolution["local_norms"])
+    assert theirs.facts.converted["names"] == str(names)
 
 
 def test_they_are_judged_like_those_of_a_record(tmp_path: Path, names: Path) -> None:

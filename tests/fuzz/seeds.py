@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def the_same() -> Iterator[None]:
     with (
         patch.object(writer, "datetime", Always),
         patch.object(writer.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
-        patch.object(settings, "place", Path),
+        patch.object(settings, "path_of", Path),
         patch.object(Path, "resolve", lambda path, strict=False: path),
     ):
         yield
@@ -186,6 +187,20 @@ def experts_and_yaml(path: Path) -> None:
     (path / "candidate.yml").write_text(written(BASES["latent"]))
 
 
+def parsed_and_yaml(path: Path) -> None:
+    """What ``run --arguments-only`` wrote beside what is to be run."""
+    about = {
+        "parsed": 1,
+        "side": "torch",
+        "versions": {"megatron-core": "0.19.0"},
+        "command": ["pretrain_gpt.py"],
+        "rank": 0,
+        "world_size": 1,
+    }
+    (path / "reference.json").write_text(json.dumps(configured(OLD) | about))
+    (path / "candidate.yaml").write_text(written(BASES[OLD]))
+
+
 def record_and_yaml(path: Path) -> None:
     """A record beside what is to be run: ``check`` reads both."""
     everything().write(path / RUN)
@@ -234,7 +249,7 @@ DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by
 CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = [
-    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml)),
+    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
     Seed("record_and_yaml", record_and_yaml, older=True),
 ]
 LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from align_hooks import cli, open_run
+from align_hooks import open_run
+from align_hooks.cli.check import check
+from align_hooks.cli.compare import compare
+from align_hooks.cli.convert import convert
+from align_hooks.cli.show import show
 from align_hooks.errors import RecordError
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.holdings import not_whole
@@ -101,30 +105,30 @@ def digested(place: Place) -> None:
 
 def check_files(place: Place) -> None:
     one, other = (next(iter(sorted(place.scene.glob(f"{side}.*"))), place.run) for side in seeds.SIDES)
-    cli.check(str(one), str(other), json=place.json)
+    check(str(one), str(other), json=place.json)
 
 
-def convert(place: Place) -> None:
+def convert_log(place: Place) -> None:
     names = place.run if (place.seed / RUN).exists() else None
-    cli.convert(place.scene / LOG, place.out / RUN, names)
+    convert(place.scene / LOG, place.out / RUN, names)
 
 
 TARGETS = {
     "open": Target("`open_run`, and everything read", lambda at: bool(read_everything(at.run)) and None, seeds.RECORDS, 22),
-    "show": Target("`show --verify RUN`", lambda at: cli.show(at.run, verify=True), seeds.RECORDS, 18),
+    "show": Target("`show --verify RUN`", lambda at: show(at.run, verify=True), seeds.RECORDS, 18),
     "compare": Target(
-        "`compare RUN OTHER --json`", lambda at: cli.compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14
+        "`compare RUN OTHER --json`", lambda at: compare(at.run, at.partner, json=at.json), seeds.RECORDS, 14
     ),
-    "turned": Target("`compare OTHER RUN`", lambda at: cli.compare(at.partner, at.run), seeds.RECORDS, 9),
-    "noise": Target("`compare OTHER OTHER --noise RUN`", lambda at: cli.compare(at.partner, at.partner, noise=[at.run]), seeds.RECORDS, 3),
-    "page": Target("`compare RUN OTHER --html`", lambda at: cli.compare(at.run, at.partner, html=at.html), seeds.RECORDS, 2),
-    "run_page": Target("`show RUN --html`", lambda at: cli.show(at.run, html=at.html), seeds.RECORDS, 2),
+    "turned": Target("`compare OTHER RUN`", lambda at: compare(at.partner, at.run), seeds.RECORDS, 9),
+    "noise": Target("`compare OTHER OTHER --noise RUN`", lambda at: compare(at.partner, at.partner, noise=[at.run]), seeds.RECORDS, 3),
+    "page": Target("`compare RUN OTHER --html`", lambda at: compare(at.run, at.partner, html=at.html), seeds.RECORDS, 2),
+    "run_page": Target("`show RUN --html`", lambda at: show(at.run, html=at.html), seeds.RECORDS, 2),
     "check": Target("`check FILE FILE --json`", check_files, seeds.CONFIGURATIONS, 14, guarded=False),
     "check_runs": Target(
-        "`check RUN OTHER --all`", lambda at: cli.check(str(at.run), str(at.partner), everything=True), seeds.CHECKED, 6
+        "`check RUN OTHER --all`", lambda at: check(str(at.run), str(at.partner), everything=True), seeds.CHECKED, 6
     ),
-    "check_page": Target("`check RUN OTHER --html`", lambda at: cli.check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
-    "convert": Target("`convert LOG RUN`", convert, seeds.LOGS, 9, guarded=False),
+    "check_page": Target("`check RUN OTHER --html`", lambda at: check(str(at.run), str(at.partner), html=at.html), seeds.CHECKED, 1),
+    "convert": Target("`convert LOG RUN`", convert_log, seeds.LOGS, 9, guarded=False),
     "digested": Target("one byte changed, `show --verify`", digested, seeds.DIGESTED, 20, mutate=damage.one_byte),
 }  # fmt: skip
 """By name."""

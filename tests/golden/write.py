@@ -18,12 +18,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from align_hooks.norms import squared_sum
 from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison
+from align_hooks.record.norms import squared_sum
 from align_hooks.report.page import page
 from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer

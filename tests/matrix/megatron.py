@@ -71,7 +71,7 @@ OURS = "3.12"
 
 PACKAGES = (
     *("torch==2.13.0", "numpy==1.26.4", "pybind11==3.1.0", "einops==0.8.2", "tqdm", "regex", "six", "PyYAML"),
-    *("wrapt", "packaging", "safetensors", "xxhash", "pydantic==2.14.3", "triton==3.7.1"),
+    *("wrapt", "packaging", "safetensors", "xxhash", "msgspec", "pydantic==2.14.3", "triton==3.7.1"),
 )
 """What is installed beside every other Python, and for 0.12 beside this one too: it imports einops."""
 
@@ -141,7 +141,7 @@ def train_and_judge(name: str, repository: str, reference: Path, result: dict[st
     fed = EVERYTHING | {"RUN": where / "candidate" / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "SEED": "7"}
     pretrain(python, where / "candidate", [script], corpus, fed, cell.change)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
-    result["packages"] |= recorded.manifest["versions"]
+    result["packages"] |= recorded.facts.versions
     judged = judge(reference, where / "candidate" / "run")
     result |= {"verdict": judged["verdict"], "worst": judged["worst"]}
     proofs = {

@@ -91,8 +91,8 @@ def train_and_judge(python: Path, script: Path, checkout: Path, reference: Path,
         train(python, where / name, [*under, WITNESS, script], fed | variables, witness=where / name / "witness.npz")
     train(python, where / "candidate", [*under, script], fed | EVERYTHING | {"RUN": where / "candidate" / "run"}, CONTRADICTING)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
-    result["packages"] |= candidate.manifest["versions"]
-    if (trained := candidate.manifest["versions"]["mindformers"]) != result["version"]:
+    result["packages"] |= candidate.facts.versions
+    if (trained := candidate.facts.versions["mindformers"]) != result["version"]:
         raise Failed(f"MindFormers {trained} trained")
     judged = judge(reference, where / "candidate" / "run")
     result |= {"verdict": judged["verdict"], "worst": judged["worst"]}

@@ -24,11 +24,11 @@ class Installed:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What pip is asked for, nothing where the project's own environment has it; the last four are a training node's for us."""
+        """What pip is asked for, nothing where the project's own environment has it; the last five are a training node's for us."""
         if self.ours:
             return ()
         wheels = (f"mindspore=={self.mindspore}", f"mindformers=={self.mindformers}")
-        return (*wheels, "numpy<2", "wrapt", "packaging", "safetensors", "xxhash")
+        return (*wheels, "numpy<2", "wrapt", "packaging", "safetensors", "xxhash", "msgspec")
 
 
 INSTALLED = {

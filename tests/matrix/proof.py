@@ -43,7 +43,7 @@ def is_whole(run: Run) -> bool:
 
 def overridden(run: Run) -> set[str]:
     """What the run says that it changed."""
-    return {one["what"] for one in run.manifest["overrides"]}
+    return {one.what for one in run.facts.overrides}
 
 
 def is_bitwise(plain: Path, recorded: Path, losses: int) -> bool:

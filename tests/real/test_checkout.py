@@ -24,7 +24,7 @@ def test_an_unmodified_pretrain_gpt_is_recorded_as_ours_is(tmp_path: Path, refer
     ).succeeded()
     assert listing() == before
     ours, theirs = open_run(reference), open_run(run)
-    assert theirs.manifest["versions"]["megatron-core"].startswith("0.19")
+    assert theirs.facts.versions["megatron-core"].startswith("0.19")
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
     assert frameworks.compare(reference, run).code == 0
 

@@ -70,7 +70,7 @@ BUILT: dict[str, tuple[dict[str, str | None], tuple[str, ...]]] = {
 
 def recorded_shapes(run: Run) -> dict[str, tuple[int, ...]]:
     """Canonical name to whole shape of what a built model recorded."""
-    return {shard.name: shard.shape for table in run.tables.values() for shard in table}
+    return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
 
 
 def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]) -> str:
@@ -88,7 +88,7 @@ def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: s
     frameworks.megatron(tmp_path, change=change | {"--train-iters": "1"}, flags=flags, RUN=tmp_path / "run").succeeded()
     found = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
     run = open_run(tmp_path / "run")
-    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.manifest["padded_vocabulary"])
+    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
 OLDER: dict[str, dict[str, Any]] = {
@@ -108,7 +108,7 @@ def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str
     change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
     frameworks.mindformers(tmp_path, change=change, RUN=tmp_path / "run", REPLAY_BATCHES=f"{reference}@0").succeeded()
     found, run = shapes(read(str(tmp_path / "llama.yaml"), {}), "", vocabulary=256), open_run(tmp_path / "run")
-    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.manifest["padded_vocabulary"])
+    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
 def test_what_does_not_fit_is_not_ready_in_the_words_of_the_run(tmp_path: Path, reference: Path) -> None:

@@ -76,7 +76,7 @@ def test_step1_of_a_shrunk_pair(tmp_path: Path) -> None:
     done = launch(tmp_path / "ms", [*shrink, "ms", "step1_candidate", *mindformers(tmp_path / "ms", layers=3)], two, one).succeeded()
     assert "shrink: model.model_config.num_layers: 3 -> 2 (guide, stage 1)" in done.output
     for run in (open_run(one), open_run(two)):
-        assert run.manifest["model"]["num_hidden_layers"] == 2
+        assert run.facts.model["num_hidden_layers"] == 2
         assert [row["learning_rate"] for row in run.scalars()] == pytest.approx([1e-3] * 3, rel=1e-7)
     assert json.loads((one / "run.json").read_text())["arguments"]["hidden_dropout"] == "0.0"
     assert not list((tmp_path / "ms").glob("output/checkpoint/**/*.ckpt"))
@@ -151,8 +151,8 @@ def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -
     launch(tmp_path, command, tmp_path / "run", one, ALIGN_HOOKS_DEVICE="cpu", **more).succeeded()
     run = open_run(tmp_path / "run")
     assert run.problems == []
-    assert [facts["launch"]["world_size"] for facts in run.manifests.values()] == [2, 2]
-    assert {"SLURM_JOB_ID=7" in facts["launch"]["job"] for facts in run.manifests.values()} == {True}
+    assert [one.launch.world_size for one in run.manifests.values()] == [2, 2]
+    assert {"SLURM_JOB_ID=7" in one.launch.job for one in run.manifests.values()} == {True}
     compared = frameworks.compare(one, tmp_path / "run")
     assert compared.code == 0, compared.output
 
@@ -181,7 +181,7 @@ def test_the_benchmark_twice(tmp_path: Path) -> None:
     one, two = tmp_path / "first", tmp_path / "second"
     for run in (one, two):
         launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "benchmark_error", *megatron(tmp_path, {})], run).succeeded()
-        assert open_run(run).manifest["determinism"]["torch.are_deterministic_algorithms_enabled"] is False
+        assert open_run(run).facts.determinism["torch.are_deterministic_algorithms_enabled"] is False
     compared = frameworks.compare(one, two)
     assert compared.code == 0, compared.output
 

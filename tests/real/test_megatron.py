@@ -29,7 +29,7 @@ def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, ref
     ).succeeded()
     assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
     ours, theirs = open_run(reference), open_run(run)
-    overrides = {one["what"]: one["after"] for one in theirs.manifest["overrides"]}
+    overrides = {one.what: one.after for one in theirs.facts.overrides}
     assert overrides["training data"] == f"{reference}@all"
     assert overrides["weights"] == f"{reference}@0"
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
@@ -50,7 +50,7 @@ def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, refe
     assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours
     assert "MASTER_PORT: not set -> 0 (ALIGN_HOOKS_DEVICE)" in done.ours
     run = open_run(tmp_path / "run")
-    overridden = {one["what"] for one in run.manifest["overrides"]}
+    overridden = {one.what for one in run.facts.overrides}
     assert {f"args.{name}" for name in FAST.values()} <= overridden
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in open_run(reference).scalars()]
 
@@ -131,11 +131,11 @@ def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
 
 
 def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
-    found = still.manifest["determinism"]
+    found = still.facts.determinism
     assert found["torch.are_deterministic_algorithms_enabled"] is True
     assert found["model.config.deterministic_mode"] is True
     assert found["args.seed"] == found["torch.initial_seed"] == 9
-    assert still.manifest["environment"]["PYTHONHASHSEED"] == {"value": "9", "effective": True}
+    assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide
     ).succeeded()
     compared = frameworks.compare(reference, tmp_path / "run")
     assert compared.code == 0, compared.output
-    assert open_run(tmp_path / "run").manifest["environment"]["PYTHONHASHSEED"]["effective"] is False
+    assert open_run(tmp_path / "run").facts.environment["PYTHONHASHSEED"]["effective"] is False
     assert "never" not in done.ours
 
 
@@ -60,10 +60,10 @@ def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
 
 
 def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
-    found = still.manifest["determinism"]
+    found = still.facts.determinism
     assert found["mindspore.get_context(deterministic)"] == "ON"
     assert found["mindspore.get_seed"] == found["config.seed"] == 9
-    assert still.manifest["environment"]["PYTHONHASHSEED"] == {"value": "9", "effective": True}
+    assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
 def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference: Path) -> None:
@@ -84,10 +84,10 @@ def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: P
     sources = {"RUN": tmp_path / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     frameworks.mindformers(tmp_path, change={"grouped_lr_schedule": grouped}, **sources, **frameworks.EVERYTHING).succeeded()
     run = open_run(tmp_path / "run")
-    groups = run.manifest["optimizer"]["groups"]
-    slower = [group["parameters"] == ["model.embed_tokens.weight"] for group in groups]
+    groups = run.facts.optimizer.groups
+    slower = [group.parameters == ("model.embed_tokens.weight",) for group in groups]
     assert (len(groups), sum(slower)) == (3, 1)
-    assert sorted(name for group in groups for name in group["parameters"]) == sorted(run.weights(0))
+    assert sorted(name for group in groups for name in group.parameters) == sorted(run.weights(0))
     rates = [row["learning_rate"] for row in run.scalars()]
     assert rates[0] == 0.0
     assert rates[1] == pytest.approx([5e-5 if one else 5e-4 for one in slower])
@@ -139,7 +139,7 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_
         sources = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference, "RUN": tmp_path / name / "run"}
         frameworks.mindformers(tmp_path / name, script=script, **sources, **frameworks.EVERYTHING).succeeded()
         runs[name] = open_run(tmp_path / name / "run")
-    overrides = {one["what"] for one in runs["uncut"].manifest["overrides"]}
+    overrides = {one.what for one in runs["uncut"].facts.overrides}
     assert "model.model_config.input_sliced_sig" not in overrides
     assert [row["loss"] for row in runs["cut"].scalars()] == [row["loss"] for row in runs["uncut"].scalars()]
     for step in range(frameworks.STEPS):

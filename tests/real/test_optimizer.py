@@ -27,7 +27,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
 
 def test_weights_after_each_of_three_injected_updates_are_the_references(reference: Path, injected: Path) -> None:
     one, other = open_run(reference), open_run(injected)
-    assert other.manifest["injected"]["steps"] == [0, 1, 2]
+    assert other.facts.injected.steps == (0, 1, 2)
     for updates in (1, 2, 3):
         ours, theirs = one.weights(updates), other.weights(updates)
         apart = {name: np.linalg.norm(theirs[name] - ours[name]) / np.linalg.norm(ours[name]) for name in ours}

@@ -97,10 +97,10 @@ def third_opinion(run: Run) -> tuple[float, dict[str, Any]]:
 
 
 def test_the_record_says_what_was_overridden(candidate: Path, reference: Path) -> None:
-    overrides = {one["what"]: one for one in open_run(candidate).manifest["overrides"]}
-    assert overrides["context.device_target"]["after"] == "CPU"
-    assert overrides["train_dataset.data_loader"]["after"].count(str(reference)) == 1
-    assert overrides["weights"]["after"] == f"{reference}@0"
+    overrides = {one.what: one for one in open_run(candidate).facts.overrides}
+    assert overrides["context.device_target"].after == "CPU"
+    assert overrides["train_dataset.data_loader"].after.count(str(reference)) == 1
+    assert overrides["weights"].after == f"{reference}@0"
     assert {"model.model_config.input_sliced_sig", "train_dataset.input_columns"} <= overrides.keys()
 
 

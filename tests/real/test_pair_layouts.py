@@ -67,5 +67,5 @@ def test_the_pair_is_aligned_in_float16_with_a_loss_scale(tmp_path: Path, real_c
     done = frameworks.compare(reference, candidate)
     assert done.code == 0, done.output
     for run in map(open_run, (reference, candidate)):
-        assert run.manifest["training"]["compute_type"] == "float16"
+        assert run.facts.training.compute_type == "float16"
         assert {row["loss_scale"] for row in run.scalars()} == {4096.0}

@@ -38,7 +38,7 @@ def whole(path: Path, ranks: int = 2) -> None:
     run = open_run(path)
     assert run.problems == []
     assert run.steps == list(range(frameworks.STEPS))
-    assert [(one["place"]["dp"], one["place"]["dp_size"]) for one in run.manifests.values()] == [(rank, ranks) for rank in range(ranks)]
+    assert [(one.place["dp"], one.size("dp")) for one in run.manifests.values()] == [(rank, ranks) for rank in range(ranks)]
     assert len(run.batch(0).rows) == ranks
 
 
@@ -156,5 +156,5 @@ def test_two_rehearsals_that_start_at_once_need_no_address_and_share_no_port(tmp
         for name, done in zip(launchers, pool.map(rehearse, launchers), strict=True):
             ours = done.succeeded().ours
             assert "MASTER_ADDR: not set -> 127.0.0.1 (ALIGN_HOOKS_DEVICE)" in ours
-            overrides = {one["what"]: one for one in open_run(tmp_path / name / "run").manifest["overrides"]}
-            assert (overrides["MASTER_PORT"]["after"], overrides["MASTER_PORT"]["why"]) == ("0", "ALIGN_HOOKS_DEVICE")
+            overrides = {one.what: one for one in open_run(tmp_path / name / "run").facts.overrides}
+            assert (overrides["MASTER_PORT"].after, overrides["MASTER_PORT"].why) == ("0", "ALIGN_HOOKS_DEVICE")

@@ -18,6 +18,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record.ending import End
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
+from align_hooks.record.schema import Facts, Injected
 from rewritten import edit, older
 from synthetic import NAMES, STEPS, Synthetic, begun, by_hand, described, job, row, scalars_only
 
@@ -175,7 +176,7 @@ def test_a_run_json_that_is_none_is_refused(run: Path, text: str) -> None:
 
 def test_a_run_without_run_json_is_readable(run: Path) -> None:
     (run / "run.json").unlink()
-    assert open_run(run).manifest == {}
+    assert open_run(run).facts == Facts()
     assert open_run(run).steps == [0, 1, 2]
 
 
@@ -249,7 +250,7 @@ def test_a_batch_cut_in_no_known_way_is_refused(old: Path, key: str, value: obje
     path = old / "step_1/rank_0/batch.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     for read in (open_run(old).batch, open_run(old).batch_facts):
-        with pytest.raises(RecordError, match=r"batch.json is no description of a batch"):
+        with pytest.raises(RecordError, match=r"batch.json: .*; copy it again"):
             read(1)
 
 
@@ -334,12 +335,12 @@ def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
     tmp_path: Path, source: str, given: list[int], steps: list[int]
 ) -> None:
     injected(tmp_path, range(3), "a", [0, 1, 2], "refuse")
-    before = open_run(tmp_path).manifest
+    before = open_run(tmp_path).facts
     injected(tmp_path, range(2, 4), source, given)  # step 2 is made again
-    after = open_run(tmp_path).manifest
-    assert after["run_id"] == before["run_id"]
-    assert after["injected"] == {"run": "a", "run_id": "a", "steps": steps}
-    assert [said["what"] for said in after["overrides"]] == ["segment 0", "segment 2"]
+    after = open_run(tmp_path).facts
+    assert after.run_id == before.run_id
+    assert after.injected == Injected("a", "a", tuple(steps))
+    assert [one.what for one in after.overrides] == ["segment 0", "segment 2"]
 
 
 def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> None:
@@ -348,7 +349,7 @@ def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> No
         injected(tmp_path, range(2, 4), "b", [2])
     assert open_run(tmp_path).steps == [0, 1, 2]
     injected(tmp_path, range(4), "b", [0])  # nothing of the other source stays
-    assert open_run(tmp_path).manifest["injected"] == {"run": "b", "run_id": "b", "steps": [0]}
+    assert open_run(tmp_path).facts.injected == Injected("b", "b", (0,))
 
 
 def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:

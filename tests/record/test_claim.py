@@ -154,7 +154,7 @@ def test_the_ranks_of_a_start_have_one_segment(tmp_path: Path) -> None:
         writer.scalars(row(0))
         writer.finish(hooks={}, ended="finished")
     first, second = (json.loads(layout.manifest(tmp_path, rank).read_text()) for rank in (0, 1))
-    assert first["segment"] == second["segment"] and first["run_id"] == second["run_id"] == open_run(tmp_path).manifest["run_id"]
+    assert first["segment"] == second["segment"] and first["run_id"] == second["run_id"] == open_run(tmp_path).facts.run_id
 
 
 def test_a_rank_does_not_join_an_earlier_start_of_its_job(tmp_path: Path) -> None:

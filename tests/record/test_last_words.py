@@ -24,11 +24,12 @@ STEPS = """
     from align_hooks.session.accounting import finish
     from align_hooks.settings import Settings
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests under nohup ignores it
+    NUMBERS = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")
     session = Session("torch", Settings.from_environment({"ALIGN_HOOKS_RUN": sys.argv[1]} | OPTIONS), Launch())
     BEFORE
     session.begin()
     session.describe(place={}, shards=[], facts={}, steps=range(4))
-    session.recording.writer.scalars({"step": 0})
+    session.recording.writer.scalars({"step": 0} | dict.fromkeys(NUMBERS))
     session.made = 1
     def ready():
         print("ready", flush=True)

@@ -105,7 +105,7 @@ def test_a_start_that_was_killed_before_it_recorded_anything_leaves_the_director
     begun(tmp_path / "run")
     (tmp_path / "run/manifest/rank_0.json").write_text(text)
     begun(tmp_path / "run").finish(hooks={}, ended="finished")
-    assert open_run(tmp_path / "run").manifests[0]["ended"] == "finished"
+    assert open_run(tmp_path / "run").manifests[0].ended == "finished"
 
 
 @pytest.mark.parametrize("text", UNENDED)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import convert
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -16,6 +17,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
 from align_hooks.record.files import TensorFile
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
+from align_hooks.record.schema import Optimizer
 from align_hooks.record.shard import Shard
 from rewritten import older
 from synthetic import (
@@ -51,16 +53,16 @@ def test_a_finished_run_is_whole(run: Run) -> None:
 
 
 def test_the_manifest_says_what_ran(run: Run) -> None:
-    assert (run.manifest["format"], run.manifest["side"], run.manifest["world_size"]) == (2, "torch", 1)
-    assert run.manifest["planned_steps"] == STEPS
-    assert run.manifest["optimizer"] == HONEST.optimizer
-    assert run.manifest["settings"]["gradients"] == "all"
+    assert (run.facts.format, run.facts.side, run.facts.world_size) == (2, "torch", 1)
+    assert run.facts.planned_steps == STEPS
+    assert run.facts.optimizer == convert(HONEST.optimizer, Optimizer)
+    assert run.facts.settings["gradients"] == "all"
     recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 4}
-    assert run.manifests[0]["recorded"] == recorded
+    assert run.manifests[0].recorded == recorded
 
 
 def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
-    ids = {open_run(scalars_only().write(tmp_path / name)).manifest["run_id"] for name in "ab"}
+    ids = {open_run(scalars_only().write(tmp_path / name)).facts.run_id for name in "ab"}
     assert len(ids) == 2
 
 
@@ -119,7 +121,7 @@ def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_pa
     state.write_text(json.dumps({"updates": 2, "moments": list(kept)}))
     assert open_run(path).optimizer_state(2).dtypes == {}
     state.write_text(json.dumps({"updates": 2, "dtypes": ["bfloat16"]}))
-    with pytest.raises(RecordError, match=r"state.json: dtypes is .*, not a type a moment"):
+    with pytest.raises(RecordError, match=r"state.json: dtypes: .*; copy it again"):
         open_run(path).optimizer_state(2)
 
 
@@ -318,3 +320,9 @@ def test_some_arrays_of_a_batch_are_read_without_the_others(tmp_path: Path) -> N
     found = open_run(path).batch(0, ("token_losses", "loss_mask"))
     assert found.arrays().keys() == {"token_losses", "loss_mask"}
     assert found.rows == open_run(path).batch(1).rows
+
+
+def test_scripts_read_what_the_run_was_as_run_json_has_it(tmp_path: Path) -> None:
+    run = open_run(Synthetic().write(tmp_path / "run"))
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {key: run.manifest[key] for key in ("side", "run_id", "model")} == {key: written[key] for key in ("side", "run_id", "model")}

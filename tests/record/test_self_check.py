@@ -97,7 +97,7 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
 
 def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
-    honest = open_run(path).rank_rows(0)[0]["grad_norm"]
+    honest = open_run(path).rank_rows(0)[0].grad_norm
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
     assert only(path) == Contradiction(0, Kind.GRAD_NORM, Claim(Witness.RANK, honest, 0), Claim(Witness.RANK, 3.25, 1), rank=1)
 
@@ -174,18 +174,18 @@ def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
 def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, key: str, value: str) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS)
     bend(path / "manifest" / "rank_0.json", lambda manifest: of(manifest, DOWN).update({key: json.loads(value)}))
-    with pytest.raises(RecordError, match="its parameter table cannot be read"):
+    with pytest.raises(RecordError, match=r"rank_0.json: parameters\[.*copy it again"):
         open_run(path)
 
 
-@pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e400", "null", '"x"', "true"])
+@pytest.mark.parametrize("value", ["-1.0", '"-inf"', "[1]", "1e300", "null", '"x"', "true"])
 def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = older(write(tmp_path / "run", Grid(), GRADIENTS))
     rows = path / "local_norms" / "rank_0.jsonl"
     content = json.loads(rows.read_text())
     content["squared"][NORM] = 0.125
     rows.write_text(json.dumps(content).replace("0.125", value) + "\n")
-    with pytest.raises(RecordError, match=r"which is no squared sum|is no row of a record"):
+    with pytest.raises(RecordError, match=r"step 0: (squared|.* no squared sum).*copy it again"):
         _ = open_run(path).self_check
 
 

@@ -117,7 +117,7 @@ def test_slices_that_cannot_be_are_refused(tmp_path: Path, slices: str) -> None:
     parts: list[Slices | None] = [zigzag(cp, 2, LENGTH) for cp in range(2)]
     path = older(written(tmp_path / "run", places, [{"tokens": cut(TOKENS, one)} for one in parts if one], parts))
     edit(path / "step_0" / "rank_1" / "batch.json", slices=json.loads(slices))
-    with pytest.raises(RecordError, match=r"batch\.json is no description of a batch"):
+    with pytest.raises(RecordError, match=r"batch\.json: .*; copy it again"):
         open_run(path).batch(0)
 
 

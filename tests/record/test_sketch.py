@@ -148,10 +148,10 @@ def test_where_only_tensors_were_stored_sketches_are_made_of_them(tmp_path: Path
 
 
 WRONG = {
-    "too few": ("[1.0]", "are not 17 sums"),
-    "words": ('["one"' + ", 1.0" * 16 + "]", "are not 17 sums"),
+    "too few": ("[1.0]", r"step 0: sums\[.*copy it again"),
+    "words": ('["one"' + ", 1.0" * 16 + "]", r"step 0: sums\[.*copy it again"),
     "a negative square": ("[-1.0" + ", 1.0" * 16 + "]", "no squared sum"),
-    "true": ("[true" + ", 1.0" * 16 + "]", "are not 17 sums"),
+    "true": ("[true" + ", 1.0" * 16 + "]", r"step 0: sums\[.*copy it again"),
 }
 
 

@@ -109,7 +109,7 @@ def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path)
 def test_a_manifest_whose_steps_are_none_is_refused_and_can_be_replaced(tmp_path: Path, members: dict[str, object]) -> None:
     recorded(tmp_path, 1, range(2))
     bent(tmp_path, **members)
-    with pytest.raises(RecordError, match="its steps are no numbers of steps"):
+    with pytest.raises(RecordError, match=r"rank_0.json: (deleting|first_step).*: Expected .*; copy it again"):
         open_run(tmp_path)
     with pytest.raises(RefusedRun, match="nothing to continue"):
         begun(tmp_path, run_exists="continue")
@@ -139,4 +139,4 @@ def test_a_run_is_continued_whose_start_was_killed_before_it_wrote_what_ran(tmp_
         open_run(tmp_path)
     recorded(tmp_path, 1, range(1, 3), "continue")
     run = open_run(tmp_path)
-    assert run.steps == [0, 1, 2] and run.problems == [] and run.facts["run_id"] == run.manifests[0]["run_id"]
+    assert run.steps == [0, 1, 2] and run.problems == [] and run.facts.run_id == run.manifests[0].run_id

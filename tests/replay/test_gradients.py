@@ -45,7 +45,7 @@ def test_the_steps_are_those_chosen_recorded_and_made(run: Path, steps: str, pla
     one = injection(f"{run}{steps}")
     one.check(SHAPES, planned)
     assert one.steps == chosen
-    assert one.facts() == {"run": str(run), "run_id": one.run.manifest["run_id"], "steps": list(chosen)}
+    assert one.facts() == {"run": str(run), "run_id": one.run.facts.run_id, "steps": list(chosen)}
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_rows_of_no_known_type_are_refused_in_a_line(tmp_path: Path, change: dic
     done = show(path)
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1
-    assert f"{next(iter(change))} is " in done.stderr
+    assert f"step 0: {next(iter(change))}" in done.stderr
 
 
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.errors import AlignHooksError, shown
-from align_hooks.job.paths import place
+from align_hooks.job.paths import path_of
 from align_hooks.messages import Message, message
 
 Array = NDArray[Any]
@@ -185,7 +185,7 @@ def tokenizer(path: str) -> Callable[[Sequence[int]], str]:
     except ModuleNotFoundError:
         raise AlignHooksError("--tokenizer needs tokenizers, which is not installed; pip install 'align-hooks[tokenizer]'") from None
     try:
-        found = place(path)
+        found = path_of(path)
         file = found / "tokenizer.json" if found.is_dir() else found
         there = file.is_file()
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from align_hooks.checklist.meaning import Meaning, Origin
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.row import UNSET, Row, Says
-from align_hooks.configuration.values import Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Value
 from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
@@ -40,14 +40,14 @@ def hold(row: Row, configuration: Configuration) -> Held:
         found = _meaning(row, says, configuration)
     except Unknown as unknown:
         found, why = UNSET, unknown.why
-    except ConfigurationError as conflict:
-        found, why = UNSET, str(conflict)
+    except Contradiction as conflict:
+        found, why = UNSET, conflict.why
     except ODD as odd:
         found, why = UNSET, message("held.odd", source=configuration.source, error=str(odd))
     first = _deciding(row, says, configuration, found)
     fact = configuration.fact(row.fact) if row.fact else None
     if fact is not None:
-        found, first = fact, first or Value(fact, "run.json")
+        found, first = fact, first or Value(fact, configuration.account)
     try:
         meaning = found if found is UNSET or row.form is None else row.form(found)
     except ODD:
@@ -78,7 +78,7 @@ def _deciding(row: Row, says: Says, configuration: Configuration, found: Any) ->
 
 def _unsaid(says: Says, configuration: Configuration) -> str | Origin:
     if configuration.facts is not None:
-        return "run.json"
+        return configuration.account
     return Origin.NOT_CONFIGURABLE if says.fixed is not UNSET else Origin.DEFAULT
 
 

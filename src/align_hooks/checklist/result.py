@@ -17,7 +17,7 @@ from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.said import Unknown
 from align_hooks.checklist.schedule import RATE, NotTold, Schedule, differences
 from align_hooks.checklist.traps import passed_over, traps
-from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
 
 NEWEST = "1.9"
@@ -158,10 +158,8 @@ def course(name: Scheduled, of: Any, reference: Configuration, candidate: Config
     for where, configuration in zip(Side, (reference, candidate), strict=True):
         try:
             found.append(of(configuration))
-        except (NotTold, Unknown) as unknown:
+        except (NotTold, Unknown, Contradiction) as unknown:
             return Course(name, None, message("course.untold_of", side=where, why=unknown.why))
-        except ConfigurationError as conflict:
-            return Course(name, None, message("course.untold_of", side=where, why=str(conflict)))
         except ODD as error:
             return Course(name, None, message("course.odd", side=where, error=str(error)))
     one, other = found

@@ -54,7 +54,7 @@ def installed() -> str:
 
 def check_runs(reference: Run, candidate: Run) -> Checklist | None:
     """Two records without their batches, for the report of a comparison; None where one holds no configuration."""
-    if not all(isinstance(run.manifest.get("arguments"), Mapping) for run in (reference, candidate)):
+    if not all(run.facts.arguments is not None for run in (reference, candidate)):
         return None
     one, other = (recorded(run.manifest, str(run.path)) for run in (reference, candidate))
     return check_configurations(one, other)
@@ -87,8 +87,7 @@ def look_at(run: Run, special: Mapping[str, int | None], decode: Callable[[Seque
     steps = run.batch_steps()
     if not steps:
         return None
-    held = run.manifest.get("model")
-    vocabulary = (held.get("vocab_size") if isinstance(held, Mapping) else None) or run.manifest.get("padded_vocabulary")
+    vocabulary = run.facts.model.get("vocab_size") or run.facts.padded_vocabulary
 
     def batches() -> Iterator[tuple[int, Mapping[str, Any]]]:
         for index, step in enumerate(steps):

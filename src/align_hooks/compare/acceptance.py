@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Criterion
 from align_hooks.messages import Message, message
+from align_hooks.record.schema import Row
 
 FIRST_ABSOLUTE, FIRST_RELATIVE = 0.005, 0.005
 MEAN_ABSOLUTE, MEAN_RELATIVE = 0.01, 0.01
 GLOBAL_NORM = 0.10
 
 
-def acceptance(rows: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Criterion, ...]:
+def acceptance(rows: Sequence[tuple[Row, Row]]) -> tuple[Criterion, ...]:
     """The three criteria, over the steps that both runs completed."""
-    losses = [(ours["loss"], theirs["loss"]) for ours, theirs in rows if ours["loss"] is not None and theirs["loss"] is not None]
-    norms = [
-        (ours["grad_norm"], theirs["grad_norm"])
-        for ours, theirs in rows
-        if ours["grad_norm"] is not None and theirs["grad_norm"] is not None
-    ]
+    losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
+    norms = [(ours.grad_norm, theirs.grad_norm) for ours, theirs in rows if ours.grad_norm is not None and theirs.grad_norm is not None]
     first = _either(losses[:1], FIRST_ABSOLUTE, FIRST_RELATIVE)
     mean = _either(losses, MEAN_ABSOLUTE, MEAN_RELATIVE)
     norm = _mean([relative_difference(*pair) for pair in norms])

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from align_hooks.compare.verdict import Finding, Quantity, Value, Words
 from align_hooks.messages import message
+from align_hooks.record.batch import Batch
 
 
-def differences(ours: Any, theirs: Any, step: int) -> tuple[list[Finding], list[str]]:
+def differences(ours: Batch, theirs: Batch, step: int) -> tuple[list[Finding], list[str]]:
     """What differs, and the names of what only one of the two holds and so cannot be compared.
 
     A side that recorded no loss mask or position ids had the plain ones: every token counts, positions run from 0. A
@@ -68,7 +69,7 @@ def _or_plain(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any] | None
     return {"loss_mask": np.ones(shape, np.float32), "position_ids": np.broadcast_to(np.arange(shape[1]), shape)}.get(name)
 
 
-def _attention(ours: Any, theirs: Any, step: int) -> list[Finding]:
+def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
     """A causal mask is the same whether it was written or made by a kernel."""
     if ours.causal and theirs.causal:
         return []
@@ -77,9 +78,11 @@ def _attention(ours: Any, theirs: Any, step: int) -> list[Finding]:
         left, right = (message("batches.causal" if one.causal else "batches.its_own") for one in (ours, theirs))
         return [_finding(message("batches.of_step", what=mask, step=step, iteration=step + 1), name, step, left, right)]
     one, other = ours.attention_mask, theirs.attention_mask
+    if one is None or other is None:
+        return []
     if one.shape[1:] != other.shape[1:]:
         return [_shapes(mask, name, step, one, other)]
-    wrong, size = int((one != other).sum()), max(one.size, other.size)
+    wrong, size = int(np.not_equal(one, other).sum()), max(one.size, other.size)
     what = message("batches.differ", what=mask, step=step, iteration=step + 1, count=wrong, all=size)
     return [_finding(what, name, step)] if wrong else []
 

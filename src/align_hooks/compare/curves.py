@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +10,8 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import CLIPPING, SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Curve, RunSummary
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Rate, Row
 
 CURVES: dict[str, Callable[[Ladder, int], float]] = {
     "loss": lambda ladder, step: ladder.loss_limit(step)("loss"),
@@ -23,10 +24,10 @@ CURVES: dict[str, Callable[[Ladder, int], float]] = {
 def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
     """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
     rows = ladder.pair.rows
-    steps = [ours["step"] for ours, _ in rows]
+    steps = [ours.step for ours, _ in rows]
     found = []
     for name, limit in CURVES.items():
-        both = [values(one[name], other[name]) for one, other in rows]
+        both = [values(getattr(one, name), getattr(other, name)) for one, other in rows]
         ours, theirs = [one for one, _ in both], [other for _, other in both]
         limits = [limit(ladder, step) for step in steps] if judged else []
         if any(one is not None for one in (*ours, *theirs)):
@@ -39,33 +40,32 @@ def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]
     repeats = [] if ladder.noise.problem else ladder.noise.repeats
     found: list[float | None] = []
     for step in steps if repeats else ():
-        one = value(ladder.pair.reference.row(step)[name])
-        others = [value(run.row(step).get(name)) for run in repeats]
+        one, *others = (value(getattr(run.row(step), name, None)) for run in (ladder.pair.reference, *repeats))
         apart = [relative_difference(one, other) for other in others if one is not None and other is not None]
         found.append(max(apart, default=None))
     return found
 
 
-def of_one(rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, ...]:
+def of_one(rows: Sequence[Row]) -> tuple[Curve, ...]:
     """The same curves of a run alone, of its rows of scalars."""
-    found = [Curve(name, [row["step"] for row in rows], [value(row[name]) for row in rows]) for name in CURVES]
+    found = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
     return tuple(one for one in found if any(number is not None for number in one.reference))
 
 
-def value(number: Any) -> float | None:
+def value(number: Rate | None) -> float | None:
     """One number of a row; of a learning rate that differs between groups the largest."""
     return None if number is None else float(np.max(number))
 
 
-def values(one: Any, other: Any) -> tuple[float | None, float | None]:
+def values(one: Rate | None, other: Rate | None) -> tuple[float | None, float | None]:
     """A number of both sides; of learning rates of as many groups those of the group that is furthest apart."""
     if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
         return value(one), value(other)
     return max(zip(map(float, one), map(float, other), strict=True), key=lambda pair: relative_difference(*pair))
 
 
-def side(run: Any) -> RunSummary:
+def side(run: Run) -> RunSummary:
     """What a report says of a run, beside what was compared."""
-    places = [manifest.get("place") or {} for manifest in run.manifests.values()]
-    sizes = {name: max(place.get(f"{name}_size", 1) for place in places) for name in ("tp", "pp", "cp", "ep", "dp") if places}
-    return RunSummary(str(run.path), run.manifest, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))
+    ranks = run.manifests.values()
+    sizes = {name: max(manifest.size(name) for manifest in ranks) for name in ("tp", "pp", "cp", "ep", "dp") if ranks}
+    return RunSummary(str(run.path), run.facts, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

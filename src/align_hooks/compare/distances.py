@@ -20,6 +20,9 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Row
+from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
@@ -45,20 +48,20 @@ class Distance:
 Distances = Iterator[Distance]
 
 
-def losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
+def losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
     """Loss and objective of a step."""
     yield from of_losses(*(one.row(step) for one in (reference, run)))
 
 
-def of_losses(ours: Any, theirs: Any) -> Distances:
+def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
     """The same of two rows of scalars."""
     for key in LOSSES:
-        one, other = ours.get(key), theirs.get(key)
-        if None not in (one, other):
+        one, other = getattr(ours, key, None), getattr(theirs, key, None)
+        if one is not None and other is not None:
             yield Distance(key, one, other, relative_difference(one, other), other / one if one else None)
 
 
-def token_losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
+def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
     """Each token's loss of a step, all of them together."""
     if all(step in one.batch_steps() for one in (reference, run)):
         found = tokens.compared(reference.batch(step), run.batch(step))
@@ -67,7 +70,7 @@ def token_losses(reference: Any, run: Any, step: int, eps: float) -> Distances:
             yield Distance("token losses", size, other, ratio(distance, size))
 
 
-def local_norms(reference: Any, run: Any, step: int, eps: float) -> Distances:
+def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(step in one.local_norm_steps() for one in (reference, run)):
         return
@@ -80,7 +83,7 @@ def local_norms(reference: Any, run: Any, step: int, eps: float) -> Distances:
         yield Distance(name, ours[name], theirs[name], error, scale)
 
 
-def gradients(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
+def gradients(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     found = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, progress))
     floor = eps * max((one.reference for one in found), default=0.0)
@@ -89,12 +92,12 @@ def gradients(reference: Any, run: Any, step: int, eps: float, progress: Progres
         yield Distance(one.name, one.reference, one.candidate, 0.0 if small else one.error, one.scale, one.direction)
 
 
-def weights(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
+def weights(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Weights after ``step`` updates."""
     yield from _of_tensors(Quantity.WEIGHTS, reference, run, step, progress)
 
 
-def _of_tensors(kind: Quantity, reference: Any, run: Any, step: int, progress: Progress) -> Distances:
+def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
     if all(step in one.steps_of(kind) for one in (reference, run)):
         ours, theirs = (getattr(one, kind.value)(step) for one in (reference, run))
@@ -104,7 +107,7 @@ def _of_tensors(kind: Quantity, reference: Any, run: Any, step: int, progress: P
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Any, theirs: Any, what: Words, progress: Progress) -> Distances:
+def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, what: Words, progress: Progress) -> Distances:
     """Two sets of tensors."""
     names = list(ours)
     for index, name in enumerate(names):
@@ -114,7 +117,7 @@ def of_tensors(ours: Any, theirs: Any, what: Words, progress: Progress) -> Dista
             yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
 
 
-def updates(reference: Any, run: Any, step: int, eps: float, progress: Progress = silent) -> Distances:
+def updates(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
     both, rounding = (reference, run), max(map(weights_eps, (reference, run)))
     if all({step, step + 1} <= set(one.weight_steps()) for one in both):
@@ -138,20 +141,19 @@ def updates(reference: Any, run: Any, step: int, eps: float, progress: Progress 
 class Change:
     """What stands between two sets of tensors, each made when asked for; ``sizes`` are the norms of what it was before, once asked for."""
 
-    before: Any
-    after: Any
+    before: Tensors
+    after: Tensors
     sizes: dict[str, float] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self.before if name in self.after)
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.before and name in self.after
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a whole tensor."""
-        found: tuple[int, ...] = self.before.shape(name)
-        return found
+        return self.before.shape(name)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         before = self.before[name]

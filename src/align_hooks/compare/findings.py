@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.messages.progress import Progress
+from align_hooks.record.schema import Rate, Row
+from align_hooks.record.self_check import Contradiction
 
 WORST = 10
 Limit = Callable[[str], float]
@@ -70,19 +71,19 @@ def judged(stage: Stage, summary: Words, found: Sequence[Finding], *, incomplete
     return StageResult(stage, Status.DIFFERENT if bad else Status.INCOMPLETE if incomplete else Status.SAME, summary, furthest(found, most))
 
 
-def losses(ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: Limit) -> list[Finding]:
+def losses(ours: Row, theirs: Row, limit: Limit) -> list[Finding]:
     """Loss and objective of a step, the worse first."""
     found = distances.of_losses(ours, theirs)
-    findings = [as_finding(one, ours["step"], limit, Quantity.LOSS, one.reference, one.candidate) for one in found]
+    findings = [as_finding(one, ours.step, limit, Quantity.LOSS, one.reference, one.candidate) for one in found]
     return sorted(findings, key=lambda finding: -finding.excess)
 
 
-def contradictions(found: Sequence[Any], side: Side | None = None) -> list[Finding]:
+def contradictions(found: Sequence[Contradiction], side: Side | None = None) -> list[Finding]:
     """Contradictions of a record's self-check, and whose record it is where there are two."""
     return [_contradiction(contradiction, side) for contradiction in found]
 
 
-def _contradiction(contradiction: Any, side: Side | None) -> Finding:
+def _contradiction(contradiction: Contradiction, side: Side | None) -> Finding:
     step, what = contradiction.step, at_step(contradiction.what, contradiction.step)
     if side is not None:
         what = message("self_check.of_side", side=side, what=contradiction.what, step=step, iteration=step + 1)
@@ -105,7 +106,7 @@ def unless_finite(size: float) -> float | None:
     return None if math.isfinite(size) else math.nan
 
 
-def rates_equal(one: Any, other: Any, within: float = SETTING) -> bool:
+def rates_equal(one: Rate, other: Rate, within: float = SETTING) -> bool:
     """Rates are per group where groups differ; groups may be counted differently, so their distinct values are compared. ``within`` is
     relative."""
     ours, theirs = (np.unique(rate).tolist() for rate in (one, other))

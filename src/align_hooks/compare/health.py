@@ -10,12 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median
-from typing import Any
 
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
 from align_hooks.compare.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.messages import message, terms
+from align_hooks.record.holdings import Holding
+from align_hooks.record.problems import Problem
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Hook, Row
+from align_hooks.record.self_check import SelfCheck
 
 
 class Condition(Enum):
@@ -39,7 +43,7 @@ class Rank:
     host: str
     place: str
     ended: Words
-    hooks: Mapping[str, Any]
+    hooks: Mapping[str, Hook]
     recorded: Mapping[str, int]
 
 
@@ -51,9 +55,9 @@ class Health:
 
     side: RunSummary
     planned: int | None
-    holds: Sequence[Any]
+    holds: Sequence[Holding]
     ranks: tuple[Rank, ...]
-    problems: tuple[Any, ...]
+    problems: tuple[Problem, ...]
     checked: Words
     contradictions: tuple[Finding, ...]
     remarks: tuple[Words, ...]
@@ -73,15 +77,15 @@ class Health:
         return self.condition.exit_code
 
 
-def health(run: Any, holds: Sequence[Any], not_whole: Sequence[Any], verified: Words | None = None) -> Health:
+def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
     """Of a run made by ``open_run``, what it holds, and the problems of what is not whole in it; ``verified`` is what its digests were
     held against."""
-    rows = run.scalars()
+    rows = run.rows
     check = run.self_check
     faults = list(not_finite(rows))
     return Health(
         side=side(run),
-        planned=run.facts.get("planned_steps") if isinstance(run.facts.get("planned_steps"), int) else None,
+        planned=run.facts.planned_steps,
         holds=tuple(holds),
         ranks=tuple(ranked(run, rank) for rank in sorted(run.manifests)),
         problems=(*run.problems, *not_whole),
@@ -93,16 +97,14 @@ def health(run: Any, holds: Sequence[Any], not_whole: Sequence[Any], verified: W
     )
 
 
-def ranked(run: Any, rank: int) -> Rank:
+def ranked(run: Run, rank: int) -> Rank:
     """One rank's manifest, in short."""
     manifest = run.manifests[rank]
-    place = manifest.get("place") or {}
-    where = " ".join(f"{name}{place[name]}" for name in ("dp", "tp", "pp", "cp", "ep") if place.get(f"{name}_size", 1) > 1)
-    launch, hooks, recorded = (manifest.get(name) or {} for name in ("launch", "hooks", "recorded"))
-    return Rank(rank, str(launch.get("host", "")), where or "-", run.endings[rank].message, hooks, recorded)
+    where = " ".join(f"{axis}{manifest.place.get(axis, 0)}" for axis in ("dp", "tp", "pp", "cp", "ep") if manifest.size(axis) > 1)
+    return Rank(rank, manifest.launch.host, where or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
 
 
-def checked(check: Any) -> Words:
+def checked(check: SelfCheck) -> Words:
     """What a record was held against."""
     copies = copies_alike(check.copies)
     if not check.steps and not check.unchecked:
@@ -111,17 +113,17 @@ def checked(check: Any) -> Words:
     return message("health.norms", count=len(check.steps), every=every, error=check.inexact, copies=copies)
 
 
-def not_finite(rows: Sequence[Mapping[str, Any]]) -> Iterator[Words]:
+def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
     """Losses, and norms of updates that were not skipped, that are NaN or infinite."""
     for name, quantity in (("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)):
-        bad = [row["step"] for row in rows if row.get(name) is not None and not math.isfinite(row[name]) and not row.get("skipped")]
+        bad = [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]
         if bad:
             yield message("health.not_finite", quantity=quantity, count=len(bad), first=when(bad[0]))
 
 
-def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[Words]:
+def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
     """What else a reader should know."""
-    losses = [row["loss"] for row in rows if row.get("loss") is not None]
+    losses = [row.loss for row in rows if row.loss is not None]
     if losses:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
     if run.unrecorded_inputs:
@@ -130,12 +132,11 @@ def remarks(run: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[Words]:
         yield run.without_digests
     for weakness in run.weaker:
         yield message("run.weaker", weakness=weakness)
-    skipped = [row["step"] for row in rows if row.get("skipped")]
+    skipped = [row.step for row in rows if row.skipped]
     if skipped:
         yield message("health.skipped", count=len(skipped), first=when(skipped[0]))
-    seconds = [row["seconds"] for row in rows[1:] if row.get("seconds")]
+    seconds = [row.seconds for row in rows[1:] if row.seconds]
     if seconds:
         yield message("health.seconds", seconds=float(median(seconds)))
-    changed = [one for one in run.facts.get("overrides") or () if isinstance(one, dict)]
-    if changed:
-        yield message("health.overrides", count=len(changed))
+    if run.facts.overrides:
+        yield message("health.overrides", count=len(run.facts.overrides))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from align_hooks.compare.findings import Limit, norm_errors, tensor_errors
 from align_hooks.compare.limits import limits_for
@@ -16,6 +15,7 @@ from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.messages import Message, message, terms
 from align_hooks.messages.progress import Progress
+from align_hooks.record.batch import Batch
 
 
 @dataclass
@@ -29,18 +29,18 @@ class Ladder:
     parted: Parted = field(default_factory=Parted)
 
     @cached_property
-    def first_batches(self) -> list[Any]:
+    def first_batches(self) -> list[Batch]:
         """Both batches of the first common step, which three stages look at, read once."""
-        return [run.batch(self.pair.first) for run in self.pair.both]
+        return [run.batch(self.pair.first or 0) for run in self.pair.both]
 
-    def batches(self, step: int) -> list[Any]:
+    def batches(self, step: int) -> list[Batch]:
         """Both batches of a step; those of the first are kept."""
         return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.both]
 
     @cached_property
     def settings(self) -> list[Finding]:
         """Settings of the model that differ, what it computes in before all."""
-        models = [run.manifest.get("model") or {} for run in self.pair.both]
+        models = [run.facts.model for run in self.pair.both]
         ours, theirs = self.pair.compute_types
         unlike = ours and theirs and ours != theirs
         what = message("settings.compute_type")

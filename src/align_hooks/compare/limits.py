@@ -9,7 +9,8 @@ measurements of the pair at hand, and a verdict that leans on them says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+
+from align_hooks.record.reader import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
     return coarsest, DEFAULTS[coarsest]
 
 
-def weights_eps(run: Any) -> float:
+def weights_eps(run: Run) -> float:
     """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
-    own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.manifest.get("side") == "ms" else set()
+    own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.facts.side == "ms" else set()
     return limits_for(*own)[1].eps

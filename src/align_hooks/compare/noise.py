@@ -21,14 +21,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
-from typing import Any
 
 from align_hooks.compare.batches import differences
 from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import hyper_parameters, model_settings, show
+from align_hooks.compare.verdict import Words
 from align_hooks.messages import Message, message
+from align_hooks.record.reader import Run
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
@@ -57,7 +58,7 @@ class Noise:
     """Errors of ``repeats`` against the pair's reference, each read once. Without a repeat every limit is the default."""
 
     pair: Pair
-    repeats: Sequence[Any]
+    repeats: Sequence[Run]
     _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
 
     @cached_property
@@ -90,9 +91,9 @@ class Noise:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
         return {f"{kind} of step {step}": dict(seen.errors) for (kind, step), seen in sorted(self._seen.items()) if seen.errors}
 
-    def factor(self, repeat: Any, kind: str) -> float:
+    def factor(self, repeat: Run, kind: str) -> float:
         """How many times the error of a repeat an honest candidate may have."""
-        moved = (repeat.manifest.get("settings") or {}).get("perturb")
+        moved = repeat.facts.settings.get("perturb")
         return MOVED_IN_HALF if moved and self.pair.compute_types[0] in HALF and kind in MANY else FACTOR
 
     def _errors(self, kind: str, step: int) -> Measured:
@@ -107,35 +108,35 @@ class Noise:
         return Measured(errors, allowed)
 
 
-def unlike(reference: Any, run: Any, eps: float) -> Message | None:
+def unlike(reference: Run, run: Run, eps: float) -> Words | None:
     """Why a run is no repeat of the reference; None where it is."""
     if run.missing is not None:
-        return run.missing.message  # type: ignore[no-any-return]
+        return run.missing.message
     if reference.steps[:1] != run.steps[:1]:
         return message("noise.other_step")
-    types = [(one.manifest.get("training") or {}).get("compute_type") for one in (reference, run)]
+    types = [one.facts.training.compute_type for one in (reference, run)]
     if types[0] != types[1]:
         return message("noise.compute_type", reference=types[0], candidate=types[1])
     return _other_settings(reference, run) or _other_batch(reference, run) or _other_weights(reference, run, eps)
 
 
-def _other_settings(reference: Any, run: Any) -> Message | None:
+def _other_settings(reference: Run, run: Run) -> Message | None:
     """A setting of the model or the optimizer, or a learning rate, that differs."""
-    models = [one.manifest.get("model") or {} for one in (reference, run)]
-    optimizers = [one.manifest.get("optimizer") for one in (reference, run)]
-    for finding in model_settings(*models) + (hyper_parameters(*optimizers) if all(optimizers) else []):
+    ours, theirs = reference.facts, run.facts
+    optimizers = hyper_parameters(ours.optimizer, theirs.optimizer) if ours.optimizer and theirs.optimizer else []
+    for finding in model_settings(ours.model, theirs.model) + optimizers:
         if not finding.name:  # it is about parameters, and not a setting with a value
             return message("noise.optimizer", what=finding.what)
         return message("noise.setting", what=finding.what, reference=show(finding.reference), candidate=show(finding.candidate))
-    rates = {row["step"]: row["learning_rate"] for row in run.scalars()}
-    for row in reference.scalars():
-        step, rate = row["step"], row["learning_rate"]
-        if step in rates and not rates_equal(rate, rates[step]):
-            return message("noise.learning_rate", step=step, reference=show(rate), candidate=show(rates[step]))
+    rates = {row.step: row.learning_rate for row in run.rows}
+    for row in reference.rows:
+        one, other = row.learning_rate, rates.get(row.step)
+        if one is not None and other is not None and not rates_equal(one, other):
+            return message("noise.learning_rate", step=row.step, reference=show(one), candidate=show(other))
     return None
 
 
-def _other_batch(reference: Any, run: Any) -> Message | None:
+def _other_batch(reference: Run, run: Run) -> Message | None:
     """A batch that differs, of the steps of which both are recorded."""
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
         if (known := _digests(reference, step)) and known == _digests(run, step):
@@ -146,13 +147,15 @@ def _other_batch(reference: Any, run: Any) -> Message | None:
     return None
 
 
-def _other_weights(reference: Any, run: Any, eps: float) -> Message | None:
+def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
     """An initial weight that is further from the reference's than a repeat moves one."""
     far = [one.name for one in weights(reference, run, reference.steps[0], eps) if not one.error <= MOVED * eps] if reference.steps else []
     return message("noise.weights", name=far[0]) if far else None
 
 
-def _digests(run: Any, step: int) -> dict[int, dict[str, str]]:
+def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
     """Rank to name to digest of what a step was fed; what it made of it, each token's loss, is no part of that."""
-    facts = run.batch_descriptions(step)
-    return {rank: {name: one["sha256"] for name, one in facts[rank]["arrays"].items() if name != "token_losses"} for rank in facts}
+    return {
+        rank: {name: stored.sha256 for name, stored in fed.arrays.items() if name != "token_losses"}
+        for rank, fed in run.batch_descriptions(step).items()
+    }

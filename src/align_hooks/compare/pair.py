@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -15,41 +14,43 @@ from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
+from align_hooks.record.reader import Run
+from align_hooks.record.schema import Row
 
 
 @dataclass(frozen=True)
 class Pair:
     """A reference and a candidate, both made by ``open_run``."""
 
-    reference: Any
-    candidate: Any
+    reference: Run
+    candidate: Run
 
     @property
-    def both(self) -> tuple[Any, Any]:
+    def both(self) -> tuple[Run, Run]:
         """Reference and candidate."""
         return self.reference, self.candidate
 
     @property
-    def sides(self) -> tuple[tuple[Side, Any], tuple[Side, Any]]:
+    def sides(self) -> tuple[tuple[Side, Run], tuple[Side, Run]]:
         """The same, each with what it is called."""
         return (Side.REFERENCE, self.reference), (Side.CANDIDATE, self.candidate)
 
     @property
     def is_itself(self) -> bool:
         """Whether both are one run: the same directory, or a copy of it."""
-        ours, theirs = (run.manifest.get("run_id") for run in self.both)
+        ours, theirs = (run.facts.run_id for run in self.both)
         return bool(self.reference.path == self.candidate.path or (ours and ours == theirs))
 
     @cached_property
-    def rows(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def rows(self) -> list[tuple[Row, Row]]:
         """Rows of scalars of the steps that both completed."""
-        theirs = {row["step"]: row for row in self.candidate.scalars()}
-        return [(row, theirs[row["step"]]) for row in self.reference.scalars() if row["step"] in theirs]
+        theirs = {row.step: row for row in self.candidate.rows}
+        return [(row, theirs[row.step]) for row in self.reference.rows if row.step in theirs]
 
     @property
     def compute_types(self) -> list[str | None]:
         """What each side computes in."""
-        return [run.manifest.get("training", {}).get("compute_type") for run in self.both]
+        return [run.facts.training.compute_type for run in self.both]
 
     @cached_property
     def limits(self) -> Limits:
@@ -59,27 +60,25 @@ class Pair:
     @property
     def converted(self) -> list[Side]:
         """The sides whose record was made of a log."""
-        return [side for side, run in self.sides if run.manifest.get("converted")]
+        return [side for side, run in self.sides if run.facts.converted]
 
     @cached_property
     def resolution(self) -> float:
         """What the last digit of printed losses leaves open, relative to the smallest of them; 0 where both were recorded."""
-        given = [(run.manifest.get("resolution") or {}).get("loss") for run in self.both]
-        open_digits = math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
+        open_digits = self.resolution_of("loss")
         if not open_digits:
             return 0.0
-        losses = [abs(loss) for pair in self.rows for row in pair if (loss := row["loss"]) and math.isfinite(loss)]
+        losses = [abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss)]
         return open_digits / min(losses) if losses else 0.0
 
     def resolution_of(self, quantity: str) -> float:
         """The same of printed ``local_norms`` or ``learning_rate``, relative to each; 0 where both were recorded."""
-        given = [(run.manifest.get("resolution") or {}).get(quantity) for run in self.both]
-        return math.fsum(one for one in given if isinstance(one, int | float) and one > 0)
+        return math.fsum(max(run.facts.resolution.get(quantity, 0.0), 0.0) for run in self.both)
 
     @property
     def layers(self) -> int:
         """Layers of the deeper model; 0 where no run says."""
-        found = [(run.manifest.get("model") or {}).get("num_hidden_layers") for run in self.both]
+        found = [run.facts.model.get("num_hidden_layers") for run in self.both]
         return max((one for one in found if type(one) is int), default=0)
 
     @property
@@ -90,7 +89,7 @@ class Pair:
             return message("notes.default_limits_by_layers", type=name, layers=self.layers, eps=limits.eps)
         return message("notes.default_limits", type=name, eps=limits.eps)
 
-    def pieces(self, run: Any) -> dict[str, tuple[int, ...]]:
+    def pieces(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Canonical name to shape of everything in a run's parameter tables."""
         return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
 
@@ -115,7 +114,7 @@ class Pair:
     @cached_property
     def skipped(self) -> set[int]:
         """Steps whose update both sides skipped for an overflow: their gradients are not finite, and their weights stay."""
-        return {ours["step"] for ours, theirs in self.rows if ours["skipped"] and theirs["skipped"]}
+        return {ours.step for ours, theirs in self.rows if ours.skipped and theirs.skipped}
 
     def gaps(self, kind: str) -> list[Message]:
         """What both runs were asked for, could have and at least one lacks."""
@@ -124,7 +123,7 @@ class Pair:
             found += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
         return found
 
-    def _lacking(self, kind: Kind, words: str, there: Callable[[Any], list[int]]) -> list[Message]:
+    def _lacking(self, kind: Kind, words: str, there: Callable[[Run], list[int]]) -> list[Message]:
         wanted = {step for step in kind.possible(self._made) if all(step in asked for asked in self._asked(kind))}
         lost = {side: sorted(wanted - set(there(run))) for side, run in self.sides}
         return [message(words, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
@@ -140,14 +139,14 @@ class Pair:
         recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
-    def _asked(self, kind: Kind) -> list[Any]:
+    def _asked(self, kind: Kind) -> list[Container[int]]:
         """The steps at which each run was asked for ``kind``."""
         return [run.asked(kind.variable) for run in self.both]
 
     @property
     def _made(self) -> set[int]:
         """The steps that both completed."""
-        return {ours["step"] for ours, _ in self.rows}
+        return {ours.step for ours, _ in self.rows}
 
     def _possible(self, name: str) -> set[int]:
         """The numbers that ``name`` can be compared at."""
@@ -159,7 +158,7 @@ class Pair:
     @property
     def first(self) -> int | None:
         """The first common step."""
-        return self.rows[0][0]["step"] if self.rows else None
+        return self.rows[0][0].step if self.rows else None
 
     def is_exact(self, step: int) -> bool:
         """Whether both runs stand on the same weights at ``step``: the start, equal recorded weights, or a rate of 0 since."""
@@ -175,7 +174,7 @@ class Pair:
         given = [_steps_handed(*self.both), _steps_handed(*reversed(self.both)), _both_handed(*self.both)]
         steps = max(given, key=len)
         found: list[int] = []
-        for step in [ours["step"] for ours, _ in self.rows]:
+        for step in [ours.step for ours, _ in self.rows]:
             if step not in steps:
                 break
             found.append(step + 1)
@@ -185,10 +184,10 @@ class Pair:
     def _still(self) -> set[int]:
         still: set[int] = set()
         for ours, theirs in self.rows:
-            still.add(ours["step"])
+            still.add(ours.step)
             if _any_rate(ours) or _any_rate(theirs):
                 return still
-        return still | ({self.rows[-1][0]["step"] + 1} if self.rows else set())
+        return still | ({self.rows[-1][0].step + 1} if self.rows else set())
 
     @cached_property
     def _exact(self) -> set[int]:
@@ -198,9 +197,9 @@ class Pair:
         equal |= {step for step in self.sketched("weights") if self._sketches_equal(step)}
         exact: set[int] = set()
         for ours, theirs in self.rows:
-            same = same or ours["step"] in equal
+            same = same or ours.step in equal
             if same:
-                exact.add(ours["step"])
+                exact.add(ours.step)
             same = same and not _any_rate(ours) and not _any_rate(theirs)
         return exact
 
@@ -215,20 +214,19 @@ class Pair:
         return bool(found) and all(one.error <= SAME_SKETCH for one in found)
 
 
-def _steps_handed(run: Any, source: Any) -> list[int]:
+def _steps_handed(run: Run, source: Run) -> list[int]:
     """Steps at which ``run`` was handed the gradients of ``source``."""
-    injected = run.manifest.get("injected") or {}
-    return list(injected.get("steps", ())) if injected.get("run_id") and injected["run_id"] == source.manifest.get("run_id") else []
+    injected = run.facts.injected
+    return list(injected.steps) if injected.run_id and injected.run_id == source.facts.run_id else []
 
 
-def _both_handed(one: Any, other: Any) -> list[int]:
+def _both_handed(one: Run, other: Run) -> list[int]:
     """Steps at which both runs were handed the gradients of one and the same run."""
-    ours, theirs = (run.manifest.get("injected") or {} for run in (one, other))
-    same = ours.get("run_id") and ours.get("run_id") == theirs.get("run_id")
-    return sorted(set(ours.get("steps", ())) & set(theirs.get("steps", ()))) if same else []
+    ours, theirs = (run.facts.injected for run in (one, other))
+    return sorted({*ours.steps} & {*theirs.steps}) if ours.run_id and ours.run_id == theirs.run_id else []
 
 
-def _any_rate(row: Mapping[str, Any]) -> bool:
+def _any_rate(row: Row) -> bool:
     """Whether the step's update could move a weight."""
-    rates = row["learning_rate"]
-    return not row["skipped"] and (any(rates) if isinstance(rates, list) else rates != 0)
+    rates = row.learning_rate
+    return not row.skipped and (any(rates) if isinstance(rates, list) else rates != 0)

@@ -43,13 +43,13 @@ class Drawn:
 def first_difference(pair: Pair) -> Drawn | None:
     """Where generators that are drawn from first stand in different states; None where they never do, or nothing tells."""
     ours, theirs = pair.both
-    if any(ours.manifest.get(fact) != theirs.manifest.get(fact) for fact in ("framework", "world_size")) or not ours.manifests:
+    if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
         return None
-    if any(ours.manifests[rank].get("place") != theirs.manifests.get(rank, {}).get("place") for rank in ours.manifests):
+    if any(rank not in theirs.manifests or one.place != theirs.manifests[rank].place for rank, one in ours.manifests.items()):
         return None
-    if all((run.manifest.get("training") or {}).get("draws") is False for run in pair.both):
+    if all(run.facts.training.draws is False for run in pair.both):
         return None
-    steps: list[int] = [row["step"] for row, _ in pair.rows]
+    steps: list[int] = [row.step for row, _ in pair.rows]
     states = [run.random_states(steps[0]) for run in pair.both] if steps else []
     for step, after in zip_longest(steps, steps[1:]):
         later = [run.random_states(after) if after is not None else {} for run in pair.both]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.messages import Message, Side, message, terms
+from align_hooks.record.batch import Batch
 
 SHOWN = 5
 """How many rows are listed."""
@@ -60,7 +61,7 @@ def beyond(losses: tuple[NDArray[Any], NDArray[Any]], limit: float, axis: int) -
     return found
 
 
-def pattern(wrong: NDArray[np.bool_], batches: Sequence[Any]) -> Wrong:
+def pattern(wrong: NDArray[np.bool_], batches: Sequence[Batch]) -> Wrong:
     """What the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
     rows = set(np.flatnonzero(wrong).tolist())
     if not rows or wrong.all():
@@ -100,7 +101,7 @@ def some(wrong: NDArray[np.bool_]) -> Wrong:
     return Wrong(Rows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
 
 
-def owners(batch: Any) -> list[tuple[int, int]]:
+def owners(batch: Batch) -> list[tuple[int, int]]:
     """Micro-batch and data-parallel rank of every row of a batch: rows stand in the order micro-batch, rank, row."""
     found: list[tuple[int, int]] = []
     for part in range(max(map(len, batch.rows), default=0)):

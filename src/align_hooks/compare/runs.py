@@ -8,7 +8,6 @@ steps, where both runs stand on the same weights, have tight limits; free-runnin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.curves import curves, side
@@ -22,13 +21,14 @@ from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Comparison, StageResult, Status, decide
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.record.reader import Run
 
 
 def compare(
-    reference: Any,
-    candidate: Any,
+    reference: Run,
+    candidate: Run,
     *,
-    noise: Sequence[Any] = (),
+    noise: Sequence[Run] = (),
     allow_missing: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Comparison:

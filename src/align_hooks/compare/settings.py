@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding, Quantity, Value
 from align_hooks.messages import Message, message
+from align_hooks.record.schema import Group, Optimizer, Table
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
@@ -17,7 +17,7 @@ LONGEST = "max_position_embeddings"
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
-def equal(one: Any, other: Any, within: float = SETTING) -> bool:
+def equal(one: object, other: object, within: float = SETTING) -> bool:
     """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(equal(*both, within) for both in zip(one, other, strict=True))
@@ -26,29 +26,24 @@ def equal(one: Any, other: Any, within: float = SETTING) -> bool:
     return bool(one == other)
 
 
-def by_parameter(optimizer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Canonical name to the hyper-parameters of its group."""
-    return {name: {key: group.get(key) for key in PER_GROUP} for group in optimizer["groups"] for name in group["parameters"]}
-
-
-def hyper_parameters(reference: Mapping[str, Any], candidate: Mapping[str, Any], *, rates: bool = True) -> list[Finding]:
+def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True) -> list[Finding]:
     """What differs between two recorded optimizers, parameters with the same difference in one finding.
 
     A group's learning rate is the one that it stood at when the run began: with ``rates`` it is compared, which says something where both
     runs begin with one and the same step.
     """
     kind = Quantity.HYPER_PARAMETER
-    ours, theirs = (str(optimizer.get("type")) for optimizer in (reference, candidate))
+    ours, theirs = (str(optimizer.type) for optimizer in (reference, candidate))
     families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
     findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
-    whole = [(key, reference.get(key), candidate.get(key)) for key in OVERALL]
+    whole = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
     findings += [_setting(*setting, kind) for setting in whole if not equal(*setting[1:])]
-    groups = by_parameter(reference), by_parameter(candidate)
+    groups = reference.by_parameter(), candidate.by_parameter()
     return [*findings, *_in_one_only(*groups), *_of_parameters(*groups, PER_GROUP if rates else PER_GROUP[1:])]
 
 
-Groups = Mapping[str, Mapping[str, Any]]
-"""Canonical name to the hyper-parameters of its group."""
+Groups = Mapping[str, Group]
+"""Canonical name to its group."""
 
 
 def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
@@ -69,11 +64,12 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
     for key in keys:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in sorted(ours.keys() & theirs.keys()):
-            pair = ours[name][key], theirs[name][key]
-            if not equal(*pair) and not (key == "bias_correction" and None in pair):  # None is not known
+            pair = getattr(ours[name], key), getattr(theirs[name], key)
+            unknown = key == "bias_correction" and None in pair
+            if not (equal(*pair) or unknown or all(one != one for one in pair)):  # NaN is a rate or a decay that follows a schedule
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
-            setting = _setting(key, ours[names[0]][key], theirs[names[0]][key], Quantity.HYPER_PARAMETER)
+            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
             of_some = message("hyper_parameters.of", setting=key, names=listed(names))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
     return findings
@@ -90,24 +86,24 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
     return (there, "-") if in_reference else ("-", there)
 
 
-def model_settings(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
+def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations."""
     keys = [key for key in (reference.keys() | candidate.keys()) - {LONGEST} if not equal(reference.get(key), candidate.get(key))]
     return [_setting(key, reference.get(key), candidate.get(key), Quantity.MODEL_SETTING) for key in sorted(keys)]
 
 
-def _setting(key: str, reference: Any, candidate: Any, quantity: Quantity) -> Finding:
+def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:
     return Finding(key, as_written(reference), as_written(candidate), name=key, quantity=quantity)
 
 
-def as_written(value: Any) -> Value:
+def as_written(value: object) -> Value:
     """A setting as people wrote it: fp32's view of 0.1 is 0.1; a list, or nothing, is text."""
     if isinstance(value, float):
         return float(show(value))
     return value if isinstance(value, bool | int | str) else show(value)
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """The same as text."""
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(show, value)) + "]"

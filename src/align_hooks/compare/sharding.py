@@ -8,9 +8,8 @@ other rank's elements as they were, so the error stands in the box of one rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,10 @@ from align_hooks.compare.unused import unused
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.messages.render import id_of
+from align_hooks.record.files import Array
+from align_hooks.record.reader import Run
+from align_hooks.record.shard import Shard
+from align_hooks.record.tensors import Tensors
 
 CLOSE = 1e-3
 """How far a factor may be from one of the run's own numbers, relative."""
@@ -49,7 +52,7 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 """Numbers of which a loss may be divided by one less."""
 
 
-def explanation(runs: tuple[Any, Any], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
+def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
     """What the findings of one exact step have in common; None where nothing is known of them."""
     factor = common_factor(findings)
     if factor is not None:
@@ -65,7 +68,7 @@ def explanation(runs: tuple[Any, Any], kind: Quantity, step: int, findings: Sequ
     return unused(tensors, bad) if kind is Quantity.GRADIENTS else None
 
 
-def _scaled(kind: Quantity, factor: float, runs: tuple[Any, Any]) -> Message:
+def _scaled(kind: Quantity, factor: float, runs: tuple[Run, Run]) -> Message:
     """That all norms or tensors are the reference's times a factor, and where that comes from, if it is known."""
     source = origin(factor, runs)
     if source is None:
@@ -87,7 +90,7 @@ def common_factor(findings: Sequence[Finding]) -> float | None:
     return middle if alike and straight and middle and math.isfinite(middle) else None
 
 
-def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> Message | None:
+def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Message | None:
     """What was differentiated against what was computed: a loss that agrees and an objective that does not; None otherwise."""
     wrong = [one for one in findings if one.excess > 1]
     if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
@@ -98,7 +101,7 @@ def objective_alone(runs: tuple[Any, Any], findings: Sequence[Finding]) -> Messa
     return message("sharding.objective_scaled_by_own_number", factor=factor, origin=source)
 
 
-def origin(factor: float, runs: tuple[Any, Any]) -> Message | None:
+def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
     """Which of the two runs' own numbers a factor is; None where it is none of them."""
     for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor)):
         numbers = [(divisor, number) for divisor, number in own_numbers(run).items() if number > 1]
@@ -114,12 +117,11 @@ def origin(factor: float, runs: tuple[Any, Any]) -> Message | None:
     return None
 
 
-def own_numbers(run: Any) -> dict[Divisor, float]:
+def own_numbers(run: Run) -> dict[Divisor, float]:
     """Numbers of a run that a normalisation may have been multiplied or divided by."""
-    place: Mapping[str, int] = next((manifest.get("place") or {} for manifest in run.manifests.values()), {})
-    training = run.manifest.get("training") or {}
-    dp, cp, tp = (place.get(f"{axis}_size", 1) for axis in ("dp", "cp", "tp"))
-    size, micro = training.get("global_batch_size"), training.get("micro_batch_size")
+    first = next(iter(run.manifests.values()), None)
+    dp, cp, tp = (first.size(axis) if first else 1 for axis in ("dp", "cp", "tp"))
+    size, micro = run.facts.training.global_batch_size, run.facts.training.micro_batch_size
     parts = size // (micro * dp) if size and micro else 1
     numbers: dict[Divisor, float] = {
         Divisor.DATA_PARALLEL_RANKS: dp,
@@ -129,15 +131,14 @@ def own_numbers(run: Any) -> dict[Divisor, float]:
         Divisor.DATA_AND_CONTEXT_PARALLEL_RANKS: dp * cp,
         Divisor.MICRO_BATCHES: dp * parts,
     }
-    rows = run.scalars()
-    if rows:
-        tokens = rows[0]["valid_tokens"] or 1
-        numbers[Divisor.LOSS_SCALE] = rows[0]["loss_scale"] or 1.0
+    if run.rows:
+        tokens = run.rows[0].valid_tokens or 1
+        numbers[Divisor.LOSS_SCALE] = run.rows[0].loss_scale or 1.0
         numbers |= {Divisor.TOKENS_A_STEP: tokens, Divisor.TOKENS_A_MICRO_BATCH: tokens / (dp * parts)}
     return numbers
 
 
-def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], finding: Finding) -> Message | None:
+def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: Finding) -> Message | None:
     """Which one rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
     name = finding.name
     ours, theirs = (one[name] for one in tensors)
@@ -159,7 +160,7 @@ def place_of_error(runs: tuple[Any, Any], tensors: Sequence[Mapping[str, Any]], 
     return None
 
 
-def parts_of(run: Any, name: str) -> Iterator[tuple[int, Any]]:
+def parts_of(run: Run, name: str) -> Iterator[tuple[int, Shard]]:
     """Rank and shard of every part of a tensor that counts."""
     for rank in run.manifests:
         for shard in run.shards(rank):
@@ -167,20 +168,20 @@ def parts_of(run: Any, name: str) -> Iterator[tuple[int, Any]]:
                 yield rank, shard
 
 
-def held(whole: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
+def held(whole: Array, shard: Shard) -> Array:
     """The elements of a whole tensor that a shard holds."""
     part = whole[tuple(slice(*bounds) for bounds in shard.box)]
     return part.reshape(-1)[slice(*shard.flat)] if shard.flat else part
 
 
-def coordinates(run: Any, rank: int) -> Words:
+def coordinates(run: Run, rank: int) -> Words:
     """A rank's place along the axes that have more than one rank."""
-    place = run.manifests[rank].get("place") or {}
-    axes = [f"{axis} {place[axis]}" for axis in AXES if place.get(f"{axis}_size", 1) > 1]
+    manifest = run.manifests[rank]
+    axes = [f"{axis} {manifest.place.get(axis, 0)}" for axis in AXES if manifest.size(axis) > 1]
     return terms(axes) if axes else message("sharding.alone")
 
 
-def region(shard: Any) -> Words:
+def region(shard: Shard) -> Words:
     """The box of a shard, and the range of its elements."""
     cut = [
         message("sharding.columns" if axis else "sharding.rows", first=start, last=stop - 1)

@@ -21,6 +21,8 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.rows import Wrong, beyond, counts, pattern, some, wrong_rows
 from align_hooks.compare.verdict import Finding, Quantity, Value, Words, when
 from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.record.batch import Batch
+from align_hooks.record.reader import Run
 
 MOST = 0.9
 """The part of positions that must be wrong for a pattern to be told."""
@@ -55,13 +57,13 @@ class Parted:
     shift: float | None = None
     later: bool = False
 
-    def told(self, runs: Sequence[Any]) -> Words | None:
+    def told(self, runs: Sequence[Run]) -> Words | None:
         """The same in words, but for the positions; ``runs`` are the reference and the candidate. None where there is no pattern."""
         carried = message("token_losses.earlier_steps_agree") if self.later else None
         parts = [part for part in (self.rows.told, self._shifted(runs), carried) if part is not None]
         return sentences(*parts) if parts else None
 
-    def _shifted(self, runs: Sequence[Any]) -> Message | None:
+    def _shifted(self, runs: Sequence[Run]) -> Message | None:
         """By how much every token is off, and whose number of ranks that comes from."""
         if self.shift is None:
             return None
@@ -77,7 +79,7 @@ such. A fault of far positions, as a window of the attention, or of single token
 of the ranks, micro-batches and steps that they stand in."""
 
 
-def parted(losses: tuple[NDArray[Any], NDArray[Any]], batches: Sequence[Any], step: int, limit: float, *, later: bool) -> Parted:
+def parted(losses: tuple[NDArray[Any], NDArray[Any]], batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> Parted:
     """How token losses that differ part, at one step; ``batches`` are those that they are of."""
     where, _ = positions(losses, limit)
     wrong, columns = wrong_rows(losses, limit), wrong_positions(losses, limit)
@@ -98,16 +100,16 @@ def shift(losses: tuple[NDArray[Any], NDArray[Any]], limit: float) -> float | No
     return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
 
 
-def logarithm(number: float, runs: Sequence[Any]) -> tuple[Side, int] | None:
+def logarithm(number: float, runs: Sequence[Run]) -> tuple[Side, int] | None:
     """Of whose number of tensor-parallel ranks a shift is the logarithm, and that number; None where of none."""
     for side, run, value in ((Side.CANDIDATE, runs[1], number), (Side.REFERENCE, runs[0], -number)):
-        ranks = max(((manifest.get("place") or {}).get("tp_size", 1) for manifest in run.manifests.values()), default=1)
+        ranks = max((manifest.size("tp") for manifest in run.manifests.values()), default=1)
         if ranks > 1 and abs(value - math.log(ranks)) <= EVEN * math.log(ranks):
             return side, ranks
     return None
 
 
-def compared(ours: Any, theirs: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def compared(ours: Batch, theirs: Batch) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """The losses of two batches, ``[rows, sequence]`` each, 0 where a mask lets a token not count: frameworks leave anything there.
 
     None where one recorded none or of other tokens.

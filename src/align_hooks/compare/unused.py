@@ -5,7 +5,7 @@ Such rows say more than any size of an error: keys of a group that no head atten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Finding, Words
 from align_hooks.families.registry import end_kinds
 from align_hooks.messages import Argument, Message, Side, both, message, sentences
+from align_hooks.record.tensors import Tensors
 
 SEARCHED, SHOWN = 24, 3
 """How many tensors are searched, those of the attention first, and how many are told of."""
@@ -22,7 +23,7 @@ LOOKED_UP = end_kinds()
 """Kinds of which rows are used or not by what tokens a batch has."""
 
 
-def unused(tensors: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> Words | None:
+def unused(tensors: Sequence[Tensors], findings: Sequence[Finding]) -> Words | None:
     """What is used on one side only, of the tensors that differ; ``tensors`` are the reference's and the candidate's gradients.
 
     None where there is no such thing.

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from align_hooks.messages import Joined, Message, message, sentences
+from align_hooks.record.schema import Facts
 
 if TYPE_CHECKING:
     from align_hooks.compare.stages.stage import Stage
@@ -275,7 +276,7 @@ class RunSummary:
     """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
 
     path: str
-    facts: Mapping[str, Any]
+    facts: Facts
     ranks: int
     layout: Mapping[str, int]
     steps: int

@@ -10,13 +10,15 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import read_text
-from align_hooks.configuration.script import CONTINUED, Script, Word
+from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Value
+from align_hooks.messages import Argument, message, rendered
 
 RENAMED: dict[str, tuple[str, Any]] = {
     "norm_epsilon": ("layernorm_epsilon", None),
@@ -59,6 +61,9 @@ LATEST = "latest_checkpointed_iteration.txt"
 TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
 """Arguments that tell a training command from another."""
 
+OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
+"""Why a variable is not known that a script sets."""
+
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 LONGEST_NUMBER = 64
 LIST_NAME = "_align_hooks_arguments"
@@ -81,9 +86,9 @@ def read_script(
         script = bare_list(text, name, environment)
     else:
         script = evaluate(text, name, environment, arguments, folder)
-    found = [command for command in script.commands if TELLING & {_attribute(word.text) for word in command}]
+    found = [command for command, _ in script.started if TELLING & {_attribute(word.text) for word in command}]
     if not found:
-        gap = f" ({script.gaps[0]})" if script.gaps else ""
+        gap = f" ({rendered(script.gaps[0])})" if script.gaps else ""
         if script.ended:
             raise ConfigurationError(
                 f"no command of {name} trains{gap}: it ends at line {script.ended}; what it asks for there may be put before the command, "
@@ -91,20 +96,23 @@ def read_script(
             )
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
-            f"or put the arguments themselves in a file"
+            f"put the arguments themselves in a file, or let a run tell them: align-hooks run --arguments-only"
         )
     different = {" ".join(word.text for word in command) for command in found}
     if len(different) > 1:
         lines = ", ".join(str(command[0].line) for command in found)
         raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
-    return read_words(found[0], script)
+    configuration = read_words(found[0], script)
+    if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
+        return configuration
+    return replace(configuration, notes=[*configuration.notes, message("configuration.told_by_a_run", script=name)])
 
 
 def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
     """A list of arguments: as bash would read it, with variables; else word by word, where it holds what bash would not take unquoted."""
     script = evaluate(f"{LIST_NAME}=( {text}\n)\n{LIST_NAME} ${{{LIST_NAME}[@]}}", name, environment)
     script.exported.clear()
-    if not script.gaps and script.commands:
+    if not script.gaps and script.started:
         return script
     script = Script(name)
     words = [Word(LIST_NAME, 1)]
@@ -113,7 +121,7 @@ def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
             words += [Word(word, line) for word in shlex.split(content, comments=True)]
         except ValueError as error:
             raise ConfigurationError(f"{name}:{line} cannot be read as arguments: {str(error).lower()}") from None
-    script.start(words)
+    script.start(words, {})
     return script
 
 
@@ -140,33 +148,35 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
     name = script.name
     values: dict[str, Value] = {}
     flags: dict[str, str] = {}
-    notes: list[str] = []
+    notes: list[Argument] = []
     start = _script_word(words)
     for word, given in _options(words[start:]):
         flag, _, attached = word.text.partition("=")
-        given = [Word(attached, word.line), *given] if attached else given
+        given = [Word(attached, word.line, word.unknown), *given] if attached else given
         attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
         where = f"{name}:{word.line} {flag}" if word.line else f"the command {flag}"
         told = f"{where} {_joined(given)}".strip()
-        unknown = next((one.unknown for one in given if one.unknown), "")
+        unknown = next((value.unknown for value in given if value.unknown), None)
         if constant is not None and given and not unknown:
             raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)[:60]!r}; take it out")
         value = constant if constant is not None else number(_joined(given)) if given else True
         if attribute in values and (values[attribute].value != value or unknown):
             raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {told}; leave one out")
         if attribute in values:
-            notes.append(f"{flag} is given twice, with the same value: {flags[attribute]} and {told}")
+            notes.append(message("configuration.given_twice", flag=flag, first=flags[attribute], second=told))
         flags[attribute] = told
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
-    gaps += [f"{name}:{one.line} {one.text} may be more arguments: {one.unknown}" for one in _loose(words[start:])]
+    for word in _loose(words[start:]):
+        gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
     for word, given in _options(words[:start]):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (given or "=" in word.text):
             said = Word(word.text.partition("=")[2], word.line) if "=" in word.text else given[0]
             values.setdefault(f"launcher.{attribute}", Value(number(said.text), f"{name}:{word.line}", said.unknown))
     program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
-    return Configuration(MEGATRON, name, values, script.environment(words), notes=notes, gaps=tuple(gaps), program=program)
+    environment = next((environment for command, environment in script.started if command is words), {})
+    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program)
 
 
 def _script_word(words: Sequence[Word]) -> int:
@@ -191,8 +201,12 @@ def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
 
 
 def _loose(words: Sequence[Word]) -> list[Word]:
-    """Words that are not known and stand where an option may: any number of arguments may be in them."""
-    return [word for at, word in enumerate(words) if word.unknown and word.text.startswith("$") and not _is_value(words, at)]
+    """Words that are not known and stand where an option may: any number of arguments may be in them.
+
+    So may what a script sets and does not let follow, after a flag of which nobody knows whether it takes a value.
+    """
+    unknown = [(at, word, word.unknown.id) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
+    return [word for at, word, id in unknown if not _is_value(words, at) or (id in OF_SEVERAL and words[at - 1].text[2:] not in FLAGS)]
 
 
 def _is_value(words: Sequence[Word], at: int) -> bool:
@@ -212,7 +226,7 @@ def _attribute(flag: str) -> str:
 
 
 def _joined(words: Sequence[Word]) -> str:
-    return " ".join(word.text for word in words).replace(CONTINUED, "")
+    return " ".join(word.text for word in words)
 
 
 def number(text: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
+from align_hooks.messages import Message, message
 
 MOST = 100_000
 """Values of a file: aliases can make more than a machine holds of a few lines."""
@@ -29,8 +30,8 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
     values = _with_bases(text, name, folder, ())
     if not any(key.startswith(SECTIONS) for key in values):
         raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
-    note, unread = _hugging_face(values, folder)
-    return Configuration(MINDFORMERS, name, values, notes=[note] if note else [], unread=unread)
+    notes, unread = _hugging_face(values, folder)
+    return Configuration(MINDFORMERS, name, values, notes=notes, unread=unread)
 
 
 def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...]) -> dict[str, Value]:
@@ -132,14 +133,14 @@ def _size(node: Any, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[str, str]:
+def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message], str]:
     """Add what the Hugging Face configuration says, which the YAML's own keys stand above; what to say of it, and what is not here."""
     said = next((values[key] for key in HUGGING_FACE if key in values and values[key].value), None)
     if said is None:
-        return "", ""
+        return [], ""
     file = folder / str(said.value) / "config.json"
     if not file.is_file():
-        return f"{said.where} takes the model from {file}, which is not on this machine, so what only it says is not known", str(file)
+        return [message("configuration.no_model_file", place=said.where, file=str(file))], str(file)
     try:
         facts = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -149,4 +150,4 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[str, str]:
     for key, value in facts.items():
         for name, one in ({f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {key: value}).items():
             values.setdefault(MODEL + name, Value(one, str(file)))
-    return f"the model is the one of {file}, where the YAML does not say otherwise", ""
+    return [message("configuration.model_file", file=str(file))], ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from align_hooks.configuration.values import ConfigurationError, Value
+from align_hooks.messages import Message, message
 
-CONTINUED = "\v"
-"""What a continued line inside quotes leaves: white space that splits, and that counts as a line."""
-NOBODY = "nothing sets"
+CONTINUED = "\x01"
+"""What a continued line inside quotes leaves: nothing that bash sees, and a line to count."""
 MOST = 30_000
 """Steps of a script; one that was written by hand takes a few thousand."""
 LONGEST = 1_000_000
@@ -19,65 +21,49 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a command, the line it stands on, and why it is not known; an unknown word has a ``$`` in its text."""
+    """A word of a command, the line it begins on, and why it is not known; an unknown word has a ``$`` in its text.
 
-    text: str
+    ``parts`` are what is not known of a word that is put together, each with its own reason.
+    """
+
+    raw: str
     line: int
-    unknown: str = ""
+    unknown: Message | None = None
+    parts: tuple[Word, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As bash has it."""
+        return self.raw.replace(CONTINUED, "")
 
 
 @dataclass(slots=True)
 class Script:
-    """What a script says: the commands that it would start, what it exports, and what could not be followed (``gaps``).
+    """What a script says: the commands that it would start, each with its environment, and what could not be followed (``gaps``).
 
     ``unsure`` counts the conditions around what is followed now that only a run can tell; ``local`` are names of the function that is, with
-    what they held outside it; ``odd`` are names whose values bash changes or keeps; ``started`` has each command's own environment;
-    ``ended`` is the line of the last exit or return.
+    what they held outside it; ``odd`` are names whose values bash changes or keeps; ``ended`` is the line of the last exit or return.
     """
 
     name: str
+    folder: Path | None = None
     variables: dict[str, list[Word]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     functions: dict[str, Any] = field(default_factory=dict)
     started: list[tuple[list[Word], dict[str, Value]]] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)
+    gaps: list[Message] = field(default_factory=list)
     local: dict[str, list[Word] | None] = field(default_factory=dict)
     odd: set[str] = field(default_factory=set)
     exporting: bool = False
+    moved: bool = False
     depth: int = 0
     unsure: int = 0
     steps: int = 0
     ended: int = 0
 
-    @property
-    def commands(self) -> list[list[Word]]:
-        """The commands that it would start, in order."""
-        return [words for words, _ in self.started]
-
-    def start(self, words: list[Word], given: Mapping[str, Word] | None = None) -> None:
-        """Note a command with the environment that it is started in, to which ``env`` gave more."""
-        more = {name: Value(word.text, f"{self.name}:{word.line}", word.unknown) for name, word in (given or {}).items()}
-        self.work(len(self.exported) // 20)
-        self.started.append((words, {**self.exports(), **more}))
-
-    def environment(self, words: Sequence[Word]) -> dict[str, Value]:
-        """The environment that a command was started in."""
-        return next((held for command, held in self.started if command is words), {})
-
-    def inner(self) -> Script:
-        """A script that goes on with what this one knows, for what it evaluates."""
-        return Script(
-            self.name,
-            self.variables,
-            self.exported,
-            self.functions,
-            local=self.local,
-            odd=self.odd,
-            exporting=self.exporting,
-            depth=self.depth + 1,
-            unsure=self.unsure,
-            steps=self.steps,
-        )
+    def place(self, line: int) -> str:
+        """``train.sh:31``."""
+        return f"{self.name}:{line}"
 
     def work(self, steps: int) -> None:
         """Count what is done.
@@ -90,56 +76,54 @@ class Script:
                 f"{self.name} takes more than {MOST} steps to be followed; name a simpler script, or a list of arguments"
             )
 
+    def start(self, words: list[Word], given: Mapping[str, Word]) -> None:
+        """Note a command with the exported variables as they stand, and what ``env`` gave it."""
+        self.work(len(self.exported) // 20)
+        first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(given)
+        self.started.append((words, {name: Value(word.text, self.place(word.line), word.unknown) for name, word in first.items()}))
+
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
         """Give variables what they held, None for nothing."""
-        for name, held in before.items():
-            if held is None:
-                self.variables.pop(name, None)
-            else:
-                self.variables[name] = held
+        self.variables |= {name: words for name, words in before.items() if words is not None}
+        for name in [name for name, words in before.items() if words is None]:
+            self.variables.pop(name, None)
 
-    def exports(self) -> dict[str, Value]:
-        """Exported variables as they stand."""
-        held = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)}
-        return {name: Value(word.text, f"{self.name}:{word.line}", word.unknown) for name, word in held.items()}
-
-    def set(self, name: str, words: list[Word]) -> None:
+    def set(self, name: str, words: list[Word], line: int) -> None:
         """Give a variable its words.
 
         :raises ConfigurationError: they are longer than any argument.
         """
-        if sum(len(word.text) + 1 for word in words) > LONGEST:
-            raise ConfigurationError(f"{self.name}:{words[0].line} makes ${name} longer than {LONGEST} characters; it cannot be followed")
+        if sum(len(word.raw) + 1 for word in words) > LONGEST:
+            raise ConfigurationError(f"{self.place(line)} makes ${name} longer than {LONGEST} characters; it cannot be followed")
         self.work(len(words))
-        if self.exporting:
-            self.exported.add(name)
+        self.exported |= {name} if self.exporting else set()
         self.variables[name] = words
         if name in self.odd:
-            line = words[0].line if words else 0
-            self.forget([name], line, f"${name} is declared in a way that is not followed at {self.name}:{line}")
+            self.forget([name], line)
 
     def set_arguments(self, words: Sequence[Word]) -> None:
         """Give the script, or a function, its arguments."""
-        for name in [name for name in self.variables if name.isdigit()]:
-            del self.variables[name]
+        self.put_back({name: None for name in self.variables if name.isdigit()})
         self.variables |= {"@": list(words), "*": list(words), "#": [Word(str(len(words)), 0)]}
         self.variables |= {str(at): [word] for at, word in enumerate(words, 1)}
 
-    def forget(self, names: Sequence[str], line: int, why: str) -> None:
+    def forget(self, names: Sequence[str], line: int, why: Message | None = None) -> None:
         """Variables of which nothing is known any more."""
         for name in names:
-            self.variables[name] = [Word(f"${{{name}}}", line, why)]
+            unfollowed = why or message("configuration.set_unfollowed", name=name, place=self.place(line))
+            self.variables[name] = [Word(f"${{{name}}}", line, unfollowed)]
 
-    def gap(self, line: int, what: str) -> None:
-        """Note what could not be followed."""
-        self.gaps.append(f"{self.name}:{line} {what}")
+
+def blank(node: Any) -> bytes:
+    """The white space that the grammar gives to what follows it."""
+    return re.match(rb"(?:\s|\\\n)*", node.text)[0]  # type: ignore[index,no-any-return]
 
 
 def text_of(node: Any) -> str:
     """The text of a node of the grammar."""
-    return str(node.text.decode("utf-8", "surrogateescape"))
+    return str(node.text[len(blank(node)) :].decode("utf-8", "surrogateescape"))
 
 
-def joined(words: Sequence[Word]) -> str:
-    """Words with blanks between them."""
-    return " ".join(word.text for word in words)
+def line_of(node: Any) -> int:
+    """The line that a node begins on."""
+    return int(node.start_point[0]) + blank(node).count(b"\n") + 1

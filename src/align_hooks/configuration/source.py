@@ -1,4 +1,4 @@
-"""What ``check`` is given for one side: a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command."""
+"""What ``check`` is given for one side: a record, what ``run --arguments-only`` wrote, a script, a YAML file, arguments, or a command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.recorded import parsed
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.errors import shown
 
@@ -28,6 +29,8 @@ def read(given: str, environment: Mapping[str, str]) -> Configuration:
             f"a command with its arguments"
         )
     text = read_text(path)
+    if path.suffix.lower() == ".json":
+        return parsed(text, path.name)
     if path.suffix.lower() in (".yaml", ".yml"):
         return read_yaml(text, path.name, path.parent)
     return read_script(text, path.name, environment, folder=path.parent)

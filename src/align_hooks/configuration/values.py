@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from align_hooks.errors import AlignHooksError
+from align_hooks.messages import Argument, Message, message, rendered
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
@@ -17,16 +18,24 @@ class ConfigurationError(AlignHooksError):
     """A configuration cannot be read, or says two things at once; the exit code is that of usage."""
 
 
+class Contradiction(ConfigurationError):
+    """A configuration sets one thing to two values; ``why`` says which."""
+
+    def __init__(self, why: Message) -> None:
+        super().__init__(rendered(why))
+        self.why = why
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """What a name was set to, and where: ``train.sh:31``, ``llama.yaml:88``, ``run.json``.
 
-    ``unknown`` says why the value cannot be told, where a script takes it from something that is not there; empty where it is known.
+    ``unknown`` says why the value cannot be told, where a script takes it from something that is not there; None where it is known.
     """
 
     value: Any
     where: str = ""
-    unknown: str = ""
+    unknown: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +54,22 @@ class Configuration:
     values: Mapping[str, Value]
     environment: Mapping[str, Value] = field(default_factory=dict)
     facts: Mapping[str, Any] | None = None
-    notes: Sequence[str] = ()
+    notes: Sequence[Argument] = ()
     unread: str = ""
     used: set[str] = field(default_factory=set)
     passed_over: frozenset[str] = frozenset()
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[Message, ...] = ()
     program: str = ""
+
+    @property
+    def account(self) -> str:
+        """Where the framework's own account of its arguments stands: a record, or what ``run --arguments-only`` wrote."""
+        return self.source if "parsed" in (self.facts or {}) else "run.json"
 
     def find(self, names: Sequence[str]) -> Value | None:
         """The value of the first of some names that was set to anything; all of them count as looked at.
 
-        :raises ConfigurationError: two of the names, which mean the same, were set to different things.
+        :raises Contradiction: two of the names, which mean the same, were set to different things.
         """
         self.used.update(names)
         given = [name for name in names if name in self.values and name not in self.passed_over]
@@ -63,9 +77,16 @@ class Configuration:
         for name, value in found[1:]:
             first, one = found[0]
             if not (one.unknown or value.unknown) and one.value != value.value and self.facts is None:
-                raise ConfigurationError(
-                    f"{first} is {one.value!r} ({one.where}) and {name}, which means the same, is {value.value!r} ({value.where}); "
-                    f"leave one out"
+                raise Contradiction(
+                    message(
+                        "configuration.contradiction",
+                        name=first,
+                        value=repr(one.value),
+                        place=one.where,
+                        other=name,
+                        another=repr(value.value),
+                        elsewhere=value.where,
+                    )
                 )
         return found[0][1] if found else None
 

@@ -1,14 +1,14 @@
-"""The words that a node of bash's grammar becomes: quotes, expansions, arithmetic. Nothing is executed."""
+"""The words that a node of bash's grammar becomes: quotes, expansions, sums. The rest is not known. Nothing is executed."""
 
 from __future__ import annotations
 
 import operator
 import re
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
-from align_hooks.configuration.script import CONTINUED, NOBODY, Script, Word, joined, text_of
+from align_hooks.configuration.script import CONTINUED, Script, Word, blank, line_of, text_of
+from align_hooks.messages import Message, message
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -16,233 +16,169 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "*": operator.mul,
     "/": lambda one, other: abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1),
     "%": lambda one, other: abs(one) % abs(other) * (1 if one >= 0 else -1),
-    "==": lambda one, other: int(one == other),
-    "!=": lambda one, other: int(one != other),
-    "<": lambda one, other: int(one < other),
-    ">": lambda one, other: int(one > other),
-    "<=": lambda one, other: int(one <= other),
-    ">=": lambda one, other: int(one >= other),
 }
-"""Powers, shifts, assignments and the rest stay unknown."""
-SIMPLE = ("simple_expansion", "expansion")
+WIDEST = 2**62
+NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
+"""Whole numbers that are the same to bash and to Python."""
+EXPANSIONS = ("simple_expansion", "expansion")
 BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
-PLAIN = re.compile(r"[^'\"\\$^:]*")
-"""Patterns that mean the same to bash and to ``fnmatch``."""
+ESCAPED = re.compile(r'\\([\\"$`\n])')
+"""What a backslash means in double quotes."""
+GLOB = re.compile(r"[^\[]*[*?][^\[]*")
+"""What stands for files; with brackets it is a list of layers, and no file is called so."""
+SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
+"""Quoted within an expansion, where bash splits no words."""
+SEVERAL = re.compile(r'"\$(@|\{@[:}+-]|\{\w+\[@\])')
+"""Quoted, and many words still."""
 OWN = {*"?$!-_", "HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"}
 """Variables that bash itself sets."""
-WIDEST = 2**62
-ESCAPES = re.compile(r"\\(.)", re.DOTALL)
 
 
 def words(script: Script, node: Any) -> list[Word]:
     """The words that one node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
-    if node.type in SIMPLE:
+    text = text_of(node)
+    if node.type in EXPANSIONS:
         return [piece for word in expansion(script, node) for piece in split(word)]
-    if node.type == "string":
+    if node.type == "string" and "@" in text:
         inner = [child for child in node.named_children if child.type != "string_content"]
-        if len(inner) == len(node.named_children) == 1 and re.match(r'^"\$(@|\{@[:}]|\{\w+\[@\])', text_of(node)):
+        if len(inner) == len(node.named_children) == 1 and SEVERAL.match(text):
             return expansion(script, inner[0])
-        if re.search(r"\$@|\$\{@|\[@\]", text_of(node)):
-            script.gap(node.start_point[0] + 1, f"makes several words of {text_of(node)}, which is not followed")
-    if node.type == "word" and re.search(r"[*?]", text_of(node)) and not re.search(r"[\\\[]", text_of(node)):
-        return [unknown(node, node.start_point[0] + 1, f"{text_of(node)} stands for files, which only a run can tell")]
+        if re.search(r"\$@|\$\{@|\[@\]", text):
+            script.gaps.append(message("configuration.not_followed", place=script.place(line_of(node)), text=text))
     if node.type == "concatenation":
         whole = single(script, node)
-        return split(whole) if any(child.type in SIMPLE for child in node.named_children) else [whole]
+        if not any(child.type in EXPANSIONS for child in node.named_children):
+            return [whole]
+        quotes = (child for child in node.named_children if child.type in ("string", "raw_string"))
+        return [unfollowed(script, node)] if any(re.search(r"\s", single(script, child).raw) for child in quotes) else split(whole)
+    if node.type == "word" and GLOB.fullmatch(text) and "\\" not in text:
+        return [unknown(node, message("configuration.files", text=text))]
     return [single(script, node)]
 
 
 def split(word: Word) -> list[Word]:
     """A word that stands unquoted, split at white space as bash does, each piece with the line that it stands on."""
     pieces, line, at = [], word.line, 0
-    for found in re.finditer(r"[^ \t\n\v]+", word.text):
-        between = word.text[at : found.start()]
-        line, at = line + between.count("\n") + between.count(CONTINUED), found.start()
-        files = "" if "[" in found.group() or not re.search(r"[*?]", found.group()) else "it stands for files, which only a run can tell"
-        text = f"${found.group()}" if files and "$" not in found.group() else found.group()
-        pieces.append(Word(text, line, files or (word.unknown if "$" in found.group() else "")))
+    for match in re.finditer(rf"[^ \t\n{CONTINUED}][^ \t\n]*", word.raw):
+        line, at = line + len(re.findall(f"[\n{CONTINUED}]", word.raw[at : match.start()])), match.start()
+        part = next((part for part in word.parts or (word,) if part.unknown and part.raw in match[0]), None)
+        piece = Word(match[0], line, part.unknown if part else None)
+        if part is None and GLOB.fullmatch(piece.text):
+            piece = Word(f"${piece.text}", line, message("configuration.files", text=piece.text))
+        pieces.append(piece)
     return pieces
 
 
-def join(pieces: Sequence[Word], line: int) -> Word:
+def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
     """Pieces of one word."""
-    return Word("".join(word.text for word in pieces), line, next((word.unknown for word in pieces if word.unknown), ""))
+    parts = tuple(part for word in pieces for part in (word.parts or (word,)) if part.unknown)
+    return Word(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
+
+
+def unknown(node: Any, why: Message) -> Word:
+    """What only a run can tell, as it stands in the script; always one word, and with a ``$`` in it."""
+    text = "".join(text_of(node).split())
+    return Word(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
 
 
 def single(script: Script, node: Any) -> Word:
     """The one word that a node becomes where bash does not split."""
-    line, kind = node.start_point[0] + 1, node.type
+    line, kind, text = line_of(node), node.type, text_of(node)
     if kind == "raw_string":
-        return Word(text_of(node)[1:-1], line)
-    if kind == "ansi_c_string":
-        text = text_of(node)
-        return unknown(node, line, f"{text} is not worked out at {script.name}:{line}") if "\\" in text else Word(text[2:-1], line)
+        return Word(text[1:-1], line)
     if kind == "string":
         return join(quoted(script, node), line)
-    if kind == "brace_expression" or (kind in ("word", "concatenation") and BRACES.search(text_of(node))):
-        return unknown(node, line, f"{text_of(node)} stands for several words, which is not followed, at {script.name}:{line}")
-    if kind == "word" and re.match("~(/|$)", text_of(node)) and script.variables.get("HOME"):
-        return Word(script.variables["HOME"][0].text + text_of(node)[1:], line)
-    if kind == "word" and text_of(node).startswith("~"):
-        return unknown(node, line, f"{text_of(node)} is a home folder, at {script.name}:{line}")
+    if kind in ("word", "concatenation", "brace_expression") and BRACES.search(text):
+        return unfollowed(script, node)
+    if kind in ("word", "number", "variable_name", "extglob_pattern"):
+        home = script.variables.get("HOME") if re.match("~(/|$)", text) else None
+        if text.startswith("~"):
+            return Word(home[0].text + text[1:], line) if home else unfollowed(script, node)
+        return Word(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")), line)
     if kind == "concatenation":
         return concatenated(script, node)
-    if kind in SIMPLE:
-        found = expansion(script, node)
-        return Word(joined(found), line, next((word.unknown for word in found if word.unknown), ""))
-    if kind == "arithmetic_expansion":
-        return arithmetic(script, node)
+    if kind in EXPANSIONS:
+        return join(expansion(script, node), line, " ")
+    if kind == "arithmetic_expansion" and len(node.named_children) == 1:
+        try:
+            return Word(str(number(script, node.named_children[0])), line)
+        except (ValueError, ZeroDivisionError):
+            if re.search(r"\+\+|--|(?<![=!<>])=(?!=)", text):
+                script.forget(names_in(node), line)
     if kind in ("command_substitution", "process_substitution"):
-        return unknown(node, line, f"{text_of(node)} is the output of a command, at {script.name}:{line}")
-    text = text_of(node)
-    return Word(ESCAPES.sub(lambda found: "" if found.group(1) == "\n" else found.group(1), text) if kind == "word" else text, line)
+        return unknown(node, message("configuration.output", text=text, place=script.place(line)))
+    return unfollowed(script, node)
+
+
+def unfollowed(script: Script, node: Any) -> Word:
+    """What is not worked out here, with its place."""
+    return unknown(node, message("configuration.not_worked_out", text=text_of(node), place=script.place(line_of(node))))
 
 
 def concatenated(script: Script, node: Any) -> Word:
-    """Pieces that stand together; within ``${A:+…}`` with blanks between them, at which bash splits the unquoted ones."""
-    line, at, pieces = node.start_point[0] + 1, node.start_byte, []
-    apart = False
+    """Pieces that stand together; with a blank between two, as within ``${A:+…}``, they are words of several words."""
+    at, pieces = node.start_byte, []
     for child in node.children:
-        between = node.text[at - node.start_byte : child.start_byte - node.start_byte].decode("utf-8", "replace")
-        apart |= bool(between) or text_of(child)[:1].isspace()  # a blank that the grammar gives to the quotes
-        piece = single(script, child) if child.is_named else Word(text_of(child), line)
-        pieces += [Word(between, 0), piece] if between else [piece]
+        if child.start_byte > at or blank(child):
+            return unfollowed(script, node)
+        pieces.append(single(script, child) if child.is_named else Word(text_of(child), line_of(child)))
         at = child.end_byte
-    if apart and any(child.type in ("string", "raw_string") and re.search(r"\s|^$", single(script, child).text) for child in node.children):
-        return unknown(node, line, f"{text_of(node)} holds words of several words at {script.name}:{line}")
-    return join(pieces, line)
-
-
-def unknown(node: Any, line: int, why: str) -> Word:
-    """What only a run can tell, as it stands in the script; always one word, and with a ``$`` in it."""
-    text = "".join(text_of(node).split())
-    return Word(text if "$" in text and text[0] != "-" else f"${text}", line, why)
+    return join(pieces, line_of(node))
 
 
 def quoted(script: Script, node: Any) -> list[Word]:
-    """What stands between double quotes, with the white space that the grammar gives to nobody."""
-    at, pieces = node.start_byte + 1, []
-    for child in node.named_children:
-        if child.start_byte > at:
-            pieces.append(Word(node.text[at - node.start_byte : child.start_byte - node.start_byte].decode("utf-8", "replace"), 0))
-        if child.type == "string_content":
-            content = text_of(child).replace("\\\n", CONTINUED)
-            pieces.append(Word(re.sub(r'\\([\\"$`])', r"\1", content), 0))
-        else:
+    """What stands between double quotes; white space, and the end of a continued line, the grammar may give to nobody."""
+    pieces, at = [Word("", line_of(node))], node.start_byte + 1
+    for child in [*(child for child in node.named_children if child.type != "string_content"), None]:
+        end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - 1
+        written = node.text[at - node.start_byte : end - node.start_byte].decode("utf-8", "surrogateescape")
+        pieces.append(Word(ESCAPED.sub(lambda match: match[1].replace("\n", CONTINUED), written), 0))
+        if child is not None:
             pieces.append(single(script, child))
-        at = child.end_byte
-    rest = node.text[at - node.start_byte : -1].decode("utf-8", "replace")
-    return [*pieces, *([Word(rest, 0)] if rest else [])]
+            at = child.end_byte
+    return pieces
 
 
 def expansion(script: Script, node: Any) -> list[Word]:
-    """The words that ``$NAME`` or ``${NAME…}`` stands for."""
-    line, text = node.start_point[0] + 1, text_of(node)
-    cannot = f"{text} cannot be worked out at {script.name}:{line}"
-    named = [child for child in node.named_children if child.type in ("variable_name", "special_variable_name", "subscript")]
-    if not named or text.startswith("${!"):
-        return [unknown(node, line, cannot)]
-    holder, index = named[0], ""
-    if holder.type == "subscript":
-        index, holder = single(script, holder.named_children[-1]).text, holder.named_children[0]
-    name = text_of(holder)
-    held = script.variables.get(name)
-    sign = next((text_of(child) for child in node.children if not child.is_named and child.type not in ("${", "}", "$", "[", "]")), "")
-    operands = [child for child in node.named_children if child.id != named[0].id]
-    if held is None and name in OWN:
-        return [unknown(node, line, f"{text} is bash's own, and known to a run only, at {script.name}:{line}")]
-    if held is not None and len(held) == 1 and held[0].unknown and index not in ("", "@", "*"):
-        return held  # of which nothing is known any more
-    if held is not None and index and index not in ("@", "*"):
-        if not re.fullmatch(r"-?\d+", index):
-            return [unknown(node, line, cannot)]
-        held = held[int(index) :][:1]
-    elif held is not None and not index and name not in ("@", "*"):
-        held = held[:1]
-    if sign == "#" and text.startswith("${#"):
-        whole = held or []
-        if any(word.unknown for word in whole):
-            return [unknown(node, line, cannot)]
-        return [Word(str(len(whole) if index in ("@", "*") else len(joined(whole))), line)]
-    known_empty = not held or (joined(held) == "" and not any(word.unknown for word in held))
-    empty = known_empty if sign.startswith(":") else not held
-    if sign in (":-", "-", ":=", "=", ":+", "+") and (len(operands) > 1 or any(one.type == "raw_string" for one in operands)):
-        return [unknown(node, line, cannot)]
-    if sign in (":-", "-") and empty and operands and "[@]" in text_of(operands[0]):
-        return expansion(script, operands[0]) if operands[0].type in SIMPLE else words(script, operands[0])
-    if sign in (":-", "-", ":=", "="):
-        found = ([single(script, one) for one in operands] or [Word("", line)]) if empty else list(held or ())
-        if "=" in sign and empty:
-            script.set(name, found)
-        return found
-    if sign in (":+", "+"):
-        return [] if empty else [single(script, one) for one in operands]
-    if held is None:
-        return _unset(script, node, name, line)
-    if sign in ("", ":?", "?"):
-        return held
-    cut = _cut(script, node, name, index, sign, operands, held)
-    return [unknown(node, line, cannot)] if cut is None else cut
+    """The words that ``$NAME``, ``${NAME[1]}`` or ``${NAME:-…}`` stands for."""
+    line, text = line_of(node), text_of(node)
+    named = next((child for child in node.named_children if child.type.endswith("variable_name") or child.type == "subscript"), None)
+    sign = next((text_of(child) for child in node.children if not child.is_named and child.type not in ("${", "}", "$")), "")
+    operands = [child for child in node.named_children if named is None or child.id != named.id]
+    if named is None or (text.startswith(("${#", "${!")) and text != "${#}") or len(operands) > 1:
+        return [unfollowed(script, node)]
+    holder, _, index = text_of(named).rstrip("]").partition("[")
+    held = script.variables.get(holder)
+    if held is None and holder in OWN:
+        return [unfollowed(script, node)]
+    if held is not None and holder not in ("@", "*") and index not in ("@", "*"):
+        if not re.fullmatch(r"\d*", index) or (index not in ("", "0") and any(word.unknown for word in held)):
+            return [unfollowed(script, node)]
+        held = held[int(index or 0) :][:1]
+    empty = not held or (sign.startswith(":") and len(held) == 1 and held[0].raw == "")
+    if sign in ("", "?", ":?"):
+        return held if held is not None else unset(script, node, holder)
+    if sign not in (":-", "-", ":=", "=", ":+", "+") or any(SPLIT.match(text_of(operand)) for operand in operands):
+        return [unfollowed(script, node)]
+    if "+" in sign and held and held[0].unknown:
+        return [unfollowed(script, node)]
+    if empty == ("+" in sign):
+        return [] if empty else list(held or ())
+    if sign in (":-", "-") and operands and "[@]" in text_of(operands[0]):
+        return words(script, operands[0])
+    given = [single(script, operand) for operand in operands] or [Word("", line)]
+    if "=" in sign:
+        script.set(holder, given, line)
+    return given
 
 
-def _unset(script: Script, node: Any, name: str, line: int) -> list[Word]:
+def unset(script: Script, node: Any, name: str) -> list[Word]:
     """A variable that nobody gave anything."""
     if name in ("@", "*"):
         return []
     if name.isdigit():
-        asked = (
-            f"${name} is an argument of {script.name}, which was not given: quote the command with its arguments, 'bash {script.name} ...'"
-        )
-        return [unknown(node, line, asked)]
-    return [unknown(node, line, f"{NOBODY} ${name}, which stands at {script.name}:{line}; put {name}=... before the command")]
-
-
-def _cut(script: Script, node: Any, name: str, index: str, sign: str, operands: list[Any], held: list[Word]) -> list[Word] | None:
-    """``${A[@]:1}``, ``${A:0:5}``, ``${A%.sh}`` and their kind; None where it cannot be told."""
-    line = node.start_point[0] + 1
-    asked = [single(script, one) for one in operands]
-    if any(word.unknown for word in (*held, *asked)):
-        return None
-    if sign == ":" and asked and all(re.fullmatch(r"\d+", word.text) for word in asked):
-        numbers = [int(word.text) for word in asked]
-        if name in ("@", "*") or index in ("@", "*"):
-            start = numbers[0] - (1 if name in ("@", "*") else 0)
-            if start < 0:
-                return None
-            return held[start : start + numbers[1] if len(numbers) > 1 else None]
-        stop = numbers[0] + numbers[1] if len(numbers) > 1 else None
-        return [Word(held[0].text[numbers[0] : stop], line)]
-    if sign in ("%", "%%", "#", "##") and len(asked) == 1 and len(held) == 1 and PLAIN.fullmatch(text_of(operands[0])):
-        return [Word(stripped(held[0].text, sign, asked[0].text), line)]
-    return None
-
-
-def stripped(text: str, sign: str, pattern: str) -> str:
-    """A text without the shortest, or for a doubled sign the longest, end (``%``) or beginning (``#``) that fits a pattern."""
-    lengths = range(len(text) + 1) if len(sign) == 1 else range(len(text), -1, -1)
-    for length in lengths:
-        part = text[len(text) - length :] if sign[0] == "%" else text[:length]
-        if fnmatchcase(part, pattern):
-            return text[: len(text) - length] if sign[0] == "%" else text[length:]
-    return text
-
-
-def arithmetic(script: Script, node: Any) -> Word:
-    """``$((…))``; what it assigns is not known after."""
-    line = node.start_point[0] + 1
-    try:
-        inner = node.named_children
-        if len(inner) != 1:
-            raise ValueError(text_of(node))
-        found = number(script, inner[0])
-        if abs(found) > WIDEST:
-            raise ValueError(text_of(node))
-        return Word(str(found), line)
-    except (ValueError, ZeroDivisionError, KeyError, IndexError, StopIteration):
-        why = f"{text_of(node)} cannot be worked out at {script.name}:{line}"
-        if any(sign in text_of(node) for sign in ("++", "--", "=")):
-            script.forget(names_in(node), line, why)
-        return unknown(node, line, why)
+        return [unknown(node, message("configuration.argument", name=name, script=script.name))]
+    return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
 
 
 def names_in(node: Any) -> list[str]:
@@ -252,23 +188,25 @@ def names_in(node: Any) -> list[str]:
 
 
 def number(script: Script, node: Any) -> int:
-    """The value of an arithmetic expression.
+    """The value of a sum.
 
-    :raises ValueError: it holds something that is not a known whole number.
+    :raises ValueError: it holds something that is not a known whole number, or no plain sum.
     """
-    if node.type == "number":
-        return int(text_of(node), 0)
-    if node.type in ("variable_name", *SIMPLE):
-        word = (script.variables.get(text_of(node)) or [Word("", 0, "unset")])[0] if node.type == "variable_name" else single(script, node)
-        if word.unknown:
-            raise ValueError(word.unknown)
-        return int(word.text, 0)
     inner = node.named_children
     if node.type == "parenthesized_expression" and len(inner) == 1:
-        return number(script, inner[0])
-    if node.type == "binary_expression" and len(inner) == 2:
+        value = number(script, inner[0])
+    elif node.type == "binary_expression" and len(inner) == 2:
         sign = next(text_of(child) for child in node.children if not child.is_named)
-        return ARITHMETIC[sign](number(script, inner[0]), number(script, inner[1]))
-    if node.type == "unary_expression" and text_of(node).startswith("-") and len(inner) == 1:
-        return -number(script, inner[0])
-    raise ValueError(text_of(node))
+        if sign not in ARITHMETIC:
+            raise ValueError(sign)
+        value = ARITHMETIC[sign](number(script, inner[0]), number(script, inner[1]))
+    elif node.type == "unary_expression" and text_of(node).startswith("-") and len(inner) == 1:
+        value = -number(script, inner[0])
+    else:
+        named = script.variables.get(text_of(node)) if node.type == "variable_name" else [single(script, node)]
+        if not named or named[0].unknown or not NUMBER.fullmatch(named[0].text):
+            raise ValueError(text_of(node))
+        value = int(named[0].text)
+    if abs(value) > WIDEST:
+        raise ValueError(text_of(node))
+    return value

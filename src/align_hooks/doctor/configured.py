@@ -13,6 +13,7 @@ from align_hooks.doctor.belongs import NETWORK, experts, known, misfits, named, 
 from align_hooks.doctor.fit import unfit
 from align_hooks.families.registry import closest, in_mindformers, models
 from align_hooks.job.entry import room
+from align_hooks.messages import rendered
 from align_hooks.settings import Settings
 
 
@@ -38,7 +39,7 @@ def elsewhere(configuration: Configuration) -> str:
     for name in ("yaml_cfg", "use_checkpoint_args"):
         if configuration.side != MINDFORMERS and name in configuration.values:
             return configuration.values[name].where or name
-    return configuration.unread or next(iter(configuration.gaps), "")
+    return configuration.unread or rendered(next(iter(configuration.gaps), None))
 
 
 def _odd(configuration: Configuration) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from align_hooks.checklist.held import hold
@@ -28,15 +27,12 @@ class Size:
 
 
 def of_run(run: Run) -> Size:
-    """The size of a recorded run, from its parameter tables."""
-    elements = sum(shard.elements for table in run.tables.values() for shard in table if shard.counted)
-    places = [manifest.get("place") or {} for manifest in run.manifests.values()]
-    parts = max((place.get("tp_size", 1) * place.get("pp_size", 1) for place in places), default=1)
-    training = run.manifest.get("training")
-    sizes = [training.get(name) for name in ("global_batch_size", "sequence_length")] if isinstance(training, Mapping) else [None]
-    tokens = math.prod(size for size in sizes if isinstance(size, int)) if all(isinstance(size, int) for size in sizes) else None
-    steps = run.manifest.get("planned_steps")
-    return Size(elements or None, tokens, steps if isinstance(steps, int) else None, parts, str(run.path))
+    """The size of a recorded run: the part of each rank, counted once."""
+    elements = sum(shard.elements for rank in run.manifests for shard in run.shards(rank) if shard.counted)
+    parts = max((manifest.size("tp") * manifest.size("pp") for manifest in run.manifests.values()), default=1)
+    rows, sequence = run.facts.training.global_batch_size, run.facts.training.sequence_length
+    tokens = rows * sequence if rows is not None and isinstance(sequence, int) else None
+    return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path))
 
 
 def of_configuration(configuration: Configuration) -> Size:

@@ -81,10 +81,10 @@ def ordered(names: Run) -> dict[str, int]:
 
     :raises RecordError: the record is none by MindFormers on one rank, or of a model that holds several tensors as one.
     """
-    if names.manifest.get("side") != "ms" or names.world_size != 1:
+    if names.facts.side != "ms" or names.world_size != 1:
         raise RecordError(f"{names.path} is no record by MindFormers on one rank, whose order its local norms have; name one with --names")
     shards = {shard.name: shard for shard in names.shards(0) if shard.trainable}
-    listed = [name for group in (names.manifest.get("optimizer") or {}).get("groups", []) for name in group["parameters"]]
+    listed = list(names.facts.optimizer.by_parameter()) if names.facts.optimizer else []
     native: dict[str, str] = {}
     for name, shard in shards.items():
         first = native.setdefault(shard.native, name)

@@ -17,6 +17,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import AlignHooksError
+from align_hooks.job import arguments_only
 from align_hooks.job.processes import REFUSED, VARIABLE, tell
 from align_hooks.job.ranks import Launch
 from align_hooks.job.script import die_of_interrupt, find_script, report, run_script
@@ -85,7 +86,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
         settings, restart, lazily = Settings(device=settings.device), False, True
         environment.pop(VARIABLE, None)
-    if not settings.any_set():
+    if not settings.any_set() or arguments_only.VARIABLE in environment:
         return None
     hold()
     here = room(side)
@@ -120,11 +121,17 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     left alone; ``run`` is told if it comes to train. The exit code stays the script's, as an exit handler cannot know it,
     unless an error of ours ends it. What never happened is said on stderr.
     """
-    worker = is_worker()
+    only = arguments_only.VARIABLE in os.environ
+    worker = is_worker() and not only
     if side in _attached or (worker and not lazily):
         return
     _attached.add(side)
     try:
+        if only:
+            arguments_only.attach(side, room(side))
+            sys.excepthook = _one_line_for_ours(sys.excepthook)
+            tell(side, 0)
+            return
         settings = Settings.from_environment(os.environ)
         session = None if worker else begin(side, settings, os.environ, restart=False, lazily=lazily)
         if worker:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def place(text: str | os.PathLike[str]) -> Path:
+def path_of(text: str | os.PathLike[str]) -> Path:
     """The absolute path, home directories and links followed, whether it is there or not.
 
     Raises ValueError for what no file system can answer: ``~nobody``, a link to itself, a name too long.

@@ -8,6 +8,7 @@ what must be there when an interpreter starts (PYTHONHASHSEED, library switches)
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
+from align_hooks.job import arguments_only
 from align_hooks.job.entry import room
 from align_hooks.job.processes import VARIABLE, Process, told, unheard
 from align_hooks.job.ranks import Launch
@@ -38,19 +40,26 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
 """What a launcher leaves running records all the same; only its end cannot be told."""
 USAGE = f"""\
-usage: align-hooks run -- COMMAND [ARGUMENT ...]
-Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask."""
+usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]
+Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask. With --arguments-only
+each ends where the framework has parsed its arguments, and FILE (arguments.json) holds them for align-hooks check; nothing is trained."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code of ``align-hooks run``: the command's own, 3 when that is 0 and something asked for did not happen."""
     hold()
-    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
-    if not command or command[0] in ("-h", "--help"):
-        say(USAGE, sys.stdout if command else sys.stderr)
-        return 0 if command else 2
+    command, only, out = list(arguments), False, ""
+    while command and re.match("--(arguments-only$|out(=|$))", command[0]):
+        option, _, out = command.pop(0).partition("=") if "=" in command[0] else (command.pop(0), "", out)
+        only |= option == "--arguments-only"
+        out = command.pop(0) if option == "--out" and not out and command else out
+    command = command[1:] if command[:1] == ["--"] else command
+    asked = command[:1] in (["-h"], ["--help"])
+    if not command or asked or (out and not only):
+        say(USAGE, sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
     try:
-        code = run(command)
+        code = arguments_only.run(command, Path(out or arguments_only.DEFAULT)) if only else run(command)
     except AlignHooksError as error:
         report(error)
         return error.exit_code

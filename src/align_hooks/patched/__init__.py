@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from align_hooks.errors import SettingsError
-from align_hooks.job.paths import place
+from align_hooks.job.paths import path_of
 from align_hooks.job.ranks import Launch
 from align_hooks.record.norms import print_norms
 from align_hooks.settings import Steps
@@ -42,7 +42,7 @@ def asked(step: int) -> Asked | None:
     except ValueError as error:
         raise SettingsError(f"{STEPS}: {error}") from None
     try:
-        run = place(os.environ[RUN])
+        run = path_of(os.environ[RUN])
     except ValueError as error:
         raise SettingsError(f"{RUN}: {error}") from None
     return Asked(run, step, Launch.from_environment(os.environ).rank) if step in steps else None

@@ -14,6 +14,7 @@ from align_hooks.record import layout
 from align_hooks.record.files import CHANGED, Array, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.pieces import digest, is_causal
+from align_hooks.record.schema import Description, structured
 from align_hooks.record.sequence import Slices, in_order
 
 LONGEST = 1 << 17
@@ -96,18 +97,18 @@ class Source:
 
 def read_part(source: Source, names: Sequence[str] = layout.BATCH_ARRAYS) -> Part:
     """What a rank recorded, each array of ``names`` checked against its digest."""
-    facts = batch_json(source)
+    description = described(source)
     arrays = {}
-    for name, said in ((name, said) for name, said in facts["arrays"].items() if name in names):
-        array = source.array(name, said.get("file"))
-        fits = list(array.shape) == said["shape"] and str(array.dtype) == said["dtype"]
-        if not fits or ("file" not in said and digest(array) != said["sha256"]):
+    for name, stored in ((name, stored) for name, stored in description.arrays.items() if name in names):
+        array = source.array(name, stored.file)
+        fits = array.shape == stored.shape and str(array.dtype) == stored.dtype
+        if not fits or (stored.file is None and digest(array) != stored.sha256):
             raise RecordError(f"{source.place / name}.npy {CHANGED}")
         arrays[name] = array
-    first = facts.get("joined_first") or {}
-    joined = {"micro_batches": first.get("micro_batches"), "whole": first.get("whole", False)}
-    mask = facts["attention_mask"] if "attention_mask" in names else None
-    return Part(tuple(facts["rows"]), arrays, mask, facts.get("slices"), **joined)
+    mask = description.attention_mask if "attention_mask" in names else None
+    first = description.joined_first
+    joined = (None, False) if first is None else (first.micro_batches, first.whole)
+    return Part(description.rows, arrays, mask, description.slices, (), *joined)
 
 
 def merged(parts: Sequence[Part]) -> Part:
@@ -139,47 +140,10 @@ def in_sequence(parts: Sequence[Part], what: str) -> Part:
     return Part(parts[0].rows, arrays, "causal" if causal else parts[0].mask, cuts=tuple(slices))
 
 
-def batch_json(source: Source) -> dict[str, Any]:
+def described(source: Source) -> Description:
     """A rank's description of its batch."""
     path = source.place / layout.BATCH
-    facts = read_json(inside(source.run, path), source.digest)
-    whole = isinstance(facts.get("rows"), list) and isinstance(facts.get("arrays"), dict) and {"attention_mask", "ids"} <= facts.keys()
-    said = facts["arrays"].values() if whole else ()
-    whole = whole and all(isinstance(one, dict) and {"shape", "dtype", "sha256"} <= one.keys() for one in said)
-    whole = whole and all(isinstance(one.get("file", ""), str) for one in said)
-    whole = whole and _are_slices(facts.get("slices")) and _is_joined_first(facts.get("joined_first"))
-    whole = whole and all(type(count) is int and count >= 0 for count in facts["rows"]) and _is_range(facts["ids"])
-    whole = whole and all(isinstance(one["shape"], list) and all(type(size) is int and size >= 0 for size in one["shape"]) for one in said)
-    whole = whole and all(
-        len(said["shape"]) == (4 if name == "attention_mask" else 2) for name, said in (facts["arrays"].items() if whole else ())
-    )
-    if not whole or not set(facts["arrays"]) <= set(layout.BATCH_ARRAYS):
-        raise RecordError(f"{path} is no description of a batch; record the step again")
-    return facts
-
-
-def _is_range(ids: Any) -> bool:
-    return ids is None or (isinstance(ids, list) and len(ids) == 2 and all(type(one) is int for one in ids))
-
-
-def _are_slices(given: Any) -> bool:
-    if given is None:
-        return True
-    return (
-        isinstance(given, list)
-        and len(given) > 0
-        and all(
-            isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) and 0 <= one[0] < one[1] < 1 << 31
-            for one in given
-        )
-    )
-
-
-def _is_joined_first(given: Any) -> bool:
-    if given is None:
-        return True
-    known = isinstance(given, dict) and type(given.get("micro_batches")) is int and given["micro_batches"] > 0
-    return known and type(given.get("whole")) is bool
+    return structured(Description, read_json(inside(source.run, path), source.digest), path)
 
 
 def read_part_by_hand(source: Source) -> Part:

@@ -10,36 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from align_hooks.errors import RecordError
-from align_hooks.record import digests, layout
+from align_hooks.record import digests
 from align_hooks.record.files import no_row, read_lines
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One start of a job, as a manifest keeps it. ``id`` is None where rows have none: they were recorded before format 2.
-
-    Of an earlier one the steps before ``stop`` count, and of states that with number ``stop``, except of those kinds that the later one
-    recorded ``again``. ``rows`` is how many it wrote, None where it never said.
-    """
-
-    id: str | None
-    stop: int | None = None
-    again: tuple[str, ...] = ()
-    rows: int | None = None
-
-    def counts(self, name: str, number: int) -> bool:
-        """Whether what a row lists by ``name`` is part of the record; ``scalars`` is the row itself."""
-        if self.stop is None or number < self.stop:
-            return True
-        return number == self.stop and layout.is_state(name) and not name.startswith(self.again)
+from align_hooks.record.schema import Manifest, RankRow, Segment, structured
 
 
 @dataclass(slots=True)
@@ -49,7 +28,7 @@ class Committed:
     these. ``counts`` is how many rows of each segment are there.
     """
 
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, RankRow] = field(default_factory=dict)
     listed: dict[str, dict[int, str]] = field(default_factory=dict)
     unlisted: set[int] = field(default_factory=set)
     counts: Counter[str | None] = field(default_factory=Counter)
@@ -60,34 +39,16 @@ class Committed:
         return self.listed.get(name, {}).get(step)
 
 
-def segments(manifest: Mapping[str, Any], path: Path) -> tuple[Segment, ...]:
-    """What a manifest says of its segments, earliest first."""
-    try:
-        earlier = [
-            Segment(one["segment"], one["stop"], tuple(one["again"]), (one.get("recorded") or {}).get("scalars"))
-            for one in manifest.get("segments", ())
-            if "stop" in one  # format 1 kept no steps: all of its rows count
-        ]
-        last = Segment(manifest.get("segment"), rows=(manifest.get("recorded") or {}).get("scalars"))
-        kinds = all(
-            isinstance(one.id, str | None) and type(one.stop) in (int, type(None)) and all(isinstance(kind, str) for kind in one.again)
-            for one in (*earlier, last)
-        )
-    except (KeyError, TypeError, AttributeError):
-        kinds = False
-    if not kinds:
-        raise RecordError(f"{path} is no manifest: its segments cannot be read")
-    return (*earlier, last)
+def read_committed(path: Path, manifest: Manifest) -> Committed:
+    """The rows of one rank that count by its ``manifest``; ``path`` is its file of scalars.
 
-
-def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str, Any]) -> Committed:
-    """The rows of one rank that count; ``path`` is its file of scalars. Raises RecordError for a line that is no row, or was changed.
+    Raises RecordError for a line that is no row, or was changed.
 
     Of a step that was repeated the last row counts; a last line that a killed process left torn does not.
     """
-    by_id = {one.id: one for one in known}
+    by_id = {one.id: one for one in manifest.starts()}
     found = Committed(older=by_id.get(None))
-    for name, step, digest in _listed(manifest.get("files", {}), path):
+    for name, step, digest in _listed(manifest.files, path):
         found.listed.setdefault(name, {})[step] = digest
     seen: set[str] = set()
     for number, line in enumerate(read_lines(path), 1):
@@ -95,7 +56,7 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
             break  # torn: a row of which only the end of its line was not written has its digest
         row = _row(line.rstrip(b"\n"), path, number, older=None in by_id)
         segment = row.pop("segment", None)
-        if segment is not None and row.pop("rank", None) != manifest.get("rank"):
+        if segment is not None and row.pop("rank", None) != manifest.rank:
             raise no_row(path, number, " of this rank")
         digest = digests.of(line)
         found.counts[segment] += digest not in seen  # one that is there twice does not make up for one that is gone
@@ -106,17 +67,17 @@ def read_committed(path: Path, known: tuple[Segment, ...], manifest: Mapping[str
     return found
 
 
-def _add(found: Committed, row: Row, segment: Segment, path: Path) -> None:
+def _add(found: Committed, row: dict[str, Any], segment: Segment, path: Path) -> None:
     step, listed = row["step"], row.pop("files", None)
     for name, number, digest in _listed(listed or {}, path):
         if segment.counts(name, number):
             found.listed.setdefault(name, {})[number] = digest
     if segment.counts("scalars", step):
-        found.rows[step] = row
+        found.rows[step] = structured(RankRow, row, f"{path}: step {step}", numbers=RankRow.__struct_fields__)
         (found.unlisted.add if listed is None else found.unlisted.discard)(step)
 
 
-def _row(line: bytes, path: Path, number: int, *, older: bool) -> Row:
+def _row(line: bytes, path: Path, number: int, *, older: bool) -> dict[str, Any]:
     try:
         row = json.loads(line) if older and not digests.is_sealed(line) else digests.opened(line)
         if "segment" in row and not digests.is_sealed(line):

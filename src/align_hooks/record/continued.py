@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from align_hooks.errors import RefusedRun
+from align_hooks.record.schema import Facts
 from align_hooks.settings import PREFIX
 
 
-def continued(earlier: Mapping[str, Any], facts: Mapping[str, Any], first: int, run: Path, *, kept: int = 0) -> dict[str, Any]:
+def continued(earlier: Facts, facts: Mapping[str, Any], first: int, run: Path, *, kept: int = 0) -> dict[str, Any]:
     """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``; ``kept`` are the
     steps that stay of it.
 
@@ -22,17 +25,17 @@ def continued(earlier: Mapping[str, Any], facts: Mapping[str, Any], first: int, 
     found = dict(facts)
     if "planned_steps" in facts:
         found["planned_steps"] = facts["planned_steps"] + kept
-    if "run_id" in earlier:
-        found["run_id"] = earlier["run_id"]
+    if earlier.run_id is not None:
+        found["run_id"] = earlier.run_id
     overrides = list(facts.get("overrides", ()))
-    found["overrides"] = [*(said for said in earlier.get("overrides", ()) if said not in overrides), *overrides]
-    before, now = earlier.get("injected") or {}, facts.get("injected") or {}
-    steps = [step for step in before.get("steps", ()) if step < first]
-    if steps and now and now["run_id"] != before["run_id"]:
+    found["overrides"] = [*(one for one in map(to_builtins, earlier.overrides) if one not in overrides), *overrides]
+    before, now = earlier.injected, facts.get("injected") or {}
+    steps = [step for step in before.steps if step < first]
+    if steps and now and now["run_id"] != before.run_id:
         raise RefusedRun(
-            f"{PREFIX}RUN_EXISTS=continue: {run} was injected with gradients of {before['run']} up to step {steps[-1]}, "
+            f"{PREFIX}RUN_EXISTS=continue: {run} was injected with gradients of {before.run} up to step {steps[-1]}, "
             f"now {PREFIX}INJECT_GRADIENTS names {now['run']}; choose another directory"
         )
     if steps:
-        found["injected"] = {**before, **now, "steps": [*steps, *now.get("steps", ())]}
+        found["injected"] = {**to_builtins(before), **now, "steps": [*steps, *now.get("steps", ())]}
     return found

@@ -12,6 +12,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import message
 from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
+from align_hooks.record.reader import Run
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
 """Every kind of thing that a run may hold; sketches stand behind what was stored itself."""
@@ -35,25 +36,24 @@ class Holding:
     bytes: int
 
 
-def holdings(run: Any) -> tuple[Holding, ...]:
+def holdings(run: Run) -> tuple[Holding, ...]:
     """Of a run, made by ``open_run``; kinds that were neither asked for nor are there are left out."""
     sizes = bytes_by_kind(run)
-    settings = run.facts.get("settings") or {}
     found = []
     for kind in KINDS:
         there = tuple(run.steps_of(kind.name))
-        asked = "all" if kind.switch is None else str(settings.get(kind.switch.name) or "none")
+        asked = "all" if kind.switch is None else run.facts.settings.get(kind.switch.name) or "none"
         if there or asked != "none":
             found.append(Holding(kind.name, there, asked, sizes[kind.name]))
     return tuple(found)
 
 
-def not_whole(run: Any) -> tuple[Problem, ...]:
+def not_whole(run: Run) -> tuple[Problem, ...]:
     """What was asked for, could be there and is not, and files that are not whole. Of tensors only headers are read."""
     return (*_lacking(run), *_unreadable(run))
 
 
-def _lacking(run: Any) -> Iterator[Problem]:
+def _lacking(run: Run) -> Iterator[Problem]:
     if not run.made_by_hand and not run.steps:
         yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
     for kind in KINDS:
@@ -65,7 +65,7 @@ def _lacking(run: Any) -> Iterator[Problem]:
             yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
 
 
-def _unreadable(run: Any) -> Iterator[Problem]:
+def _unreadable(run: Run) -> Iterator[Problem]:
     for kind, read in READ.items():
         for step in run.steps_of(kind):
             try:
@@ -75,7 +75,7 @@ def _unreadable(run: Any) -> Iterator[Problem]:
                 break
 
 
-def bytes_by_kind(run: Any) -> Counter[str]:
+def bytes_by_kind(run: Run) -> Counter[str]:
     """Bytes on disk by kind; what is none of them is :data:`OTHER`. Links are not followed."""
     sizes: Counter[str] = Counter()
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]

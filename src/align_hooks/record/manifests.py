@@ -5,68 +5,78 @@ Parameter tables are most of a manifest, and data-parallel ranks have the same: 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from align_hooks.errors import RecordError
+from align_hooks.quantities.registry import ROWS
 from align_hooks.record import layout
-from align_hooks.record.checks import check_facts, check_manifest
-from align_hooks.record.files import QUOTED, in_words, read_sealed
+from align_hooks.record.files import QUOTED, read_json, read_sealed
 from align_hooks.record.folder import inside
+from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
 
-Manifests = dict[int, dict[str, Any]]
 MIXED = (
     "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "
     "copy all files of one run"
 )
-Tables = dict[int, tuple[Shard, ...]]
 
 
-def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[Manifests, Tables, list[dict[str, Any]]]:
-    """Of every rank its manifest, without the parameter table, and that table; and the optimizer's parameter groups of all ranks.
+def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[Group, ...]]:
+    """Every rank's manifest, without the parameter groups of its optimizer, and those of all ranks.
 
     Raises RecordError for another format, a manifest that cannot be read, and ranks of different jobs.
     """
-    manifests: Manifests = {}
-    tables: Tables = {}
-    groups: dict[str, dict[str, Any]] = {}
+    manifests: dict[int, Manifest] = {}
+    groups = Groups()
     known: dict[Shard, Shard] = {}
     for rank in ranks:
         path = layout.manifest(run, rank)
-        manifest = read_sealed(inside(run, path), older=True)
-        check_manifest(manifest, path)
-        _refuse_format(manifest, path)
-        if manifest.get("rank", rank) != rank:
-            raise RecordError(f"{path} is of rank {str(manifest['rank'])[:20]}; copy it again, or record the run again")
+        manifest = read_manifest(inside(run, path))
+        if manifest.rank not in (None, rank):
+            raise RecordError(f"{path} is of rank {str(manifest.rank)[:20]}; copy it again, or record the run again")
         _refuse_strangers(run, rank, manifest, ranks[0], manifests.get(ranks[0], manifest))
-        tables[rank] = _table(manifest.pop("parameters", ()), path, known)
-        _add(groups, manifest.pop("groups", ()))
-        manifests[rank] = manifest
-    return manifests, tables, _listed(groups)
+        groups.add(manifest.groups)
+        table = tuple(known.setdefault(shard, shard) for shard in manifest.parameters)
+        manifests[rank] = replace(manifest, parameters=table, groups=())
+    return manifests, groups.all()
 
 
-def read_facts(run: Path, manifests: Manifests, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``run.json``, empty where there is none, with the parameter groups of all ranks: rank 0 knows those of its own stage only.
+def read_manifest(path: Path) -> Manifest:
+    """One rank's manifest; raises RecordError where it cannot be read."""
+    content = read_sealed(path, older=True)
+    _refuse_format(content, path)
+    manifest = structured(Manifest, content, path, numbers=("groups",))
+    if len({shard.name for shard in manifest.parameters}) < len(manifest.parameters):
+        raise RecordError(f"{path}: parameters: it lists a name twice; copy it again, or record the run again")
+    return manifest
+
+
+def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Group]) -> Facts:
+    """``run.json``, with the parameter groups of all ranks: rank 0 knows those of its own stage only.
 
     Raises RecordError where it is not of the run that the ``manifests`` are of.
     """
     path = layout.run_file(run)
-    facts = read_sealed(inside(run, path), older=True) if path.exists() else {}
-    if facts:
-        _refuse_format(facts, path)
-    check_facts(facts, path)
-    others = {one["run_id"] for one in manifests.values() if one.get("run_id")} - {facts.get("run_id")}
-    if facts and others:
-        raise RecordError(f"{path} is of run {facts.get('run_id')} and the manifests of run {min(others)}: {MIXED}")
-    if facts.get("optimizer"):
-        merged: dict[str, dict[str, Any]] = {}
-        for held in (facts["optimizer"].get("groups", ()), groups):
-            _add(merged, held)
-        facts["optimizer"] = {**facts["optimizer"], "groups": _listed(merged)}
-    return facts
+    if not path.exists():
+        return Facts()
+    content = read_sealed(inside(run, path), older=True)
+    _refuse_format(content, path)
+    facts = structured(Facts, content, path, numbers=("optimizer",))
+    others = {one.run_id for one in manifests.values() if one.run_id} - {facts.run_id}
+    if others:
+        raise RecordError(f"{path} is of run {facts.run_id} and the manifests of run {min(others)}: {MIXED}")
+    if facts.optimizer is None:
+        return facts
+    every = Groups()
+    every.add(facts.optimizer.groups)
+    every.add(groups)
+    return replace(facts, optimizer=replace(facts.optimizer, groups=every.all()))
 
 
 def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
@@ -77,43 +87,56 @@ def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _refuse_strangers(run: Path, rank: int, manifest: Mapping[str, Any], first: int, other: Mapping[str, Any]) -> None:
+def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, other: Manifest) -> None:
     """Raise RecordError where a rank's manifest is not of the first one's run, or, where it does not say of which, not of its job."""
-    known = [one.get("run_id") for one in (manifest, other)]
-    mine, its = (one["launch"] | {"rank": 0, "host": ""} for one in (manifest, other))
+    known = [one.run_id for one in (manifest, other)]
+    mine, its = (replace(one.launch, rank=0, host="") for one in (manifest, other))
     if None not in known and known[0] != known[1]:
         raise RecordError(f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: {MIXED}")
-    if (None in known and mine != its) or mine["world_size"] != its["world_size"]:
+    if (None in known and mine != its) or mine.world_size != its.world_size:
         raise RecordError(
             f"{run}: rank {rank} belongs to another job than rank {first} ({str(mine)[:QUOTED]} against {str(its)[:QUOTED]}); "
             "record into an empty directory"
         )
 
 
-def _table(rows: Any, path: Path, known: dict[Shard, Shard]) -> tuple[Shard, ...]:
-    try:
-        table = tuple(known.setdefault(shard, shard) for shard in map(Shard.from_facts, rows))
-        if len({shard.name for shard in table}) < len(table):
-            raise ValueError("it lists a name twice")
-        return table
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise RecordError(
-            f"{path}: its parameter table cannot be read ({in_words(error)}); copy it again, or record the run again"
-        ) from None
-
-
-def _add(found: dict[str, dict[str, Any]], groups: Iterable[Mapping[str, Any]]) -> None:
-    """The groups of one rank more: one of equal hyper-parameters, the n-th of these, is that of the other ranks.
+class Groups:
+    """Parameter groups of several ranks: one of equal hyper-parameters, the n-th of these, is that of the other ranks.
 
     Two groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0.
     """
-    seen: Counter[str] = Counter()
-    for group in groups:
-        alike = repr(sorted((name, value) for name, value in group.items() if name != "parameters"))
-        seen[alike] += 1
-        one = found.setdefault(f"{alike} {seen[alike]}", {**group, "parameters": {}})
-        one["parameters"].update(dict.fromkeys(group["parameters"]))
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[Group, dict[str, None]]] = {}
+
+    def add(self, groups: Iterable[Group]) -> None:
+        """Those of one rank more."""
+        seen: Counter[str] = Counter()
+        for group in groups:
+            alike = repr(replace(group, parameters=()))  # not the group itself: NaN is equal to nothing
+            seen[alike] += 1
+            _, names = self._known.setdefault((alike, seen[alike]), (group, {}))
+            names.update(dict.fromkeys(group.parameters))
+
+    def all(self) -> tuple[Group, ...]:
+        """All of them, in the order in which they were met, each with the parameters of all ranks."""
+        return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
 
 
-def _listed(found: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**group, "parameters": list(group["parameters"])} for group in found.values()]
+def refuse_lost_manifests(run: Path) -> None:
+    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
+    ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
+    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
+    left = [path for path in ours if os.path.lexists(path)]
+    if left:
+        raise RecordError(
+            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
+        )
+
+
+def _was_recorded(run: Path, path: Path) -> bool:
+    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
+    try:
+        return "segment" in read_json(inside(run, path))
+    except RecordError:
+        return False

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.files import Array
 from align_hooks.record.lines import Lines
+from align_hooks.record.schema import Norm, NormRow, structured
 from align_hooks.record.shard import Shard
 
 
@@ -28,7 +28,7 @@ class NormRows:
     counts: Mapping[str, bool]
     steps: Mapping[int, int]
     squared: Array
-    taken: Mapping[int, Sequence[Mapping[str, Any]]]
+    taken: Mapping[int, Sequence[Norm]]
 
     def of(self, step: int) -> Array:
         """The squared sums of one step, in the order of ``names``; raises RecordError where the step has no row."""
@@ -56,36 +56,11 @@ def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
     squared = np.full((len(rows), len(wanted)), np.nan)
     taken = {}
     for index, (step, row) in enumerate(rows.items()):
-        given, norms = row.get("squared"), row.get("taken", [])
-        if not isinstance(given, dict) or not isinstance(norms, list) or not all(_is_taken(one) for one in norms):
-            raise RecordError(f"{path} has no squared sums at step {step}; record the run again")
-        missing = [shard.name for shard in wanted if shard.counted and shard.name not in given]
+        norms = structured(NormRow, row, f"{path}: step {step}", numbers=("squared", "taken"))
+        missing = [shard.name for shard in wanted if shard.counted and shard.name not in norms.squared]
         if missing:
             raise RecordError(f"{path} lacks {missing[0]} at step {step}; record the run again")
-        numbers = squared_numbers(given, f"{path}: step {step}")
-        squared[index] = [numbers.get(shard.name, math.nan) for shard in wanted]
-        taken[step] = norms
+        squared[index] = [norms.squared.get(shard.name, math.nan) for shard in wanted]
+        taken[step] = norms.taken
     names, counts = {shard.name: index for index, shard in enumerate(wanted)}, {shard.name: shard.counted for shard in wanted}
     return NormRows(path, names, counts, {step: index for index, step in enumerate(rows)}, squared, taken)
-
-
-def squared_numbers(given: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Canonical name to squared sum, of a record's JSON; raises RecordError for what is none."""
-    wrong = [value for value in given.values() if not _is_squared(value)]
-    if wrong:
-        raise RecordError(f"{where} holds {str(wrong[0])[:40]!r}, which is no squared sum; record the run again")
-    return {name: float(value) for name, value in given.items()}
-
-
-def _is_squared(value: Any) -> bool:
-    """A number that may be a sum of squares, or the string that stands for one that is not finite."""
-    if isinstance(value, str):
-        return value in ("nan", "inf")
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
-
-
-def _is_taken(one: Any) -> bool:
-    if not isinstance(one, dict) or "norm" not in one:
-        return False
-    ranks = all(type(one[key]) is int and 0 <= one[key] < 1 << 31 for key in ("first", "ranks") if key in one)
-    return ranks and all(_is_squared(one[key]) for key in ("norm", "same", "exact") if key in one)

@@ -1,51 +1,47 @@
 """A record, read back without a framework.
 
-Ranks are put together here: tensors from their shards, batches from their data-parallel ranks, norms from squared sums.
 Whatever is not whole, not ours or contradicts itself is a RecordError that names the file.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.job.paths import place
-from align_hooks.messages import Message, message, rendered, sentences
+from align_hooks.job.paths import path_of
+from align_hooks.messages import Message, message
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.quantities.registry import BY_NAME, ROWS, SKETCHES
+from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
-from align_hooks.record import last_words, layout
-from align_hooks.record.batch import Batch, BatchFacts, Part, Source, batch_json, in_sequence, join, merged, read_part, read_part_by_hand
-from align_hooks.record.checks import check_row
-from align_hooks.record.committed import Committed, Segment, read_committed, segments
-from align_hooks.record.ending import End, Ending, ending
+from align_hooks.record import batches, last_words, layout, sums
+from align_hooks.record.batch import Batch, BatchFacts, Source, described
+from align_hooks.record.committed import Committed, read_committed
+from align_hooks.record.ending import Ending, ending
 from align_hooks.record.files import read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.lines import Lines
-from align_hooks.record.lost import lost
-from align_hooks.record.manifests import read_facts, read_manifests
-from align_hooks.record.norm_rows import NormRows, read_norm_rows, squared_numbers
-from align_hooks.record.pieces import id_range
-from align_hooks.record.problems import Problem, ProblemKind
+from align_hooks.record.lost import missing_ranks, problems
+from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost_manifests
+from align_hooks.record.norm_rows import NormRows, read_norm_rows
+from align_hooks.record.problems import Problem
 from align_hooks.record.random_states import whole
-from align_hooks.record.scalar_rows import merged_row, number
+from align_hooks.record.scalar_rows import merged_row
+from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch_rows import Sketches, added_up, of_tensors
+from align_hooks.record.sketch_rows import Sketches, of_tensors
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
 from align_hooks.settings import PREFIX, Steps
@@ -69,19 +65,19 @@ class Run:
     """A recorded run; made by :func:`open_run`."""
 
     path: Path
-    facts: Mapping[str, Any]
-    manifests: Mapping[int, Mapping[str, Any]]
-    tables: Mapping[int, Sequence[Shard]]
+    facts: Facts
+    manifests: Mapping[int, Manifest]
 
     def __repr__(self) -> str:
         ranks = f"{self.world_size} ranks, " if self.world_size > 1 else ""
         faults = f", {len(self.problems)} problems" if self.problems else ""
-        return f"Run({str(self.path)!r}, {self.facts.get('framework', 'made by hand')}, {ranks}{len(self.steps)} steps{faults})"
+        return f"Run({str(self.path)!r}, {self.facts.framework or 'made by hand'}, {ranks}{len(self.steps)} steps{faults})"
 
     @property
-    def manifest(self) -> Mapping[str, Any]:
-        """What the run was: ``run.json``. Empty for a directory made by hand with the guide's snippet."""
-        return self.facts
+    def manifest(self) -> dict[str, Any]:
+        """What the run was, as ``run.json`` has it, for scripts; :attr:`facts` is the same with types."""
+        plain: dict[str, Any] = to_builtins(self.facts)
+        return plain
 
     @property
     def made_by_hand(self) -> bool:
@@ -91,7 +87,7 @@ class Run:
     @property
     def world_size(self) -> int:
         """How many ranks the job had, by the launcher; 0 for a directory made by hand."""
-        return next((int(manifest["launch"]["world_size"]) for manifest in self.manifests.values()), 0)
+        return next((manifest.launch.world_size for manifest in self.manifests.values()), 0)
 
     @cached_property
     def steps(self) -> list[int]:
@@ -104,48 +100,25 @@ class Run:
     @cached_property
     def missing(self) -> Problem | None:
         """How many ranks left no manifest and which is the first; None where all are there."""
-        count = self.world_size - len(self.manifests)
-        if count <= 0:
-            return None
-        first = next(rank for rank in range(self.world_size) if rank not in self.manifests)
-        words = message("run.ranks_missing", count=count, ranks=self.world_size, rank=first)
-        return Problem(ProblemKind.RANKS_MISSING, words, rank=first)
+        return missing_ranks(self)
 
     @cached_property
     def problems(self) -> list[Problem]:
         """Why the run is not whole: ranks that are missing, ended early or stopped recording, and what was lost since."""
-        if self.made_by_hand:
-            return []
-        missing = [self.missing] if self.missing is not None else []
-        return [*missing, *self._gaps(), *self._unfinished(), *lost(self)]
-
-    def _gaps(self) -> Iterator[Problem]:
-        if not self.facts:
-            yield Problem(ProblemKind.FACTS_MISSING, message("run.facts_missing"), place="run.json")
-        gaps = [step + 1 for step, after in zip(self.steps, self.steps[1:], strict=False) if after != step + 1]
-        if gaps:
-            yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0]), step=gaps[0])
-
-    def _unfinished(self) -> Iterator[Problem]:
-        last = self.steps[-1] if self.steps else None
-        whole = message("run.last_whole_step", step=last) if last is not None else message("run.no_whole_step")
-        for rank, one in self.endings.items():
-            if one.end is not End.FINISHED:
-                yield Problem(ProblemKind.NOT_FINISHED, sentences(one.message, whole), rank, last, f"manifest/rank_{rank}.json")
+        return [] if self.made_by_hand else list(problems(self))
 
     @cached_property
     def endings(self) -> dict[int, Ending]:
         """How each rank ended: as its manifest has it, or its last words where it did not come to write that."""
         return {
-            rank: ending(rank, manifest.get("ended"), None if manifest.get("ended") else last_words.read(self.path, rank))
+            rank: ending(rank, manifest.ended, None if manifest.ended else last_words.read(self.path, rank))
             for rank, manifest in self.manifests.items()
         }
 
     @property
     def weaker(self) -> list[Message | str]:
         """What the file system that it was recorded on could not do of what a record rests on."""
-        texts = dict.fromkeys(str(text) for manifest in self.manifests.values() for text in manifest.get("weaker") or ())
-        return [weakness(text) for text in texts]
+        return [weakness(text) for text in dict.fromkeys(text for one in self.manifests.values() for text in one.weaker)]
 
     @cached_property
     def undigested(self) -> list[int]:
@@ -159,67 +132,37 @@ class Run:
 
     def shards(self, rank: int) -> Sequence[Shard]:
         """A rank's parameter table."""
-        return self.tables[rank]
+        return self.manifests[rank].parameters
 
-    def scalars(self) -> list[dict[str, Any]]:
+    @cached_property
+    def rows(self) -> list[Row]:
         """One row a whole step, ascending, losses put together over the ranks that hold one.
 
         ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks, or the same as
         ``loss`` in a run that differentiates per token.
         """
-        return [dict(row) for row in self._merged]
+        per_token = bool(self.facts.training.per_token_loss)
+        return [merged_row(self.rank_rows(step), self.manifests, per_token=per_token) for step in self.steps] if self.manifests else []
 
-    def row(self, step: int) -> Mapping[str, Any]:
-        """The row of ``step``, as :meth:`scalars` returns it; empty where the step is not whole."""
-        return self._by_step.get(step, {})
+    def scalars(self) -> list[dict[str, Any]]:
+        """The same as tables, without what no rank recorded."""
+        return [to_builtins(row) for row in self.rows]
+
+    def row(self, step: int) -> Row | None:
+        """The row of ``step``; None where the step is not whole."""
+        return self._by_step.get(step)
 
     @cached_property
-    def _by_step(self) -> dict[int, dict[str, Any]]:
-        return {row["step"]: row for row in self._merged}
-
-    @cached_property
-    def _merged(self) -> list[dict[str, Any]]:
-        if self.made_by_hand:
-            return []
-        places = {rank: manifest.get("place") or {} for rank, manifest in self.manifests.items()}
-        per_token = bool((self.facts.get("training") or {}).get("per_token_loss"))
-        return [merged_row(self.rank_rows(step), places, self.world_size, per_token=per_token) for step in self.steps]
+    def _by_step(self) -> dict[int, Row]:
+        return {row.step: row for row in self.rows}
 
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient at ``step``; raises RecordError where a missing rank holds a part of one."""
-        self._refuse_lost("norm")
-        total: dict[str, float] = {}
-        for rank in self.manifests:
-            rows = self.norm_rows(rank)
-            squared = rows.of(step).tolist()
-            for shard in self.shards(rank):
-                if shard.counted and shard.trainable:
-                    total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
-        return {name: math.sqrt(squared) for name, squared in total.items()}
-
-    def _refuse_lost(self, what: str) -> None:
-        if self.missing is not None and self._lost:
-            why = rendered(self.missing.message)
-            raise RecordError(f"{self.path}: the {what} of {self._lost[0]} is not whole: {why}; copy or record every rank")
-
-    @cached_property
-    def _lost(self) -> list[str]:
-        """Tensors of which a missing rank holds a part."""
-        held: dict[str, int] = {}
-        whole: dict[str, int] = {}
-        for shard in (shard for rank in self.manifests if self.missing for shard in self.shards(rank) if shard.counted):
-            held[shard.name] = held.get(shard.name, 0) + shard.elements
-            whole[shard.name] = math.prod(shard.shape)
-        return [name for name in held if held[name] < whole[name]]
+        return sums.norms(self, step)
 
     def counted_totals(self, steps: Sequence[int]) -> dict[int, float]:
         """Step to the sum of all squared sums that count."""
-        total = np.zeros(len(steps))
-        for rank in self.manifests:
-            rows = self.norm_rows(rank)
-            columns = [rows.names[shard.name] for shard in self.shards(rank) if shard.counted and shard.trainable]
-            total += rows.squared[[rows.steps[step] for step in steps]][:, columns].sum(axis=1)
-        return dict(zip(steps, total.tolist(), strict=True))
+        return sums.counted_totals(self, steps)
 
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
@@ -232,11 +175,11 @@ class Run:
         if not self._has(rank, step, layout.SQUARED):
             return {}
         path, digest = self.file(rank, step, layout.SQUARED)
-        return squared_numbers(read_json(path, digest), str(path))
+        return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
 
-    def batch_descriptions(self, step: int) -> dict[int, dict[str, Any]]:
+    def batch_descriptions(self, step: int) -> dict[int, Description]:
         """What each rank's batch.json says."""
-        return {rank: batch_json(self._source(step, rank)) for rank in self.manifests}
+        return {rank: described(self.source(step, rank)) for rank in self.manifests}
 
     def file(self, rank: int, step: int, name: str) -> tuple[Path, str | None]:
         """Where a file of a step lies, by its name in :mod:`.layout`, and its digest, None where none was kept; raises RecordError where it
@@ -260,7 +203,8 @@ class Run:
             return one.older is not None and one.older.counts(name, step)
         return step in one.unlisted
 
-    def _source(self, step: int, rank: int) -> Source:
+    def source(self, step: int, rank: int) -> Source:
+        """Where a rank's batch lies."""
         return Source(self.path, layout.step(self.path, step, rank), self.committed[rank].digest(layout.BATCH, step))
 
     def lines(self, name: str, rank: int) -> Lines:
@@ -276,21 +220,21 @@ class Run:
     def _lines(self) -> dict[tuple[str, int], Lines]:
         return {}
 
-    def rank_rows(self, step: int) -> dict[int, dict[str, Any]]:
+    def rank_rows(self, step: int) -> dict[int, RankRow]:
         """Each rank's own row of scalars."""
-        return {rank: table[step] for rank, table in self._checked.items()}
+        return {rank: one.rows[step] for rank, one in self.committed.items()}
 
     def random_states(self, step: int) -> dict[int, list[dict[str, str]]]:
         """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).
 
         The list ends where no generator moved any more; it is empty where the run recorded none.
         """
-        return {rank: whole(row.get("random") or []) for rank, row in self.rank_rows(step).items()}
+        return {rank: whole(row.random) for rank, row in self.rank_rows(step).items()}
 
     @cached_property
     def unrecorded_inputs(self) -> list[str]:
         """Names of what the model was given beside the batch, on any rank: it is neither recorded nor replayed."""
-        return sorted({name for table in self._checked.values() for row in table.values() for name in row.get("unrecorded_inputs") or ()})
+        return sorted({name for one in self.committed.values() for row in one.rows.values() for name in row.unrecorded_inputs})
 
     @cached_property
     def self_check(self) -> SelfCheck:
@@ -299,7 +243,7 @@ class Run:
 
     def asked(self, kind: str) -> Steps:
         """For which steps the run was asked to record ``kind``, the name of a recording setting."""
-        return Steps.parse((self.facts.get("settings") or {}).get(kind) or "none")
+        return self.facts.asked(kind)
 
     def steps_of(self, quantity: str) -> list[int]:
         """Of which steps every rank recorded a quantity, by its name, ascending: whole steps, or of a state the numbers N of updates."""
@@ -359,17 +303,13 @@ class Run:
 
     def sketches(self, kind: str, step: int) -> Sketches:
         """Canonical name to sketch (:mod:`.sketch`) of whole ``gradients`` or ``weights``; made here where only the tensors were stored."""
-        self._refuse_lost("sketch")
+        sums.refuse_parts(self, "sketch")
         files = self._sketch_files[kind]
         if not files or not all(step in file.steps for file in files.values()):
             if (kind, step) not in self._sketched:
-                self._sketched[kind, step] = of_tensors(getattr(self, kind)(step))
+                self._sketched[kind, step] = of_tensors(self.gradients(step) if kind == "gradients" else self.weights(step))
             return self._sketched[kind, step]
-        shards = {
-            file.path: [one for one in self.shards(rank) if one.counted and (one.trainable or not SKETCHES[kind].trainable)]
-            for rank, file in files.items()
-        }
-        return added_up({file.path: file.row(step) for file in files.values()}, shards, step)
+        return sums.sketches(self, kind, step, files)
 
     @cached_property
     def _sketch_files(self) -> dict[str, dict[int, Lines]]:
@@ -389,13 +329,8 @@ class Run:
         """Adam's moments after ``step`` updates, and how many updates the optimizer counted."""
         moments = {moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors") for moment in layout.MOMENTS}
         path, digest = self.file(min(self.manifests), step, layout.STATE)
-        state = read_json(path, digest)
-        updates, dtypes = state.get("updates"), state.get("dtypes", {})
-        if type(updates) is not int or not 0 <= updates < 1 << 53:
-            raise RecordError(f"{path}: updates is {str(updates)[:40]!r}, not a number of updates; record the run again")
-        if not isinstance(dtypes, dict) or not all(isinstance(one, str) for one in dtypes.values()):
-            raise RecordError(f"{path}: dtypes is {str(dtypes)[:40]!r}, not a type a moment; record the run again")
-        return OptimizerState(updates, moments, dtypes)
+        state = structured(State, read_json(path, digest), path)
+        return OptimizerState(state.updates, moments, state.dtypes)
 
     def _tensors(self, step: int, kind: Kind, required: str, *optional: str) -> Tensors:
         files = {}
@@ -415,86 +350,17 @@ class Run:
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
         """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``; raises RecordError where a file is not
         whole."""
-        return join(step, self._batch_parts(step, names))
+        return batches.whole(self, step, names)
 
     def batch_facts(self, step: int) -> BatchFacts:
         """What a batch is, after checking that its files are whole; of a recorded batch only headers are read."""
-        if self.made_by_hand:
-            arrays = self.batch(step).arrays()
-            shapes, ranges = [arrays["tokens"].shape], [id_range(arrays)]
-        else:
-            shapes, ranges = [], []
-            for parts in self._batch_files(step).values():
-                facts = [one for places in parts.values() for one in places.values()]
-                local = [
-                    next(one["arrays"]["tokens"]["shape"] for one in places.values() if "tokens" in one["arrays"])
-                    for places in parts.values()
-                    if any("tokens" in one["arrays"] for one in places.values())
-                ]
-                cut = any(one.get("slices") for one in facts)
-                shapes += [(local[0][0], sum(shape[1] for shape in local) if cut else local[0][1])] if local else []
-                ranges += [one["ids"] for one in facts]
-                for source, one in ((source, one) for places in parts.values() for source, one in places.items()):
-                    for name in one["arrays"]:
-                        source.array(name, headers_only=True)
-                if any((one.get("joined_first") or {}).get("whole") for one in facts):
-                    break  # the others were fed the same
-        found = [one for one in ranges if one]
-        if not shapes or not found:
-            raise RecordError(f"{self.path}: the batch of step {step} has no tokens")
-        lowest, highest = min(low for low, _ in found), max(high for _, high in found)
-        return BatchFacts(sequence=shapes[0][1], rows=sum(shape[0] for shape in shapes), lowest=lowest, highest=highest)
-
-    def _batch_files(self, step: int) -> dict[int, dict[int, dict[Source, dict[str, Any]]]]:
-        """Data-parallel index to context-parallel index to the fewest ranks that saw all of the batch there: place and batch.json.
-
-        Tensor-parallel ranks are fed the same, so one of each stage is looked at.
-        """
-        files: dict[int, dict[int, dict[Source, dict[str, Any]]]] = {}
-        stages: dict[tuple[int, int, int], int] = {}
-        for rank, manifest in sorted(self.manifests.items()):
-            where = manifest.get("place", {})
-            stages.setdefault((where.get("dp", 0), where.get("cp", 0), where.get("pp", 0)), rank)
-        for (dp, cp, _), rank in stages.items():
-            place = self._source(step, rank)
-            facts = batch_json(place)
-            seen = files.setdefault(dp, {}).setdefault(cp, {})
-            if not seen or facts["arrays"].keys() - {name for one in seen.values() for name in one["arrays"]}:
-                seen[place] = facts
-        return files
-
-    def _batch_parts(self, step: int, names: Sequence[str]) -> list[Part]:
-        if self.made_by_hand:
-            ranks = range(len(list(inside(self.path, self.path / f"step_{step}").glob("rank_*"))))
-            return [read_part_by_hand(Source(self.path, layout.step(self.path, step, rank))) for rank in ranks]
-        return [
-            in_sequence(
-                [merged([read_part(place, names) for place in places[index]]) for index in sorted(places)], f"{self.path}: step {step}"
-            )
-            for _, places in sorted(self._batch_files(step).items())
-        ]
+        return batches.facts(self, step)
 
     @cached_property
     def committed(self) -> dict[int, Committed]:
         """Rank to the rows that count, and what they list."""
         return {
-            rank: read_committed(inside(self.path, layout.scalars(self.path, rank)), self.segments(rank), manifest)
-            for rank, manifest in self.manifests.items()
-        }
-
-    def segments(self, rank: int) -> tuple[Segment, ...]:
-        """The starts of the job that a rank's record is made of, earliest first."""
-        return segments(self.manifests[rank], layout.manifest(self.path, rank))
-
-    @cached_property
-    def _checked(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The same, every row whole and its numbers numbers."""
-        for rank, one in self.committed.items():
-            for step, row in one.rows.items():
-                check_row(row, f"{layout.scalars(self.path, rank)}: step {step}")
-        return {
-            rank: {step: {key: number(value) for key, value in row.items()} for step, row in one.rows.items()}
-            for rank, one in self.committed.items()
+            rank: read_committed(inside(self.path, layout.scalars(self.path, rank)), manifest) for rank, manifest in self.manifests.items()
         }
 
     @cached_property
@@ -508,7 +374,7 @@ def open_run(path: str | Path) -> Run:
     Raises RecordError where there is nothing, a format of another version, or ranks of different jobs.
     """
     try:
-        run = place(path)
+        run = path_of(path)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():
@@ -516,28 +382,9 @@ def open_run(path: str | Path) -> Run:
     inside(run, run / "manifest")
     ranks = layout.ranks(run)
     if not ranks:
-        _refuse_lost_manifests(run)
+        refuse_lost_manifests(run)
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
-        return Run(run, {}, {}, {})
-    manifests, tables, groups = read_manifests(run, ranks)
-    return Run(run, read_facts(run, manifests, groups), manifests, tables)
-
-
-def _refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
-    ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
-    ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
-    left = [path for path in ours if os.path.lexists(path)]
-    if left:
-        raise RecordError(
-            f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
-        )
-
-
-def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
-    try:
-        return "segment" in read_json(inside(run, path))
-    except RecordError:
-        return False
+        return Run(run, Facts(), {})
+    manifests, groups = read_manifests(run, ranks)
+    return Run(run, read_facts(run, manifests, groups), manifests)

@@ -12,13 +12,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record import layout
+from align_hooks.record.schema import RankRow
+
+if TYPE_CHECKING:
+    from align_hooks.record.reader import Run
 
 SAME = 2e-6
 """How far a norm may be from itself taken again: both add up the parts of all ranks in fp32, in another order."""
@@ -165,7 +169,7 @@ class SelfCheck:
         return [one for one in self.contradictions if one.of_loss]
 
 
-def self_check(run: Any) -> SelfCheck:
+def self_check(run: Run) -> SelfCheck:
     """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole.
 
     Of a run that a rank is missing from nothing can be said to be lost: its norms are unchecked.
@@ -174,7 +178,7 @@ def self_check(run: Any) -> SelfCheck:
     checked: list[int] = []
     unchecked: list[int] = []
     inexact = 0.0
-    limit = COPY.get(str((run.facts.get("training") or {}).get("compute_type", "float32")), HALF)
+    limit = COPY.get(run.facts.training.compute_type or "float32", HALF)
     copies = copies_of(run)
     whole = len(run.manifests) == run.world_size
     norms = run.local_norm_steps()
@@ -213,7 +217,7 @@ class Taken:
     others: tuple[float, ...]
 
 
-def taken_norms(run: Any, step: int) -> list[Taken]:
+def taken_norms(run: Run, step: int) -> list[Taken]:
     """The norms that the framework took at a step: one, or one of experts and one of the others.
 
     Of ranks that took the same norm of copies (data-parallel ones, without a distributed optimizer) the first group is used.
@@ -222,12 +226,17 @@ def taken_norms(run: Any, step: int) -> list[Taken]:
     found = []
     for index in range(max((len(table) for table in tables.values()), default=0)):
         rows = [table[index] for table in tables.values() if index < len(table)]
-        first = min(row.get("first", 0) for row in rows)
-        group = [row for row in rows if row.get("first", 0) == first]
-        same, exact = (sum(float(row[key]) for row in group) if all(key in row for row in group) else None for key in ("same", "exact"))
-        norms = [float(row["norm"]) for row in rows]
-        found.append(Taken(norms[0], same, exact, len(group), group[0].get("ranks", 1), tuple(norms[1:])))
+        first = min(row.first for row in rows)
+        group = [row for row in rows if row.first == first]
+        same, exact = _sum([row.same for row in group]), _sum([row.exact for row in group])
+        found.append(Taken(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
     return found
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """The sum of all parts; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
@@ -245,12 +254,12 @@ def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
             yield Contradiction(step, Kind.NORM_OF_RANKS, *norms, count=len(odd))
 
 
-def accounted(run: Any, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
+def accounted(run: Run, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
     """Whether the recorded norms together, squared ``ours``, are those of the gradients that the framework chose: none lost, none twice."""
     if not calls:
         return
     exact = all(call.exact is not None for call in calls)
-    theirs = math.fsum(call.exact if call.exact is not None else call.norm**2 for call in calls)
+    theirs = math.fsum(call.exact if call.exact is not None else call.norm * call.norm for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
         norms = Claim(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Claim(Witness.RECORDED_NORMS, math.sqrt(ours))
         culprit = _culprit(run, step, ours - theirs, ours * 4 * EXACT)
@@ -261,7 +270,7 @@ def accounted(run: Any, step: int, calls: Sequence[Taken], ours: float) -> Itera
             yield Contradiction(step, Kind.LEFT_OUT if ours > theirs else Kind.COUNTED_ALONE, *norms, name=native, rank=rank)
 
 
-def _culprit(run: Any, step: int, difference: float, blur: float) -> tuple[int, str] | None:
+def _culprit(run: Run, step: int, difference: float, blur: float) -> tuple[int, str] | None:
     """The rank and the parameter whose squares are the difference; None where there is none or are several."""
     squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
     sums: dict[tuple[int, str], float] = {}
@@ -279,9 +288,13 @@ def _culprit(run: Any, step: int, difference: float, blur: float) -> tuple[int, 
 # ---- copies
 
 
-def copies_of(run: Any) -> dict[tuple[str, Any, Any], list[int]]:
-    """Canonical name, box and range to the ranks that hold it, the one that counts first, of whatever several ranks hold."""
-    holders: dict[tuple[str, Any, Any], list[tuple[bool, int]]] = {}
+Held: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]
+"""Canonical name, box and range of what a rank holds."""
+
+
+def copies_of(run: Run) -> dict[Held, list[int]]:
+    """Whatever several ranks hold, to these ranks, the one that counts first."""
+    holders: dict[Held, list[tuple[bool, int]]] = {}
     for rank in run.manifests:
         for shard in run.shards(rank):
             if shard.trainable:
@@ -289,9 +302,7 @@ def copies_of(run: Any) -> dict[tuple[str, Any, Any], list[int]]:
     return {key: [rank for _, rank in sorted(found)] for key, found in holders.items() if len(found) > 1}
 
 
-def unlike_gradients(
-    run: Any, steps: Sequence[int], copies: Mapping[tuple[str, Any, Any], list[int]], limit: float
-) -> Iterator[Contradiction]:
+def unlike_gradients(run: Run, steps: Sequence[int], copies: Mapping[Held, list[int]], limit: float) -> Iterator[Contradiction]:
     """Copies of a gradient whose norm is not that of the rank that counts; the worst rank of each tensor, at every step."""
     for (name, _, _), ranks in copies.items():
         held = np.sqrt(np.stack([run.norm_rows(rank).column(name, steps) for rank in ranks]))
@@ -306,7 +317,7 @@ def unlike_gradients(
 
 
 def unlike_weights(
-    step: int, copies: Mapping[tuple[str, Any, Any], list[int]], squares: Mapping[int, Mapping[str, float]], limit: float
+    step: int, copies: Mapping[Held, list[int]], squares: Mapping[int, Mapping[str, float]], limit: float
 ) -> Iterator[Contradiction]:
     """The same of weights."""
     for (name, _, _), (first, *others) in copies.items():
@@ -319,29 +330,29 @@ def unlike_weights(
             yield Contradiction(step, Kind.WEIGHT_COPIES, *norms, name=name, rank=rank)
 
 
-def fed_alike(run: Any, step: int) -> Iterator[Contradiction]:
+def fed_alike(run: Run, step: int) -> Iterator[Contradiction]:
     """Arrays of the batch that differ between ranks of one data- and context-parallel place, by their digests."""
-    seen: dict[tuple[Any, ...], tuple[int, str]] = {}
-    for rank, facts in run.batch_descriptions(step).items():
-        place = run.manifests[rank].get("place") or {}
-        whole = (facts.get("joined_first") or {}).get("whole", False)
-        mask = {"attention_mask": facts["attention_mask"]} if facts["attention_mask"] == "causal" else {}
-        fed = {name: said["sha256"] for name, said in facts["arrays"].items() if name in layout.FED}
-        for name, mine in (fed | mask).items():
-            key = (0, 0, name) if whole else (place.get("dp", rank), place.get("cp", 0), name)
+    seen: dict[tuple[int, int, str], tuple[int, str]] = {}
+    for rank, fed in run.batch_descriptions(step).items():
+        place = run.manifests[rank].place
+        digests = {name: stored.sha256 for name, stored in fed.arrays.items() if name in layout.FED}
+        digests |= {"attention_mask": "causal"} if fed.attention_mask == "causal" else {}
+        for name, mine in digests.items():
+            key = (0, 0, name) if fed.joined_first and fed.joined_first.whole else (place.get("dp", rank), place.get("cp", 0), name)
             first, digest = seen.setdefault(key, (rank, mine))
             if digest != mine:
                 arrays = Claim(Witness.ARRAY, rank=first), Claim(Witness.OTHER_ARRAY, rank=rank)
                 yield Contradiction(step, Kind.BATCH, *arrays, name=name, rank=rank, place=key[0])
 
 
-def agreed(rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
+def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
     """Numbers of a step that every rank must have alike."""
     first, one = next(iter(rows.items()))
     for key, kind in (("grad_norm", Kind.GRAD_NORM), ("loss_scale", Kind.LOSS_SCALE), ("skipped", Kind.SKIPPED)):
         for rank, row in rows.items():
-            if one.get(key) is not None and row.get(key) is not None and _apart(float(one[key]), float(row[key])) > SAME:
-                numbers = Claim(Witness.RANK, one[key], first), Claim(Witness.RANK, row[key], rank)
+            mine, other = getattr(one, key), getattr(row, key)
+            if mine is not None and other is not None and _apart(float(mine), float(other)) > SAME:
+                numbers = Claim(Witness.RANK, mine, first), Claim(Witness.RANK, other, rank)
                 yield Contradiction(step, kind, *numbers, rank=rank)
                 break
 
@@ -349,17 +360,18 @@ def agreed(rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contrad
 # ---- the loss
 
 
-def averaged(run: Any, step: int) -> Iterator[Contradiction]:
+def averaged(run: Run, step: int) -> Iterator[Contradiction]:
     """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it.
 
     Where it is not, the script weighs tokens otherwise, or adds something that no token has.
     """
-    loss = run.row(step).get("loss")
+    row = run.row(step)
     try:
         batch = run.batch(step, ("token_losses", "loss_mask"))
     except RecordError:  # what is wrong with a file is said where its batch is read
         return
-    losses, mask, counted = batch.token_losses, batch.loss_mask, run.row(step).get("valid_tokens")
+    losses, mask = batch.token_losses, batch.loss_mask
+    loss, counted = (None, None) if row is None else (row.loss, row.valid_tokens)
     if loss is None or not math.isfinite(loss) or losses is None or mask is None or mask.shape != losses.shape:
         return
     weights = mask.astype(np.float64)
@@ -370,16 +382,20 @@ def averaged(run: Any, step: int) -> Iterator[Contradiction]:
         yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
 
 
-def weighed(run: Any, rows: Mapping[int, Mapping[str, Any]], step: int) -> Iterator[Contradiction]:
+def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
     """How tokens weighed in what was differentiated, against what the run's settings say.
 
     A micro-batch's share of the objective over its sum of losses is the weight of each of its tokens: one weight for all with a
     per-token loss, one over the micro-batch's number of tokens without.
     """
-    shares = [one for row in rows.values() for one in row.get("micro_batches") or ()]
-    known = [(objective / loss, tokens) for loss, tokens, objective in shares if loss and tokens and math.isfinite(loss)]
+    shares = [one for row in rows.values() for one in row.micro_batches]
+    known = [
+        (objective / loss, tokens)
+        for loss, tokens, objective in shares
+        if loss and tokens and objective is not None and math.isfinite(loss)
+    ]
     by_count, by_micro_batch = _spread([weight for weight, _ in known]), _spread([weight * tokens for weight, tokens in known])
-    per_token = bool((run.facts.get("training") or {}).get("per_token_loss"))
+    per_token = bool(run.facts.training.per_token_loss)
     if (by_count if per_token else by_micro_batch) > WEIGHT:
         seen = Weighing.BY_MICRO_BATCH if by_micro_batch <= WEIGHT else Weighing.ALIKE if by_count <= WEIGHT else Weighing.NEITHER
         asked = Claim(Witness.SETTINGS, Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH)

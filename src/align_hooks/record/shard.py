@@ -8,8 +8,6 @@ through rows, so a box may be narrowed to a range of its elements in row-major o
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,8 +37,18 @@ class Shard:
     trainable: bool = True
 
     def __post_init__(self) -> None:
+        """Raise ValueError where box or range are no part of the tensor."""
+        if max(len(self.name), len(self.native)) > LONGEST_NAME:
+            raise ValueError(f"a name of {max(len(self.name), len(self.native))} characters is none of a parameter")
         if not self.box:
             object.__setattr__(self, "box", tuple((0, size) for size in self.shape))
+        if min(self.shape, default=0) < 0 or math.prod(self.shape) >= 1 << 50 or len(self.box) != len(self.shape):
+            raise ValueError(f"{self.name}: {self.shape} and {self.box} are no tensor and its part")
+        if not all(0 <= start <= stop <= size for (start, stop), size in zip(self.box, self.shape, strict=True)):
+            raise ValueError(f"{self.name}: {self.box} is no part of {self.shape}")
+        size = math.prod(stop - start for start, stop in self.box)
+        if self.flat is not None and not 0 <= self.flat[0] <= self.flat[1] <= size:
+            raise ValueError(f"{self.name}: {self.flat} is no range of {size} elements")
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -55,27 +63,6 @@ class Shard:
     def facts(self) -> dict[str, Any]:
         """As a manifest keeps it."""
         return asdict(self)
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Shard:
-        """The inverse of :meth:`facts`; raises ValueError where box or range are no part of the tensor."""
-        known = dict(facts)
-        known["shape"] = tuple(known["shape"])
-        known["box"] = tuple((start, stop) for start, stop in known["box"])
-        known["name"], known["native"] = map(sys.intern, (known["name"], known["native"]))
-        if max(len(known["name"]), len(known["native"])) > LONGEST_NAME:
-            raise ValueError(f"a name of {len(known['name'])} characters is none of a parameter")
-        known["flat"] = None if known["flat"] is None else tuple(known["flat"])
-        shape, box = known["shape"], known["box"] or tuple((0, size) for size in known["shape"])
-        whole = all(type(size) is int and size >= 0 for size in shape) and math.prod(shape) < 1 << 50 and len(box) == len(shape)
-        if not whole or not all(type(end) is int for bounds in box for end in bounds):
-            raise ValueError(f"{known['name']}: {shape} and {box} are no tensor and its part")
-        if not all(0 <= start <= stop <= size for (start, stop), size in zip(box, shape, strict=True)):
-            raise ValueError(f"{known['name']}: {box} is no part of {shape}")
-        flat, size = known["flat"], math.prod(stop - start for start, stop in box)
-        if flat is not None and not (len(flat) == 2 and all(type(end) is int for end in flat) and 0 <= flat[0] <= flat[1] <= size):
-            raise ValueError(f"{known['name']}: {flat} is no range of {size} elements")
-        return cls(**known)
 
 
 def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True) -> list[Shard]:

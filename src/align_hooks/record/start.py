@@ -7,19 +7,23 @@ this one goes on (:mod:`.committed`). Only what does not count any more is delet
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.job.ranks import Launch
 from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
-from align_hooks.record import atomic, claim, folder, last_words, layout
-from align_hooks.record.checks import check_manifest
-from align_hooks.record.committed import Committed, read_committed, segments
+from align_hooks.record import claim, folder, last_words, layout
+from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.files import read_sealed
+from align_hooks.record.schema import Manifest, structured
+from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -28,9 +32,15 @@ def rows_of(run: Path, rank: int) -> list[Path]:
     return [layout.rows(run, kind.name, rank) for kind in ROWS]
 
 
-def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> dict[str, Any] | None:
-    """The manifest of the record that this start replaces or continues; None where it is the first. ``claimed`` is its own claim, None
-    before it has one.
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The record that a start replaces or continues: its ``manifest``, None where that cannot be read."""
+
+    manifest: Manifest | None
+
+
+def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> Earlier | None:
+    """The record that this start replaces or continues; None where it is the first. ``claimed`` is its own claim, None before it has one.
 
     Raises RefusedRun where the directory holds what this start may not touch.
     """
@@ -47,14 +57,14 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
         return None
     found = _read(path)
     if how == "refuse":
-        over = found.get("ended") or claimed is None or claimed.is_proof  # a start that was killed, or that failed
+        over = (found and found.ended) or claimed is None or claimed.is_proof  # a start that was killed, or that failed
         if holds_anything(run) or not over:
             raise RefusedRun(
                 f"{PREFIX}RUN={run} already holds a run of rank {launch.rank}; "
                 f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
             )
         return None
-    ranks = found["launch"]["world_size"] if found else launch.world_size
+    ranks = found.launch.world_size if found else launch.world_size
     if how == "continue" and ranks != launch.world_size and holds_anything(run):
         raise RefusedRun(
             f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of {ranks} ranks and this job has {launch.world_size}; "
@@ -62,17 +72,15 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
         )
     if how == "continue" and not found:
         raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
-    return found
+    return Earlier(found)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A rank's manifest, of any format; empty where it cannot be read."""
+def _read(path: Path) -> Manifest | None:
+    """A rank's manifest, of any format; None where it cannot be read."""
     try:
-        found = read_sealed(path, older=True)
-        check_manifest(found, path)
+        return structured(Manifest, read_sealed(path, older=True), path, numbers=("groups",))
     except RecordError:
-        return {}
-    return found
+        return None
 
 
 def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
@@ -98,31 +106,28 @@ def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
 
 
-def counted(run: Path, rank: int, manifest: Mapping[str, Any]) -> Committed:
+def counted(run: Path, rank: int, manifest: Manifest) -> Committed:
     """The rows that count by a rank's ``manifest``; raises RecordError where they cannot be read."""
-    return read_committed(layout.scalars(run, rank), segments(manifest, layout.manifest(run, rank)), manifest)
+    return read_committed(layout.scalars(run, rank), manifest)
 
 
-def went_on(path: Path, manifest: Mapping[str, Any], rows: Committed, first: int, again: Iterable[str]) -> list[dict[str, Any]]:
-    """What the manifest of a start that goes on with step ``first`` says of the segments before it. ``manifest`` is that at ``path``, with
+def went_on(manifest: Manifest, rows: Committed, first: int, again: Iterable[str]) -> list[dict[str, Any]]:
+    """What the manifest of a start that goes on with step ``first`` says of the segments before it. ``manifest`` is the earlier one, with
     the ``rows`` that count; ``again`` are the kinds of states that the start records of ``first`` itself."""
-    known = segments(manifest, path)
-    kept = [dict(one) for one in manifest.get("segments", ()) if "stop" in one]
-    kept.append({key: manifest.get(key) for key in ("segment", "started", "ended", "recorded")} | {"stop": None, "again": []})
-    for one, segment in zip(kept, known, strict=True):
-        if segment.stop is None or segment.stop > first:
-            one |= {"stop": first, "again": sorted(again)}
-        elif segment.stop == first:  # what an earlier start went on to record again was written over, whatever became of that start
-            one["again"] = sorted({*one["again"], *again})
-        one["recorded"] = (one.get("recorded") or {}) | {"scalars": rows.counts[segment.id]}
-    return kept
+    kept = []
+    for one in manifest.starts():
+        if one.stop is None or one.stop > first:
+            one = replace(one, stop=first, again=tuple(sorted(again)))
+        elif one.stop == first:  # what an earlier start went on to record again was written over, whatever became of that start
+            one = replace(one, again=tuple(sorted({*one.again, *again})))
+        kept.append(replace(one, recorded={**(one.recorded or {}), "scalars": rows.counts[one.id]}))
+    return [to_builtins(one) for one in kept]
 
 
-def refuse_other(earlier: Mapping[str, Any], manifest: Mapping[str, Any], run: Path) -> None:
+def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Path) -> None:
     """Raise RefusedRun where a run that is continued was of another side or model."""
-    written = json.loads(atomic.json_text(manifest))
-    for key in ("side", "parameters"):
-        if earlier.get(key) not in (None, written[key]):
+    for key, other in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
+        if other:
             raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of another {key}; choose another directory")
 
 
@@ -166,21 +171,21 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
                 folder.sweep(below)
 
 
-def readable(run: Path, rank: int, manifest: Mapping[str, Any]) -> Committed | None:
+def readable(run: Path, rank: int, manifest: Manifest | None) -> Committed | None:
     """The same rows as :func:`counted` gives; None where they cannot be read: what is replaced need not be whole."""
     try:
-        return counted(run, rank, manifest)
+        return None if manifest is None else counted(run, rank, manifest)
     except RecordError:
         return None
 
 
-def steps_of(manifest: Mapping[str, Any], rows: Committed | None) -> list[int]:
+def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
     """The steps whose files are a record's by its manifest: those that its ``rows`` list, the one that was under way, the state after it,
     and those that it was deleting itself."""
-    found = set(manifest.get("deleting") or ())
-    if rows is None:  # what cannot be read lists nothing
+    found = set(manifest.deleting if manifest else ())
+    if manifest is None or rows is None:  # what cannot be read lists nothing
         return sorted(found)
-    first = manifest.get("first_step", 0)  # which may lie beyond the rows of the run that it went on with
+    first = manifest.first_step  # which may lie beyond the rows of the run that it went on with
     begun = max(first, max(rows.rows, default=-1) + 1)
     found |= {begun, begun + 1} | set(rows.rows)
     return sorted(found.union(*rows.listed.values()))

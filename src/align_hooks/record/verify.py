@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, sentences
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record import layout
-from align_hooks.record.batch import Source, batch_json
+from align_hooks.record.batch import Source, described
 from align_hooks.record.files import CHANGED, TensorFile, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.pieces import is_causal
 from align_hooks.record.problems import Problem, unreadable
+from align_hooks.record.reader import Run
 
 
 @dataclass(slots=True)
@@ -50,13 +51,14 @@ class Verified:
             self.files += 1
 
 
-def verify(run: Any, progress: Progress = silent) -> Verified:
+def verify(run: Run, progress: Progress = silent) -> Verified:
     """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
     read against their digests when the run was opened."""
     found = Verified(run.path)
-    sealed = {layout.run_file(run.path): run.facts} if run.facts else {}
-    for path, content in (sealed | {layout.manifest(run.path, rank): one for rank, one in run.manifests.items()}).items():
-        found.read(path, "its own" if content.get("format") == layout.FORMAT else None, lambda: None)
+    formats = {layout.run_file(run.path): run.facts.format} if run.facts.is_there else {}
+    formats |= {layout.manifest(run.path, rank): manifest.format for rank, manifest in run.manifests.items()}
+    for path, number in formats.items():
+        found.read(path, "its own" if number == layout.FORMAT else None, lambda: None)
     recorded = [
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
@@ -85,7 +87,7 @@ def summary(found: Verified) -> Message:
     return message("verify.verified", what=sentences(right, wrong, without))
 
 
-def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
+def _pieces(run: Run, rank: int, name: str, step: int, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
     """What is recorded of a step by one name: its path, its digest, and how it is read."""
     if name in layout.LINES:
         lines = run.lines(name, rank)
@@ -101,7 +103,7 @@ def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Itera
         return
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
-        yield path, digest, lambda: batch_json(source)
+        yield path, digest, lambda: described(source)
         yield from _arrays(source, found)
     elif name.endswith(".json"):
         yield path, digest, lambda: read_json(path, digest)
@@ -111,12 +113,11 @@ def _pieces(run: Any, rank: int, name: str, step: int, found: Verified) -> Itera
 
 def _arrays(source: Source, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
     try:
-        said = batch_json(source)["arrays"]
+        arrays = described(source).arrays
     except RecordError:  # said where it is read itself
         return
-    for name, one in said.items():
-        path = source.place / f"{name}.npy"
-        yield path, one.get("file"), lambda name=name, one=one: source.array(name, one.get("file"))  # type: ignore[misc]
+    for name, stored in arrays.items():
+        yield source.place / f"{name}.npy", stored.file, partial(source.array, name, stored.file)
 
 
 def _tensors(path: Path, digest: str | None) -> None:
@@ -125,7 +126,7 @@ def _tensors(path: Path, digest: str | None) -> None:
         file.read(name)
 
 
-def _causal(run: Any, path: Path) -> None:
+def _causal(run: Run, path: Path) -> None:
     mask = read_array(inside(run.path, path))
     if mask.dtype != bool or not is_causal(mask):
         raise RecordError(f"{path} {CHANGED}")

@@ -35,6 +35,7 @@ from align_hooks.record.files import read_sealed
 from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
+from align_hooks.record.schema import Facts, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -59,7 +60,7 @@ class Writer:
     _claim: claim.Claim | None = None
     _rows: dict[Path, BinaryIO] = field(default_factory=dict)
     _manifest: dict[str, Any] = field(default_factory=dict)
-    _earlier: dict[str, Any] | None = None
+    _earlier: start.Earlier | None = None
     _listed: dict[str, str] = field(default_factory=dict)
     _described: bool = False
     _holds_all: bool = False
@@ -109,14 +110,13 @@ class Writer:
 
     def _run_id(self) -> str:
         """The id of the run that this start begins or goes on with; rank 0's alone counts."""
-        if self._earlier is not None and self.settings.run_exists == "continue":
-            known = self._earlier.get("run_id") or self._run_facts().get("run_id")
-            return str(known) if known else self.segment
+        if self._earlier is not None and self._earlier.manifest is not None and self.settings.run_exists == "continue":
+            return self._earlier.manifest.run_id or self._run_facts().run_id or self.segment
         return self.segment
 
-    def _run_facts(self) -> dict[str, Any]:
+    def _run_facts(self) -> Facts:
         path = layout.run_file(self.run)
-        return read_sealed(path, older=True) if path.exists() else {}
+        return structured(Facts, read_sealed(path, older=True), path, numbers=("optimizer",)) if path.exists() else Facts()
 
     def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: range) -> None:
         """Write what is known once model and optimizer are built, before the first step. What the directory held is replaced here, or
@@ -146,12 +146,12 @@ class Writer:
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
             run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
             run_facts |= facts
-            before = self._run_facts() if continuing else {}
+            before = self._run_facts() if continuing else Facts()
             rows = self._earlier_rows(continuing)
-            if before and self._manifest["run_id"] in (None, before.get("run_id")):  # and not of a run that a killed start has replaced
+            if before.is_there and self._manifest["run_id"] in (None, before.run_id):  # and not of a run that a killed start has replaced
                 kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
                 run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
-            self._put_manifest(steps, rows, continuing)
+            self._put_manifest(steps, shards, rows, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
         except OSError as error:
@@ -186,22 +186,22 @@ class Writer:
 
     def _earlier_rows(self, continuing: bool) -> Committed | None:
         """The rows of the record that is continued, or replaced; None where there is none, or where it is replaced and cannot be read."""
-        if self._earlier is None:
+        if self._earlier is None or self._earlier.manifest is None:
             return None
-        return (start.counted if continuing else start.readable)(self.run, self.launch.rank, self._earlier)
+        return (start.counted if continuing else start.readable)(self.run, self.launch.rank, self._earlier.manifest)
 
-    def _put_manifest(self, steps: range, rows: Committed | None, continuing: bool) -> None:
+    def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> None:
         """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         path = layout.manifest(run, rank)
         self._check()
         start.refuse_links(run, rank, steps)
-        known = [] if earlier is None else start.steps_of(earlier, rows)
+        known = [] if earlier is None else start.steps_of(earlier.manifest, rows)
         start.refuse_unwritable(run, rank, (*known, *steps))
         deleting = [step for step in known if not continuing or step > first]
-        if earlier is not None and rows is not None and continuing:
-            start.refuse_other(earlier, self._manifest, run)
-            self._manifest["segments"] = start.went_on(path, earlier, rows, first, start.again(self.settings, first))
+        if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
+            start.refuse_other(earlier.manifest, self.side, shards, run)
+            self._manifest["segments"] = start.went_on(earlier.manifest, rows, first, start.again(self.settings, first))
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         start.sweep(run, rank, known)

@@ -41,7 +41,7 @@ class Injection:
 
         Raises RefusedRun where a skipped step was named, RecordError where no step is left.
         """
-        skipped = {row["step"] for row in self.run.scalars() if row["skipped"]}
+        skipped = {row.step for row in self.run.rows if row.skipped}
         if refused := sorted(filter(self.source.steps.names, skipped)):
             raise RefusedRun(
                 f"{self.source}: step {refused[0]} was skipped there, its gradients made no update; leave it out, or choose @all"
@@ -93,7 +93,7 @@ class Injection:
 
     @cached_property
     def _norms(self) -> dict[int, float | None]:
-        return {row["step"]: row["grad_norm"] for row in self.run.scalars()}
+        return {row.step: row.grad_norm for row in self.run.rows}
 
     def read(self, step: int, fused: Fused) -> Array:
         """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""
@@ -103,4 +103,4 @@ class Injection:
 
     def facts(self) -> dict[str, Any]:
         """As run.json keeps it: the run that the gradients came from, and the steps."""
-        return {"run": str(self.source.path), "run_id": self.run.manifest.get("run_id"), "steps": list(self.steps)}
+        return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}

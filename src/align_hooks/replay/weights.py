@@ -96,9 +96,8 @@ def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
     says it; None where nothing does."""
     if weights is not None:
         return vocabulary_of(weights)
-    held = (run.manifest.get("model") for run in runs if run is not None)
-    sizes = (model.get("vocab_size") for model in held if isinstance(model, Mapping))
-    return next((int(size) for size in sizes if size is not None), None)
+    sizes = (run.facts.model.get("vocab_size") for run in runs if run is not None)
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 class Loader:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec.structs import asdict
 
 from align_hooks.compare.settings import equal, show
 from align_hooks.compare.verdict import RunSummary
 from align_hooks.messages import Message, message
+from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.text import plain
 
 MISSING = "–"
@@ -41,61 +43,57 @@ def configurations(sides: Sequence[RunSummary]) -> list[Group]:
     Of the frameworks' own arguments, hundreds, only those that differ are shown, where both have the same names.
     """
     facts = [one.facts for one in sides]
-
-    def tables(key: str) -> list[Mapping[str, Any]]:
-        return [_table(one.get(key)) for one in facts]
-
     groups = [
         Group(message("page.group_run"), rows([about(one) for one in sides], OWN), always=True),
-        Group(message("page.group_versions"), rows(tables("versions"), FOUND), always=True),
-        Group(message("page.group_model"), rows(tables("model"))),
-        Group(message("page.group_training"), rows(tables("training"))),
-        Group(message("page.group_optimizer"), rows([optimizer(one.get("optimizer") or {}) for one in facts])),
-        Group(message("page.group_determinism"), rows(tables("determinism"), FOUND)),
-        Group(message("page.group_asked_for"), rows(tables("settings"), FOUND)),
+        Group(message("page.group_versions"), rows([one.versions for one in facts], FOUND), always=True),
+        Group(message("page.group_model"), rows([one.model for one in facts])),
+        Group(message("page.group_training"), rows([asdict(one.training) for one in facts])),
+        Group(message("page.group_optimizer"), rows([optimizer(one.optimizer) for one in facts])),
+        Group(message("page.group_determinism"), rows([one.determinism for one in facts], FOUND)),
+        Group(message("page.group_asked_for"), rows([one.settings for one in facts], FOUND)),
         Group(message("page.group_changed"), rows([overrides(one) for one in facts], OWN)),
-        Group(message("page.group_arguments"), unlike(tables("arguments"))),
-        Group(message("page.group_environment"), unlike(tables("environment"))),
+        Group(message("page.group_arguments"), unlike([one.arguments or {} for one in facts])),
+        Group(message("page.group_environment"), unlike([one.environment for one in facts])),
     ]
     return [group for group in groups if group.rows]
 
 
-def unlike(tables: Sequence[Mapping[str, Any]]) -> list[Row]:
+def unlike(tables: Sequence[Mapping[str, object]]) -> list[Row]:
     """What differs of two tables that have most of their names in common; nothing of others."""
     shared = len(tables) == 2 and len(tables[0].keys() & tables[1].keys()) > len(tables[0]) / 2
     return [row for row in rows(tables) if row.differs] if shared else []
 
 
-def about(side: RunSummary) -> dict[str, Any]:
+def about(side: RunSummary) -> Table:
     """What a run is, in a few lines."""
     facts = side.facts
     return {
         "path": side.path,
-        "run id": facts.get("run_id"),
-        "framework": facts.get("framework"),
-        "created": facts.get("created"),
+        "run id": facts.run_id,
+        "framework": facts.framework,
+        "created": facts.created,
         "ranks": f"{side.ranks}" + (f" ({side.laid_out})" if side.layout else ""),
         "steps": side.steps,
-        "padded vocabulary": facts.get("padded_vocabulary"),
+        "padded vocabulary": facts.padded_vocabulary,
     }
 
 
-def optimizer(facts: Mapping[str, Any]) -> dict[str, Any]:
+def optimizer(built: Optimizer | None) -> Table:
     """Hyper-parameters, those of each parameter group under its number and how many tensors it has."""
-    found = {key: value for key, value in facts.items() if key != "groups"}
-    for at, group in enumerate(facts.get("groups") or ()):
-        found[f"group {at}: {PER_GROUP}"] = len(group.get(PER_GROUP) or ())
-        found |= {f"group {at}: {key}": value for key, value in group.items() if key != PER_GROUP}
+    if built is None:
+        return {}
+    found: Table = {key: value for key, value in asdict(built).items() if key != "groups"}
+    for at, group in enumerate(built.groups):
+        found |= {f"group {at}: {key}": len(value) if key == PER_GROUP else value for key, value in asdict(group).items()}
     return found
 
 
-def overrides(facts: Mapping[str, Any]) -> dict[str, str]:
+def overrides(facts: Facts) -> Table:
     """What a switch changed, and which."""
-    changed = [one for one in facts.get("overrides") or () if isinstance(one, dict)]
-    return {str(one.get("what")): f"{one.get('before')} → {one.get('after')} ({one.get('why')})" for one in changed}
+    return {str(one.what): f"{one.before} → {one.after} ({one.why})" for one in facts.overrides}
 
 
-def rows(tables: Sequence[Mapping[str, Any]], differing: str = ALL) -> list[Row]:
+def rows(tables: Sequence[Mapping[str, object]], differing: str = ALL) -> list[Row]:
     """Tables side by side, in the order in which names first appear; ``differing`` says what counts as a difference."""
     names = dict.fromkeys(name for table in tables for name in table)
     found = []
@@ -108,7 +106,3 @@ def rows(tables: Sequence[Mapping[str, Any]], differing: str = ALL) -> list[Row]
         shown = tuple(MISSING if name not in table or table[name] is None else plain(show(table[name])[:400]) for table in tables)
         found.append(Row(plain(str(name)), shown, judged and not all(equal(values[0], one) for one in values[1:])))
     return [row for row in found if set(row.values) != {MISSING}]
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

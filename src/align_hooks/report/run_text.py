@@ -36,7 +36,7 @@ def render_run(health: Health, console: Console) -> None:
 def headline(health: Health) -> Joined:
     """What a run is, in a line."""
     facts, side = health.side.facts, health.side
-    types = str((facts.get("training") or {}).get("compute_type") or "")
+    types = facts.training.compute_type
     steps = message("steps.count", count=side.steps)
     if health.planned:
         steps = message("health.steps_of", count=side.steps, planned=health.planned)
@@ -45,11 +45,10 @@ def headline(health: Health) -> Joined:
 
 def _framework(health: Health) -> Argument:
     facts = health.side.facts
-    if not facts.get("framework"):
+    if not facts.framework:
         return message("health.unknown_framework" if health.side.ranks else "health.directory_made_by_hand")
-    versions = facts.get("versions") or {}
-    version = next((str(versions[name]) for name in ("megatron-core", "mindformers") if name in versions), "")
-    return f"{facts['framework']} {version}".strip()
+    version = next((str(facts.versions[name]) for name in ("megatron-core", "mindformers") if name in facts.versions), "")
+    return f"{facts.framework} {version}".strip()
 
 
 def _ranks(health: Health) -> Message | None:

@@ -143,7 +143,7 @@ def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) 
 def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
     """What is known of a comparison."""
     pair, (reference, candidate) = ladder.pair, ladder.pair.both
-    first, settings = pair.first or 0, candidate.manifest.get("settings") or {}
+    first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     padding, rows = any(stage.reason is Reason.OTHER_PADDING for stage in stages), padded_rows(ladder)
     known = {
@@ -176,7 +176,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
     settings = dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))
-    rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.manifest.get("side"))
+    rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
     return {
         **commands(ladder),
         "suspect": suspected(blame),
@@ -210,7 +210,7 @@ def checkpoint(ladder: Ladder) -> str:
 
 def padded_rows(ladder: Ladder) -> list[int | None]:
     """Rows of both embeddings, padding and all; None where a record does not say."""
-    return [run.manifest.get("padded_vocabulary") for run in ladder.pair.both]
+    return [run.facts.padded_vocabulary for run in ladder.pair.both]
 
 
 def setting(finding: Finding) -> Argument:

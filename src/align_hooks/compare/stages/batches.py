@@ -40,7 +40,7 @@ def batches(ladder: Ladder) -> StageResult:
 
 def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
     """Of how many steps both sides counted the tokens that count, and where their numbers differ."""
-    counts = [(ours["step"], ours["valid_tokens"], theirs["valid_tokens"]) for ours, theirs in pair.rows]
+    counts = [(ours.step, ours.valid_tokens, theirs.valid_tokens) for ours, theirs in pair.rows]
     known = [row for row in counts if None not in row]
     kind = Quantity.VALID_TOKENS
     return len(known), [
@@ -50,6 +50,6 @@ def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
 
 def _weighs_otherwise(ladder: Ladder) -> bool:
     """Whether the two sides weigh the same tokens differently in what they differentiate."""
-    per_token = [bool(run.manifest.get("training", {}).get("per_token_loss")) for run in ladder.pair.both]
+    per_token = [bool(run.facts.training.per_token_loss) for run in ladder.pair.both]
     one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(ladder.first_batches, per_token, strict=True))
     return one is not None and other is not None and one.shape == other.shape and not np.allclose(one, other, rtol=1e-9, atol=0)

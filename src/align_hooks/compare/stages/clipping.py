@@ -17,16 +17,15 @@ def clipping(ladder: Ladder) -> StageResult:
     """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
     findings, skipped = [], []
     for ours, theirs in ladder.pair.rows:
-        for key in ("grad_norm", "clip_coefficient") if ours["step"] not in ladder.pair.skipped else ():
-            if ours[key] is not None and theirs[key] is not None:
-                error, step = relative_difference(ours[key], theirs[key]), ours["step"]
-                findings.append(
-                    Finding(at_step(Quantity(key), step), ours[key], theirs[key], error, CLIPPING, step=step, quantity=Quantity(key))
-                )
-        if ours["skipped"] != theirs["skipped"]:
-            step = ours["step"]
+        for key in ("grad_norm", "clip_coefficient") if ours.step not in ladder.pair.skipped else ():
+            one, other = getattr(ours, key), getattr(theirs, key)
+            if one is not None and other is not None:
+                what, error = at_step(Quantity(key), ours.step), relative_difference(one, other)
+                findings.append(Finding(what, one, other, error, CLIPPING, step=ours.step, quantity=Quantity(key)))
+        if ours.skipped != theirs.skipped:
+            step = ours.step
             what = at_step(Quantity.SKIPPED, step)
-            skipped.append(Finding(what, ours["skipped"], theirs["skipped"], step=step, quantity=Quantity.SKIPPED))
+            skipped.append(Finding(what, ours.skipped, theirs.skipped, step=step, quantity=Quantity.SKIPPED))
     summary = message("clipping.compared", count=len(ladder.pair.rows))
     if skipped:
         said = sentences(message("clipping.skipped_on_one_side"), summary)

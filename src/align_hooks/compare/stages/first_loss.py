@@ -24,12 +24,12 @@ def first_loss(ladder: Ladder) -> StageResult:
     findings = [
         finding
         for ours, theirs in rows
-        for finding in losses(ours, theirs, ladder.noise.limits("losses", ours["step"], ladder.pair.limits.loss))
+        for finding in losses(ours, theirs, ladder.noise.limits("losses", ours.step, ladder.pair.limits.loss))
     ]
     if not findings:
         return StageResult(first_loss, Status.INCOMPLETE, message("first_loss.none"), other_title=title(ladder))
     result = replace(
-        judged(first_loss, at_step(message("first_loss.loss_and_objective"), rows[0][0]["step"]), findings), other_title=title(ladder)
+        judged(first_loss, at_step(message("first_loss.loss_and_objective"), rows[0][0].step), findings), other_title=title(ladder)
     )
     if result.status is not Status.DIFFERENT:
         return result

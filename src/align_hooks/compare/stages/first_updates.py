@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, judged, unless_finite
@@ -21,6 +20,7 @@ from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import either, message
+from align_hooks.record.schema import Row
 
 UPDATES = 2
 FLIPS = 1.5
@@ -37,16 +37,16 @@ def first_updates(ladder: Ladder) -> StageResult:
     Default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it.
     """
     pair = ladder.pair
-    kinds = {str((run.manifest.get("optimizer") or {}).get("type")) for side, run in pair.sides if side not in pair.converted}
+    kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
         return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=either(*sorted(kinds))))
     rows = _first_rows(pair)
     known = set(pair.known("weights"))
-    steps = [ours["step"] for ours, theirs in rows if not (ours["skipped"] or theirs["skipped"])]
+    steps = [ours.step for ours, theirs in rows if not (ours.skipped or theirs.skipped)]
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
     errors = [_errors(ladder, step) for step in steps]
     if not any(errors):
-        handed = any(ours["step"] + 1 in pair.handed for ours, _ in rows)
+        handed = any(ours.step + 1 in pair.handed for ours, _ in rows)
         return StageResult(
             first_updates, Status.NOT_COMPARED, message("first_updates.handed_over" if handed else "first_updates.not_on_record")
         )
@@ -64,11 +64,11 @@ def first_updates(ladder: Ladder) -> StageResult:
     return result if factor is None else result.telling(message("first_updates.every_update_scaled", factor=factor))
 
 
-def _first_rows(pair: Pair) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _first_rows(pair: Pair) -> list[tuple[Row, Row]]:
     """Rows of the first steps that can move a weight, from equal weights; none where the two sides begin apart."""
-    begun = next((place for place, (ours, _) in enumerate(pair.rows) if not pair.is_still(ours["step"] + 1)), len(pair.rows))
+    begun = next((place for place, (ours, _) in enumerate(pair.rows) if not pair.is_still(ours.step + 1)), len(pair.rows))
     rows = pair.rows[begun : begun + UPDATES]
-    return rows if rows and pair.is_exact(rows[0][0]["step"]) else []
+    return rows if rows and pair.is_exact(rows[0][0].step) else []
 
 
 def _errors(ladder: Ladder, step: int) -> list[Finding]:

@@ -7,7 +7,7 @@ from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import as_written, by_parameter
+from align_hooks.compare.settings import as_written
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import message
@@ -16,14 +16,14 @@ from align_hooks.messages import message
 @stage("hyper-parameters", Phase.UPDATE, place=Place.CONFIGURATION, is_before_numbers=True, source=message("method.guide_checklist"))
 def hyper_parameters(ladder: Ladder) -> StageResult:
     """What the optimizers were built with, and the learning rate of every step."""
-    one, other = (run.manifest.get("optimizer") for run in ladder.pair.both)
+    one, other = (run.facts.optimizer for run in ladder.pair.both)
     rates, steps = learning_rates(ladder.pair)
     if not one or not other:  # a log has the rates alone
         if not steps:
             return StageResult(hyper_parameters, Status.NOT_COMPARED, message("settings.not_on_record"))
         status = Status.DIFFERENT if rates else Status.SAME
         return StageResult(hyper_parameters, status, message("hyper_parameters.rates_alone", count=steps), tuple(rates))
-    shared = by_parameter(one).keys() & by_parameter(other).keys()
+    shared = one.by_parameter().keys() & other.by_parameter().keys()
     together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
     findings = [*settings.hyper_parameters(one, other, rates=together), *rates]
     status = Status.DIFFERENT if findings else Status.SAME if shared else Status.INCOMPLETE
@@ -32,14 +32,15 @@ def hyper_parameters(ladder: Ladder) -> StageResult:
 
 def learning_rates(pair: Pair) -> tuple[list[Finding], int]:
     """Where the learning rates of the common steps first differ, and of how many steps both are known; those of a log to its digits."""
-    known = [row for row in pair.rows if all(one["learning_rate"] is not None for one in row)]
+    rates = [(ours.step, ours.learning_rate, theirs.learning_rate) for ours, theirs in pair.rows]
+    known = [(step, one, other) for step, one, other in rates if one is not None and other is not None]
     within = SETTING + pair.resolution_of("learning_rate")
-    apart = [(ours, theirs) for ours, theirs in known if not rates_equal(ours["learning_rate"], theirs["learning_rate"], within)]
+    apart = [(step, one, other) for step, one, other in known if not rates_equal(one, other, within)]
     if not apart:
         return [], len(known)
-    step, later = apart[0][0]["step"], len(apart) - 1
+    (step, *both), later = apart[0], len(apart) - 1
     what = at_step(Quantity.LEARNING_RATE, step)
     if later:
         what = message("hyper_parameters.rate_and_later", step=step, iteration=step + 1, count=later)
-    ours, theirs = (as_written(row["learning_rate"]) for row in apart[0])
+    ours, theirs = map(as_written, both)
     return [Finding(what, ours, theirs, name="learning rate", step=step, quantity=Quantity.LEARNING_RATE)], len(known)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.compare.findings import judged, moment_errors
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status
 from align_hooks.messages import message
+from align_hooks.record.reader import Run
 
 
 @stage("initial optimizer state", Phase.UPDATE, place=Place.STATE, decides=False)
@@ -36,6 +35,6 @@ def initial_optimizer_state(ladder: Ladder) -> StageResult:
     return result.telling(message("optimizer_state.not_restored", side=lost[0]) if len(lost) == 1 else None)
 
 
-def is_empty(run: Any, step: int) -> bool:
+def is_empty(run: Run, step: int) -> bool:
     """Whether all moments of an optimizer are zero."""
     return not any(tensor.any() for moments in run.optimizer_state(step).moments.values() for tensor in moments.values())

@@ -19,7 +19,7 @@ def initial_weights(ladder: Ladder) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
     result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
     result = result if result.told or result.status is not Status.DIFFERENT else result.telling(_converted(ladder, result))
-    if result.status is Status.DIFFERENT and not (ladder.pair.candidate.manifest.get("settings") or {}).get("load_weights"):
+    if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
         return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
     return result
 

@@ -18,8 +18,8 @@ def later_losses(ladder: Ladder) -> StageResult:
     exact: list[Finding] = []
     free: list[Finding] = []
     for ours, theirs in ladder.pair.rows[1:]:
-        still = ladder.pair.is_exact(ours["step"])
-        (exact if still else free).extend(losses(ours, theirs, ladder.loss_limit(ours["step"]))[:1])
+        still = ladder.pair.is_exact(ours.step)
+        (exact if still else free).extend(losses(ours, theirs, ladder.loss_limit(ours.step))[:1])
     if not exact and not free:
         status = Status.INCOMPLETE if len(ladder.pair.rows) > 1 else Status.NOT_COMPARED
         return StageResult(later_losses, status, message("later_losses.none"))
@@ -28,7 +28,7 @@ def later_losses(ladder: Ladder) -> StageResult:
     summary = sentences(message("steps.count", count=len(exact) + len(free)), beyond)
     lost = len(ladder.pair.rows) - 1 - len(exact) - len(free)
     result = drifting(ladder, later_losses, summary, exact, free)
-    second = ladder.pair.rows[1][0]["step"]
+    second = ladder.pair.rows[1][0].step
     if any(finding.excess > 1 and finding.name == "loss" and finding.step == second for finding in [*exact, *free]):
         result = result.telling(message("later_losses.second_parts"))
     return (

@@ -47,7 +47,7 @@ def _unfit(ladder: Ladder) -> tuple[Reason, Words] | None:
             return Reason.NO_WHOLE_STEP, message("match.no_whole_step", side=side)
         if ladder.noise.problem:
             return Reason.NO_REPEAT, ladder.noise.problem
-        if (run.manifest.get("settings") or {}).get("perturb"):
+        if run.facts.settings.get("perturb"):
             return Reason.MOVED_WEIGHTS, message("match.moved_weights", side=side)
         if run.missing is not None:
             return Reason.RANKS_MISSING, message("match.ranks_missing", side=side, missing=run.missing.message)

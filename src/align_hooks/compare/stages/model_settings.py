@@ -13,7 +13,7 @@ def model_settings(ladder: Ladder) -> StageResult:
     """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long, and one that is smaller
     than the rounding of the coarser compute type hides for good."""
     found = ladder.settings
-    if not found and not all(run.manifest.get("model") for run in ladder.pair.both):
+    if not found and not all(run.facts.model for run in ladder.pair.both):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
     status = Status.INCONCLUSIVE if found else Status.SAME
     return StageResult(model_settings, status, message("model_settings.compared"), tuple(found))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from align_hooks.compare.findings import WORST, contradictions, copies_alike
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import stage
 from align_hooks.compare.verdict import Place, StageResult, Status
 from align_hooks.messages import Message, Side, both, message, sentences
+from align_hooks.record.self_check import SelfCheck
 
 
 @stage("self-check", place=Place.SELF_CHECK, is_before_numbers=True, source="align_hooks.record.self_check")
@@ -35,10 +35,10 @@ def self_check(ladder: Ladder) -> StageResult:
     return StageResult(self_check, Status.SAME, message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies)))
 
 
-def _unchecked(ladder: Ladder, checks: Mapping[Side, Any]) -> Message:
+def _unchecked(ladder: Ladder, checks: Mapping[Side, SelfCheck]) -> Message:
     """Why no norm of a framework is known to hold a record against."""
     bare = [side for side, check in checks.items() if not check.steps]
-    injected = bare and all(run.manifest.get("injected") for side, run in ladder.pair.sides if side in bare)
+    injected = bare and all(run.facts.injected.steps for side, run in ladder.pair.sides if side in bare)
     if len(bare) == 1:
         return message("self_check.injected_of_side" if injected else "self_check.no_norms_of_side", side=bare[0])
     return message("self_check.injected" if injected else "self_check.no_norms")

@@ -101,8 +101,9 @@ def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.both))
     found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, lambda name: limit, progress)]
-    coefficients = [(ours["clip_coefficient"], theirs["clip_coefficient"]) for ours, theirs in pair.rows]
-    clipped = max((relative_difference(*both) for both in coefficients if None not in both), default=0.0)
+    coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
+    known = [(one, other) for one, other in coefficients if one is not None and other is not None]
+    clipped = max((relative_difference(*both) for both in known), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):
         found += moment_errors(pair, step, UPDATE + 2 * clipped, progress)
     return found
@@ -119,7 +120,7 @@ def check(side: Side, pair: Pair, progress: Progress) -> Checked:
     count, rest = len(record.evidence.updates), explanation.rest
     if not explanation.follows:
         note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(rest), limit=FITS)
-        wrong = findings(side, explanation, record, known=bool(run.manifest.get("optimizer")))
+        wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
         return Checked(note, known=explanation.complete, findings=tuple(wrong))
     if unseen := blind(record.evidence, record.settings):
         note = message("after_update.follow_but", count=count, side=side, rest=rest, terms=terms(unseen))

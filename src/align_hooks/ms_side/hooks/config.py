@@ -19,9 +19,11 @@ from align_hooks.checklist.defaults import DEFAULTS
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
+from align_hooks.hooking.attach import installed_version
+from align_hooks.job.arguments_only import leave
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
-from align_hooks.ms_side.objects import Args, Config, Function, Kwargs, Around
+from align_hooks.ms_side.objects import Args, Around, Config, Function, Kwargs
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -41,6 +43,18 @@ def wrap(session: MsSession) -> Around:
                 session.begin()
             if session.begun:
                 apply(session, config)
+        return wrapped(*args, **kwargs)
+
+    return around
+
+
+def stop(session: MsSession) -> Around:
+    """A wrapper of ``build_context`` that ends the process before anything is built."""
+
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
+        config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
+        if isinstance(config, MindFormerConfig):
+            leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=config.get("run_mode") in TRAINS)
         return wrapped(*args, **kwargs)
 
     return around
@@ -182,3 +196,11 @@ def get(config: Config, key: str) -> Config:
     for part in key.split("."):
         value = value.get(part) if value is not None else None
     return value
+
+
+def flat(config: Config, prefix: str = "") -> dict[str, str]:
+    """Dotted key of the configuration to its value's text."""
+    texts: dict[str, str] = {}
+    for key, value in config.items():
+        texts |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
+    return texts

@@ -15,10 +15,10 @@ from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.hooks.config import get
+from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import Parameters, is_per_token
-from align_hooks.ms_side.objects import Config, Schedule
+from align_hooks.ms_side.objects import Schedule
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
@@ -126,11 +126,3 @@ class Built:
         """Adam's moments, its count of updates, its types."""
         optimizer = self.session.train_cell.optimizer
         return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)
-
-
-def flat(config: Config, prefix: str = "") -> dict[str, str]:
-    """Dotted key of the configuration to its value's text."""
-    texts: dict[str, str] = {}
-    for key, value in config.items():
-        texts |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
-    return texts

@@ -17,7 +17,7 @@ import mindspore
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
-from align_hooks.ms_side.objects import Args, Cell, Function, Kwargs, Around
+from align_hooks.ms_side.objects import Args, Around, Cell, Function, Kwargs
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession

@@ -24,7 +24,7 @@ from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import Built, facts, keep_schedule, load, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
 from align_hooks.ms_side.model import pieces
-from align_hooks.ms_side.objects import Args, Function, Kwargs, RunContext, Tensor, Around
+from align_hooks.ms_side.objects import Args, Around, Function, Kwargs, RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step

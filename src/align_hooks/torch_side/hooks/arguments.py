@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
+from align_hooks.job.arguments_only import leave
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.environment import RENDEZVOUS
 from align_hooks.torch_side.refusals import refusals, rehearsal
@@ -40,6 +42,17 @@ def wrap(session: TorchSession) -> Callable[..., Any]:
         if session.begun:
             apply(session, parsed)
         return parsed
+
+    return around
+
+
+def stop(session: TorchSession) -> Callable[..., NoReturn]:
+    """A wrapper of ``parse_args`` after which nothing comes."""
+
+    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> NoReturn:
+        parsed = wrapped(*args, **kwargs)
+        versions = {"megatron-core": installed_version("megatron-core")}
+        leave(session, {name: str(value) for name, value in sorted(vars(parsed).items())}, versions, trains=trains(parsed))
 
     return around
 

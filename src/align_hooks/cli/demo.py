@@ -6,7 +6,12 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of
 from align_hooks.errors import AlignHooksError
 
 NEEDED = {
@@ -35,7 +40,20 @@ def run_demo(directory: Path) -> int:
 
 
 def script() -> Path:
-    """The demo's own script: beside this module in a wheel, in ``launch/`` of a checkout."""
-    here = Path(__file__).resolve().parent
-    inside = here / "examples" / "demo.py"
-    return inside if inside.is_file() else here.parents[1] / "launch" / "demo.py"
+    """The demo's own script: in a wheel, in ``launch/`` of a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "examples" / "demo.py"
+    return inside if inside.is_file() else package.parents[1] / "launch" / "demo.py"
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
+) -> None:
+    """Record a small Megatron-LM run, replay it in MindFormers, and compare them, on a CPU, in about a minute; both must be installed.
+
+    Exit codes: those of compare, the worse of two; 2 usage, 3 a run failed.
+
+    Example: align-hooks demo
+    """
+    raise typer.Exit(run_demo(place_of(directory)))

@@ -1,0 +1,41 @@
+"""The application that every command adds itself to, and the exit code of whatever happens."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.errors import AlignHooksError
+from align_hooks.job.script import report
+from align_hooks.job.streams import forgive
+
+app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+INTERNAL, INTERRUPTED = 5, 130
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command and turn whatever happens into one line and an exit code of the contract."""
+    forgive()
+    try:
+        if "" in sys.argv[1:]:  # as a shell makes it of "$RUN" that is not set; a path would be the working directory
+            raise AlignHooksError("an argument is empty; give what it should hold, or leave it out")
+        app()
+    except AlignHooksError as error:
+        report(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        print(f"align_hooks: internal error, please report it: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(INTERNAL)

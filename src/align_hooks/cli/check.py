@@ -1,0 +1,53 @@
+"""``align-hooks check``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.checklist.batches import tokenizer as open_tokenizer
+from align_hooks.checklist.sides import check as check_sides
+from align_hooks.cli.application import app
+from align_hooks.cli.files import report_files, written
+from align_hooks.cli.output import Output, progress
+from align_hooks.record.atomic import json_text
+from align_hooks.report.check_machine import check_as_json
+from align_hooks.report.check_text import render_check
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def check(
+    reference: Annotated[
+        str, typer.Argument(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")
+    ],
+    candidate: Annotated[str, typer.Argument(help="the same of the side that is questioned")],
+    tokenizer: Annotated[str | None, typer.Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
+    mindformers: Annotated[str | None, typer.Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="list every row, also those that are the same")] = False,
+    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+) -> None:
+    """Hold two runs, or what is to be run, against the guide's CheckList; nothing is trained and nothing that is read is executed.
+
+    Exit codes: 0 clean, 1 something differs that changes the result, 2 usage, 3 unreadable, 4 something that matters is not told.
+
+    Example: align-hooks check pretrain_llama.sh llama.yaml
+    """
+    console = Output()
+    html, json = report_files(html, json)
+    decode = open_tokenizer(tokenizer) if tokenizer is not None else None
+    with progress() as say:
+        checked = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
+    render_check(checked, console, everything=everything)
+    if json is not None:
+        about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
+        written("--json", json, lambda: json_text(check_as_json(checked, **about)))
+    if html is not None:
+        from align_hooks.report.check_page import check_page
+
+        written("--html", html, lambda: check_page(checked, __version__))
+    raise typer.Exit(checked.exit_code)

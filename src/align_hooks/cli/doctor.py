@@ -1,0 +1,48 @@
+"""``align-hooks doctor``; ``python -m align_hooks.doctor`` does it without the ``cli`` extra."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.cli.application import app
+from align_hooks.cli.files import report_files, written
+from align_hooks.cli.output import Output, progress
+from align_hooks.doctor.examination import examine
+from align_hooks.messages import message
+from align_hooks.record.atomic import json_text
+from align_hooks.report.doctor_text import lines
+
+
+@app.command()
+def doctor(
+    given: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
+    ] = None,
+    python: Annotated[str | None, typer.Option(help="the interpreter that will train, where it is not this one")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="list every hook and its seam")] = False,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+) -> None:
+    """Say whether a run would start here with the ALIGN_HOOKS_* variables as they are set: ready, or not ready because.
+
+    Imports both frameworks, each in a process of its own, and trains nothing. Where this extra is not installed: python -m
+    align_hooks.doctor.
+
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 unreadable.
+
+    Example: ALIGN_HOOKS_RUN=runs/megatron ALIGN_HOOKS_BATCHES=all align-hooks doctor pretrain_llama.sh
+    """
+    _, json = report_files(None, json)
+    with progress() as say:
+        say(message("progress.importing"))
+        examination = examine(given, os.environ, python=python)
+    Output().print("\n".join(lines(examination, everything=everything)), markup=False, highlight=False, soft_wrap=True)
+    if json is not None:
+        written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
+    raise typer.Exit(examination.exit_code)

@@ -1,0 +1,47 @@
+"""What a command prints: the report on stdout, and how far it is on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Column
+
+from align_hooks.messages import Argument, rendered
+from align_hooks.messages.progress import Progress
+from align_hooks.report.text import escape
+
+PIPED = 140
+"""Columns of what is read later."""
+
+
+class Output(Console):
+    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is. What a record says is
+    not searched for words to colour, which takes minutes of a long one."""
+
+    def __init__(self) -> None:
+        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+        super().__init__(width=None if terminal else PIPED, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A line that says what is being read and how far it is, on a terminal only; not on stdout, which is the report's."""
+    console = Console(stderr=True)
+    if not console.is_terminal:  # rich itself, told to show nothing, ends with an empty line in many of its releases
+        yield lambda message, done=0, total=0: None
+        return
+    what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
+    with Bars(*columns, console=console, transient=True, expand=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def say(message: Argument, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=escape(rendered(message)), completed=done, total=total or None)
+
+        yield say

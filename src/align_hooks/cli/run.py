@@ -1,0 +1,30 @@
+"""``align-hooks run``; ``python -m align_hooks run`` does it without the ``cli`` extra."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks.cli.application import app
+from align_hooks.job.run import main as run_command
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(help="what to run, with its arguments")],
+    arguments_only: Annotated[
+        bool, typer.Option("--arguments-only", help="end every process where the framework has parsed its arguments, and write these")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="where --arguments-only writes them: arguments.json unless said")] = None,
+) -> None:
+    """Attach to every training process that a command starts, as the ALIGN_HOOKS_* variables ask;
+    with --arguments-only end each where the framework has parsed its arguments, and write these for check.
+
+    Exit codes: the command's own; 3 when that is 0 and something asked for did not happen; 2 usage or settings.
+
+    Example: ALIGN_HOOKS_RUN=runs/megatron align-hooks run -- bash pretrain.sh
+    """
+    only = ["--arguments-only"] if arguments_only else []
+    raise typer.Exit(run_command([*only, *([f"--out={out}"] if out is not None else []), "--", *command]))

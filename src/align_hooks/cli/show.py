@@ -1,0 +1,49 @@
+"""``align-hooks show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of, report_files, written
+from align_hooks.cli.output import Output, progress
+from align_hooks.compare.health import health
+from align_hooks.messages import message
+from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.record.problems import distinct
+from align_hooks.record.reader import open_run
+from align_hooks.record.verify import summary
+from align_hooks.record.verify import verify as verify_all
+from align_hooks.report.run_text import render_run
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="a recorded run")],
+    html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
+) -> None:
+    """Show what a run holds, whether its record is whole and agrees with itself, and its curves.
+
+    Exit codes: 0 clean, 1 contradicts itself or holds numbers that are not finite, 2 usage, 3 incomplete or unreadable.
+
+    Example: align-hooks show runs/megatron --html megatron.html
+    """
+    console = Output()
+    html, _ = report_files(html)
+    with progress() as say:
+        say(message("progress.reading", path=str(path)))
+        run = open_run(place_of(path))
+        checked = verify_all(run, say) if verify else None
+        wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
+        state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
+    render_run(state, console)
+    if html is not None:
+        from align_hooks.report.run_page import run_page
+
+        written("--html", html, lambda: run_page(state, __version__))
+    raise typer.Exit(state.exit_code)

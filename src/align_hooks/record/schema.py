@@ -1,0 +1,365 @@
+"""What the JSON of a record holds: ``run.json``, a rank's manifest and a row of scalars, each checked once, where its file is read.
+
+A record may come from a stranger. What is calculated with has a type here; what is only shown is a ``Table``. A key that nobody here knows
+is a later version's and is passed over, and one that is null is one that is not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from functools import cache
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields
+
+from align_hooks.errors import RecordError
+from align_hooks.quantities.registry import SWITCHES
+from align_hooks.record import layout
+from align_hooks.record.files import QUOTED
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import PROJECTIONS
+from align_hooks.settings import Steps
+
+Json: TypeAlias = object
+"""A value of JSON as it was written: it is compared or shown, and not calculated with."""
+Table: TypeAlias = dict[str, Json]
+Id: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W_]{1,64}\Z")]
+"""The id of a run."""
+Step: TypeAlias = Annotated[int, Meta(ge=0, lt=10**15)]
+"""No run has so many; a directory's name can hold the number."""
+Count: TypeAlias = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Size: TypeAlias = Annotated[int, Meta(ge=0)]
+RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+Bounds: TypeAlias = Annotated[list[int], Meta(min_length=2, max_length=2)]
+Rate: TypeAlias = float | list[float]
+"""A learning rate, or one a parameter group where they have their own."""
+
+
+class Group(Struct, frozen=True):
+    """Hyper-parameters that some parameters share, as the optimizer held them at the start; None is not known."""
+
+    parameters: tuple[str, ...]
+    learning_rate: float | None = None
+    betas: tuple[float, ...] | None = None
+    eps: float | None = None
+    bias_correction: bool | None = None
+    weight_decay: float | None = None
+
+
+class Optimizer(Struct, frozen=True):
+    """The optimizer as it was built, with the parameter groups of all ranks."""
+
+    groups: tuple[Group, ...]
+    type: str | None = None
+    decoupled_weight_decay: bool | None = None
+    clip_grad: float | None = None
+    loss_scale: float | None = None
+
+    def by_parameter(self) -> dict[str, Group]:
+        """Canonical name to its group."""
+        return {name: group for group in self.groups for name in group.parameters}
+
+
+class Training(Struct, frozen=True):
+    """How the run trained. ``draws`` says whether the model draws random numbers."""
+
+    micro_batch_size: Count | None = None
+    global_batch_size: Count | None = None
+    sequence_length: Json = None
+    train_steps: Json = None
+    per_token_loss: bool | None = None
+    compute_type: str | None = None
+    gradients_summed_over_ranks: bool | None = None
+    draws: bool | None = None
+
+
+class Injected(Struct, frozen=True):
+    """The run whose gradients were handed over, and at which steps."""
+
+    run: str | None = None
+    run_id: str | None = None
+    steps: tuple[int, ...] = ()
+
+
+class Override(Struct, frozen=True):
+    """Something of the run that a setting of ours changed."""
+
+    what: str | None = None
+    before: Json = None
+    after: Json = None
+    why: Json = None
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """``run.json``: what ran, with which settings. Nothing is known of a run that has none."""
+
+    format: int | None = None
+    run_id: Id | None = None
+    segment: str | None = None
+    side: str | None = None
+    world_size: int | None = None
+    created: str | None = None
+    settings: dict[str, str | None] = {}
+    planned_steps: int | None = None
+    framework: str | None = None
+    versions: Table = {}
+    model: Table = {}
+    padded_vocabulary: Count | None = None
+    optimizer: Optimizer | None = None
+    training: Training = Training()
+    determinism: Table = {}
+    layers: Json = None
+    classes: Json = None
+    arguments: Table | None = None
+    environment: Table = {}
+    overrides: tuple[Override, ...] = ()
+    injected: Injected = Injected()
+    converted: Json = None
+    resolution: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        long = next((key for key, value in self.model.items() if isinstance(value, int) and abs(value) > 1 << 1000), None)
+        if long is not None:
+            raise ValueError(f"model.{long} is larger than any number that a run has")
+        for kind in (switch.name for switch in SWITCHES):
+            self.asked(kind)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the run has a ``run.json``."""
+        return self.format is not None
+
+    def asked(self, kind: str) -> Steps:
+        """For which steps the run was asked to record ``kind``, the name of a recording setting."""
+        try:
+            return Steps.parse(self.settings.get(kind) or "none")
+        except ValueError as error:
+            raise ValueError(f"settings.{kind}: {error}") from None
+
+
+class Launched(Struct, frozen=True):
+    """A rank's process, as its launcher had it."""
+
+    world_size: int
+    rank: int = 0
+    job: str = ""
+    host: str = ""
+
+
+class Hook(Struct, frozen=True):
+    """What became of one hook, and how often it was called."""
+
+    state: str = ""
+    calls: int = 0
+
+
+class Segment(Struct, frozen=True, rename={"id": "segment"}):
+    """One start of a job. ``id`` is None where rows have none: they were recorded before format 2.
+
+    Of an earlier one the steps before ``stop`` count, and of states that with number ``stop``, except of those kinds that the later one
+    recorded ``again``.
+    """
+
+    id: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    recorded: dict[str, int] | None = None
+    stop: int | None = None
+    again: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it wrote; None where it never said."""
+        return (self.recorded or {}).get("scalars")
+
+    def counts(self, name: str, number: int) -> bool:
+        """Whether what a row lists by ``name`` is part of the record; ``scalars`` is the row itself."""
+        if self.stop is None or number < self.stop:
+            return True
+        return number == self.stop and layout.is_state(name) and not name.startswith(self.again)
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What one rank says of itself. ``place`` is its index on each axis, ``dp``, and the axis's size, ``dp_size``; ``groups`` are the
+    optimizer's on this rank; ``deleting`` are steps of an earlier record that its start was to delete."""
+
+    launch: Launched
+    format: int | None = None
+    side: str | None = None
+    rank: int | None = None
+    run_id: Id | None = None
+    segment: str | None = None
+    segments: tuple[Segment, ...] = ()
+    started: str | None = None
+    ended: str | None = None
+    place: dict[str, int] = {}
+    parameters: tuple[Shard, ...] = ()
+    groups: tuple[Group, ...] = ()
+    first_step: Step = 0
+    weaker: tuple[str, ...] = ()
+    hooks: dict[str, Hook] = {}
+    recorded: dict[str, int] = {}
+    files: dict[str, str] = {}
+    deleting: tuple[Step, ...] = ()
+
+    def starts(self) -> tuple[Segment, ...]:
+        """The starts of the job that the rank's record is made of, earliest first."""
+        earlier = [one for one in self.segments if one.stop is not None]  # format 1 kept no steps: all of its rows count
+        return (*earlier, Segment(self.segment, self.started, self.ended, self.recorded))
+
+    def size(self, axis: str) -> int:
+        """How many ranks there are along an axis of the layout."""
+        return self.place.get(f"{axis}_size", 1)
+
+
+class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step's scalars; None is not known."""
+
+    step: Step
+    loss: float | None
+    objective_loss: float | None
+    valid_tokens: Count | float | None
+    consumed_samples: Json = None
+    grad_norm: float | None
+    clip_coefficient: float | None
+    learning_rate: Rate | None
+    loss_scale: float | None = None
+    skipped: bool | None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.learning_rate == []:
+            raise ValueError("learning_rate is of no group")
+
+
+class RankRow(Row, frozen=True, kw_only=True):
+    """One rank's row. ``whole`` where its loss is that of all ranks, ``squared`` its part of the global norm's square, ``micro_batches`` a
+    micro-batch's sum of losses, tokens and part of the objective, ``random`` as :mod:`.random_states` keeps it."""
+
+    whole: bool = False
+    squared: float | None = None
+    micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
+    random: tuple[dict[str, str], ...] = ()
+    unrecorded_inputs: tuple[str, ...] = ()
+
+    def of_job(self) -> Row:
+        """The row without what is this rank's alone."""
+        return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
+
+
+class Norm(Struct, frozen=True):
+    """A global norm that the framework took, and this rank's part of its square, as the framework (``same``) and as we take it (``exact``).
+
+    ``ranks`` is how many ranks' parts make the norm, and ``first`` the lowest of them.
+    """
+
+    norm: float
+    same: float | None = None
+    exact: float | None = None
+    first: RankNumber = 0
+    ranks: RankNumber = 1
+
+    def __post_init__(self) -> None:
+        _refuse_negative({"norm": self.norm, "same": self.same or 0.0, "exact": self.exact or 0.0})
+
+
+class NormRow(Struct, frozen=True):
+    """A row of local norms: canonical name to squared sum, and the norms that the framework took."""
+
+    squared: dict[str, float]
+    taken: tuple[Norm, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self.squared)
+
+
+class SketchRow(Struct, frozen=True):
+    """A row of sketches: canonical name to squared sum and signed sums."""
+
+    sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
+
+    def __post_init__(self) -> None:
+        _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})
+
+
+def _refuse_negative(squares: Mapping[str, float]) -> None:
+    """Raise ValueError for what is no sum of squares, or one that is finite and whose sum with others would not be."""
+    for name, square in squares.items():
+        if square < 0 or 1e300 <= square < math.inf:
+            raise ValueError(f"{name} is {square:g}, which is no squared sum")
+
+
+class Stored(Struct, frozen=True):
+    """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file; None before format 2."""
+
+    dtype: str
+    shape: tuple[Size, ...]
+    sha256: str
+    file: str | None = None
+
+
+class JoinedFirst(Struct, frozen=True):
+    """Of ranks whose rows are one batch before that is cut: into how many micro-batches, and whether each was fed all of it."""
+
+    micro_batches: Annotated[int, Meta(ge=1)]
+    whole: bool
+
+
+class Description(Struct, frozen=True, kw_only=True):
+    """``batch.json``, of one rank's batch: rows of each micro-batch, lowest and highest id, positions of a context-parallel rank."""
+
+    rows: tuple[Size, ...]
+    arrays: dict[str, Stored]
+    attention_mask: str | None
+    ids: tuple[int, int] | None
+    slices: Annotated[list[Bounds], Meta(min_length=1)] | None = None
+    joined_first: JoinedFirst | None = None
+
+    def __post_init__(self) -> None:
+        if strange := self.arrays.keys() - set(layout.BATCH_ARRAYS):
+            raise ValueError(f"arrays: {min(strange)[:QUOTED]} is no array of a batch")
+        for name, array in self.arrays.items():
+            if len(array.shape) != (4 if name == "attention_mask" else 2):
+                raise ValueError(f"arrays.{name}: {array.shape} is no shape of it")
+        if not all(0 <= start < stop < 1 << 31 for start, stop in self.slices or ()):
+            raise ValueError("slices: they are no positions")
+
+
+class State(Struct, frozen=True):
+    """``state.json``: how many updates the optimizer counted, and the type in which it keeps each moment, where that is known."""
+
+    updates: Annotated[int, Meta(ge=0, lt=2**53)]
+    dtypes: dict[str, str] = {}
+
+
+Kind = TypeVar("Kind", bound=Struct)
+
+
+def structured(kind: type[Kind], content: Mapping[str, Any], where: object, *, numbers: Container[str] = ()) -> Kind:
+    """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand.
+
+    Raises RecordError that names the file, or the row, and the key where a value is wrong.
+    """
+    try:
+        known = {key: number(value) if key in numbers else value for key, value in content.items()}
+        return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
+    except (ValidationError, ValueError, RecursionError, OverflowError) as error:  # of a name that is no text, and of an integer
+        why, _, at = str(error).replace("`", "").partition(" - at $")
+        named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
+        raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None
+
+
+def number(value: Any) -> Any:
+    """A value with numbers for the strings that stand for NaN and the infinities in strict JSON; names of parameters stay names."""
+    if isinstance(value, list):
+        return [number(item) for item in value]
+    if isinstance(value, dict):
+        return {key: item if key == "parameters" else number(item) for key, item in value.items()}
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+@cache
+def _required(kind: type[Struct]) -> frozenset[str]:
+    return frozenset(one.encode_name for one in fields(kind) if one.required)

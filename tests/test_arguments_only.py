@@ -1,0 +1,197 @@
+"""``align-hooks run --arguments-only``: what it runs, where each process ends, what it writes. The frameworks are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from align_hooks.checklist.result import CLEAN
+from align_hooks.checklist.sides import check
+from align_hooks.configuration.source import read
+from align_hooks.configuration.values import ConfigurationError
+from align_hooks.job.arguments_only import choose
+from align_hooks.messages import message
+from test_run import STAND_INS, Ended, end, interruptible, script, write
+
+__all__ = ["interruptible"]
+
+RUN = (sys.executable, "-m", "align_hooks", "run", "--arguments-only")
+TRAIN = """
+    import sys
+    from megatron.training.arguments import parse_args
+    try:
+        parse_args(num_layers=int(sys.argv[1]), lr=1e-4, train_iters=int(sys.argv[2]) if sys.argv[2:] else None)
+    except BaseException:
+        pass
+    open("trained", "w").close()
+    """
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    write(tmp_path, {**STAND_INS, "train.py": TRAIN})
+    return tmp_path
+
+
+def only(here: Path, *command: str, **more: str) -> Ended:
+    return end(here, *RUN, *command, **more)
+
+
+def test_a_process_ends_where_its_arguments_are_parsed(here: Path) -> None:
+    done = only(here, "--", *script(here, "python train.py 4 10", "echo after $?"))
+    assert (done.code, done.out) == (0, "after 0\n")
+    assert not (here / "trained").exists()
+    first, last = done.err.splitlines()
+    assert first == "align_hooks: runs bash script.sh, up to where the framework has parsed its arguments; nothing is trained"
+    assert last == "align_hooks: arguments.json holds 5 arguments of train.py, rank 0 of 1, for align-hooks check"
+
+
+def test_check_reads_what_was_written(here: Path) -> None:
+    only(here, "--out", "one.json", "--", sys.executable, "train.py", "4", "10")
+    one = read(str(here / "one.json"), {})
+    assert (one.values["num_layers"].value, one.values["num_layers"].where) == (4, "one.json")
+    (here / "train.sh").write_text("LAYERS=4\ntorchrun pretrain_gpt.py --num-layers $LAYERS --lr 1e-4 --train-iters 10 --seed 1234\n")
+    assert check(str(here / "train.sh"), str(here / "one.json"), {}, mindformers="1.9").exit_code == CLEAN
+
+
+def test_variables_that_ask_for_something_ask_for_nothing(here: Path) -> None:
+    lines = (f"export ALIGN_HOOKS_RUN={here}/set_by_the_script ALIGN_HOOKS_SEED=7", "python -m align_hooks.torch_side train.py 4 10")
+    done = only(here, "--", *script(here, *lines), ALIGN_HOOKS_RUN=str(here / "run"), ALIGN_HOOKS_NONSENSE="1")
+    assert done.code == 0
+    assert json.loads((here / "arguments.json").read_text())["arguments"]["seed"] == "1234"
+    assert not (here / "run").exists()
+    assert not (here / "set_by_the_script").exists()
+    assert not (here / "trained").exists()
+
+
+def test_the_lowest_rank_of_the_first_training_is_written(here: Path) -> None:
+    lines = (
+        "python train.py 1",
+        "RANK=1 WORLD_SIZE=2 python train.py 4 10",
+        "RANK=0 WORLD_SIZE=2 python train.py 4 10",
+        "python train.py 8 10",
+    )
+    done = only(here, "--", *script(here, *lines))
+    facts = json.loads((here / "arguments.json").read_text())
+    assert (facts["arguments"]["num_layers"], facts["rank"], facts["world_size"]) == ("4", 0, 2)
+    assert "rank 0 of 2, for align-hooks check; 2 other commands parsed arguments too, which are not in it" in done.err
+
+
+def test_where_nothing_trains_what_parsed_first_is_written() -> None:
+    table = [{"trains": False, "parsed": at, "command": ["x"], "rank": 0} for at in (2, 1)]
+    assert choose(table)["parsed"] == 1
+
+
+WORKERS = """
+    import multiprocessing, runpy, sys
+    def work():
+        runpy.run_path("train.py", run_name="__main__")
+    if __name__ == "__main__":
+        child = multiprocessing.get_context(sys.argv.pop()).Process(target=work)
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
+    """
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_a_worker_that_would_train_ends_too(here: Path, how: str) -> None:
+    write(here, {"workers.py": WORKERS})
+    done = only(here, "--", sys.executable, "workers.py", "4", "10", how)
+    assert (done.code, (here / "trained").exists()) == (0, False)
+    assert (here / "arguments.json").exists()
+
+
+def test_the_commands_own_exit_code_is_kept(here: Path) -> None:
+    done = only(here, "--", *script(here, "python train.py 4 10", "exit 7"))
+    assert (done.code, done.err.splitlines()[-1]) == (7, "align_hooks: the command itself ended with exit code 7")
+    assert (here / "arguments.json").exists()
+
+
+def test_what_the_command_leaves_running_is_ended(here: Path) -> None:
+    """A watcher that never ends, and one that ignores being asked to end; training that a launcher left behind is waited for."""
+    lines = ("(trap '' TERM; while :; do sleep 600; done) &", "setsid sleep 601 &", "(sleep 1; python train.py 4 10) &", "sleep 0.2")
+    done = only(here, "--", *script(here, *lines))
+    assert (done.code, (here / "arguments.json").exists(), (here / "trained").exists()) == (0, True, False)
+    assert "(sleep), which the command left running" in done.err
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
+    assert not [command for command in commands if b"sleep\x0060" in command]
+
+
+def readable(path: Path) -> bool:
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
+def test_a_command_that_cannot_be_started_is_told(here: Path) -> None:
+    done = only(here, "--", "./no-such-command")
+    assert done.code == 127
+    assert "'./no-such-command' cannot be started" in done.err
+    assert "nothing was written" in done.err
+
+
+@pytest.mark.parametrize(("line", "code"), [("python plain.py", 3), ("exit 7", 7)])
+def test_a_command_that_parses_nothing_writes_nothing(here: Path, line: str, code: int) -> None:
+    done = only(here, "--", *script(here, line))
+    assert done.code == code
+    assert done.err.splitlines()[-1].startswith("align_hooks: no process parsed the arguments")
+    assert not (here / "arguments.json").exists()
+
+
+def test_a_file_that_is_there_is_kept(here: Path) -> None:
+    (here / "arguments.json").write_text("mine")
+    done = only(here, "--", sys.executable, "train.py", "4", "10")
+    assert (done.code, done.err) == (2, "align_hooks: arguments.json is there already; name another file, --out FILE\n")
+    assert (here / "arguments.json").read_text() == "mine"
+    assert only(here, "--out", "no/where.json", "--", "true").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--out", "x.json", "--", "true"), ("--arguments-only",), ("--arguments-only", "--out="), ("--out",)]
+)
+def test_usage(here: Path, arguments: tuple[str, ...]) -> None:
+    done = end(here, sys.executable, "-m", "align_hooks", "run", *arguments)
+    assert done.code == 2
+    assert "usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND" in done.err
+
+
+def test_the_console_script_takes_the_same(here: Path) -> None:
+    done = end(
+        here,
+        sys.executable,
+        "-c",
+        "import sys; from align_hooks.cli import main; main()",
+        "run",
+        "--arguments-only",
+        "--out=x.json",
+        "--",
+        "true",
+    )
+    assert (done.code, "no process parsed" in done.err) == (3, True)
+
+
+def test_an_unsupported_framework_is_one_line(here: Path) -> None:
+    write(here, {"megatron/core/package_info.py": "__version__ = '0.99'"})
+    done = only(here, "--", sys.executable, "train.py", "4", "10")
+    assert done.code == 2
+    assert "hook 'arguments' was proven on megatron-core" in done.err
+    assert not (here / "trained").exists()
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "1", "no json", '{"parsed": 1}', '{"parsed": 1, "arguments": 3}', "[" * 100_000])
+def test_another_json_is_no_side(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"x.json is not what align-hooks run --arguments-only writes"):
+        read(str(tmp_path / "x.json"), {})
+
+
+def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers $(cat layers) --lr 1e-4\n")
+    assert read(str(tmp_path / "train.sh"), {}).notes == [message("configuration.told_by_a_run", script="train.sh")]
+    (tmp_path / "train.sh").write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
+    assert read(str(tmp_path / "train.sh"), {}).notes == []
