@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.doctor.variables import Said, said
+from align_hooks.doctor.variables import Variable, examined
 from align_hooks.settings import Settings
 from holder import held
 from synthetic import Synthetic, by_hand
@@ -19,9 +19,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def looked(**variables: object) -> dict[str, Said]:
+def looked(**variables: object) -> dict[str, Variable]:
     environment = {f"ALIGN_HOOKS_{name.upper()}": str(value) for name, value in variables.items()}
-    return {one.name.removeprefix("ALIGN_HOOKS_").lower(): one for one in said(Settings.from_environment(environment))}
+    return {one.name.removeprefix("ALIGN_HOOKS_").lower(): one for one in examined(Settings.from_environment(environment))}
 
 
 def test_only_what_is_set_is_said(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.layouts import Layout, boxes, cut_and_flat, is_counted, layout_of, place
+from align_hooks.ms_side.feeding import Sizes
+from align_hooks.ms_side.layouts import Layout, boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.names.blocks import Dims
 from align_hooks.names.fused import Fused
 from tables import MINDFORMERS_LLAMA
@@ -110,7 +111,7 @@ def test_parts_of_equal_rank_repeat_where_the_optimizer_is_cut_over_fewer_ranks(
 
 
 def test_places_are_blocks_of_stages_with_model_parallel_ranks_side_by_side() -> None:
-    places = [place(rank, 16, dp=2, cp=2, mp=2, pp=2) for rank in range(16)]
+    places = [Sizes(dp=2, cp=2, mp=2, pp=2).place(rank, 16) for rank in range(16)]
     assert [one["pp"] for one in places] == [0] * 8 + [1] * 8
     assert [one["dp"] for one in places[8:]] == [0] * 4 + [1] * 4
     assert [one["cp"] for one in places[8:12]] == [0, 0, 1, 1]
@@ -142,4 +143,4 @@ def test_two_cut_axes_odd_groups_and_odd_jobs_are_refused() -> None:
     with pytest.raises(RefusedRun, match="rank 2 is number 0 of an optimizer-parallel group of 2"):
         is_counted(Layout("w", (2, 2), (0, -1), (8, 6), "group"), 2, 0, 2)
     with pytest.raises(RefusedRun, match="make 8 ranks, and the job has 4"):
-        place(0, 4, dp=2, cp=1, mp=2, pp=2)
+        Sizes(dp=2, cp=1, mp=2, pp=2).place(0, 4)

@@ -123,7 +123,7 @@ def chain(run: Run, other: Run, rows: Mapping[int, Row]) -> list[int]:
     weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
     made = [step for step in sorted(rows) if not rows[step].skipped]
     whole = {step for step in made if {step, step + 1} <= weights} & known_gradients(run, other)
-    loaded = any(one.what == "optimizer state" and one.after != "reset" for one in run.facts.overrides)
+    loaded = any(override.loads_optimizer_state for override in run.facts.overrides)
     fresh = min(rows, default=None) == 0 and not loaded
     first: list[int] = []
     for step in made:

@@ -1,1 +1,1 @@
-"""What a machine has, what fits, and what stands in the way, before a run is started. Imports no framework; its children do."""
+"""What a machine has, what fits, and what would stop a run, before it is started. Imports no framework; its child processes do."""

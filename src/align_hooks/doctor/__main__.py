@@ -1,4 +1,4 @@
-"""``python -m align_hooks.doctor [FILE]``: the doctor where the ``cli`` extra is not installed, on a training node say."""
+"""``python -m align_hooks.doctor [FILE]``: the doctor where the ``cli`` extra is not installed, as on many training nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from align_hooks.report.doctor_text import lines
 
 
 def main(arguments: list[str]) -> int:
-    """Examine this machine and print what was found; returns the exit code."""
+    """Examine this machine and print the examination; returns the exit code."""
     forgive()
     if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
         print("usage: python -m align_hooks.doctor [SCRIPT | YAML | RUN]", file=sys.stderr)
         return 2
     try:
-        found = examine(arguments[0] if arguments else None, os.environ)
+        examination = examine(arguments[0] if arguments else None, os.environ)
     except AlignHooksError as error:
         report(error)
         return error.exit_code
-    print("\n".join(lines(found)))
-    return found.exit_code
+    print("\n".join(lines(examination)))
+    return examination.exit_code
 
 
 if __name__ == "__main__":

@@ -13,7 +13,13 @@ from align_hooks.families.registry import megatron_families, mindformers_familie
 from align_hooks.messages import rendered
 
 NETWORK = "model.arch.type"
-"""The key by which MindFormers' older models are named."""
+"""The key that names MindFormers' older models."""
+
+
+def known(configuration: Configuration, name: str) -> object:
+    """The value that a name is set to; None where it is not set or cannot be told."""
+    value = configuration.values.get(name)
+    return None if value is None or value.unknown else value.value
 
 
 def of_side(configuration: Configuration) -> list[Family]:
@@ -22,20 +28,19 @@ def of_side(configuration: Configuration) -> list[Family]:
 
 
 def named(configuration: Configuration) -> list[Family]:
-    """Those whose class of model a configuration names; Megatron's names none, and there it is all."""
+    """The families whose class of model a configuration names; a configuration of Megatron's names none, and has them all."""
     families = of_side(configuration)
     if configuration.side != MINDFORMERS:
         return families
     built = [(family, family.mindformers) for family in families if family.mindformers is not None]
     if is_new(configuration):
         return [family for family, how in built if not how.legacy and how.model_type == model_type(configuration)]
-    network = configuration.values.get(NETWORK)
-    value = None if network is None or network.unknown else network.value
-    return [family for family, how in built if how.legacy and value in (None, how.network)]
+    network = known(configuration, NETWORK)
+    return [family for family, how in built if how.legacy and network in (None, how.network)]
 
 
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
-    """Whether a configuration has experts; None where that is not told. ``partly`` is whether more may be said elsewhere."""
+    """Whether a model has experts; None where that is not known. ``partly`` says that the configuration may go on elsewhere."""
     value = hold(ROW["expert_num"], configuration)
     if value.meaning is UNSET or (partly and value.where is Origin.DEFAULT):
         return None
@@ -43,22 +48,22 @@ def experts(configuration: Configuration, *, partly: bool) -> bool | None:
 
 
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
-    """In what a configuration describes no model of a family, as far as it says it; each with where that is set."""
+    """In what a configuration differs from a family, as far as that is known, each with the place where it is set."""
     values = {name: hold(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
     wrong = ["layers_with_experts"] if some and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
-        known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
-        wrong += [name] if known and value.meaning not in allowed else []
+        is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)
+        wrong += [name] if is_known and value.meaning not in allowed else []
     wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
 
 
 def described(configuration: Configuration) -> Family | None:
-    """The family that a configuration describes in full, every row told; None where there is none."""
+    """The family of a model of which a configuration tells every row; None where there is no such family."""
     sort = experts(configuration, partly=False)
-    single = sort is False and hold(ROW["expert_num"], configuration).meaning == 1  # a layer with a router, and no Mixtral's
+    single = sort is False and hold(ROW["expert_num"], configuration).meaning == 1  # a layer with a router that is no Mixtral's
     if single or has_dense_layers(configuration):
         return None
     for family in named(configuration):
@@ -68,13 +73,13 @@ def described(configuration: Configuration) -> Family | None:
 
 
 def has_dense_layers(configuration: Configuration) -> bool:
-    """Whether some layers of a model with experts have none."""
+    """Whether a model with experts also has layers without."""
     layers = layers_with_experts(configuration)
     return layers is not None and layers.dense > 0
 
 
 def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
-    """Which layers have experts; None where that is not told."""
+    """Which layers have experts; None where that is not known."""
     layers = hold(ROW["layers_with_experts"], configuration).meaning
     return layers if isinstance(layers, ExpertLayers) else None
 

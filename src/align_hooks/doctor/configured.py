@@ -1,15 +1,15 @@
-"""What of a configuration that is to be run stands in its way: what the side refuses of it, models that have no canonical names, and
-what feeds the run and does not fit it."""
+"""Why a run of a configuration would be refused: refusals of the side, models without canonical names, and recorded data that does not
+fit."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from align_hooks.checklist.row import is_new
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.belongs import NETWORK, experts, misfits, named, of_side
+from align_hooks.doctor.belongs import NETWORK, experts, known, misfits, named, of_side
 from align_hooks.doctor.fit import unfit
 from align_hooks.families.registry import closest, in_mindformers, models
 from align_hooks.job.entry import room
@@ -18,27 +18,24 @@ from align_hooks.settings import Settings
 
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
-    """Why a run of ``configuration`` would be refused under ``settings``, one line each; ``versions`` are those of the side's packages."""
+    """Why a run of ``configuration`` would be refused under ``settings``, a line each; ``versions`` are those of the side's packages."""
     room(side)
     rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
 
-    def said(name: str) -> Any:
-        found = configuration.values.get(name)
-        return None if found is None or found.unknown else found.value
-
-    trains = said("run_mode") in rules.TRAINS if side == "ms" else not said("skip_train")
+    get = functools.partial(known, configuration)
+    trains = get("run_mode") in rules.TRAINS if side == "ms" else not get("skip_train")
     if not settings.any_set() or not trains:
         return
-    yield from rules.refusals(settings, said, *([versions.get("mindspore", "")] if side == "ms" else []))
+    yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
     if odd := _odd(configuration):
-        known = models(of_side(configuration))
-        yield f"only {known} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
+        kinds = models(of_side(configuration))
+        yield f"only {kinds} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
         return
     yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
 
 
 def elsewhere(configuration: Configuration) -> str:
-    """Where more may be said, so that what is left out here need not be the default; empty where all is here."""
+    """The place where the configuration may go on, so that a missing name need not have its default; empty where all is here."""
     for name in ("yaml_cfg", "use_checkpoint_args"):
         if configuration.side != MINDFORMERS and name in configuration.values:
             return configuration.values[name].where or name
@@ -46,7 +43,7 @@ def elsewhere(configuration: Configuration) -> str:
 
 
 def _odd(configuration: Configuration) -> list[str]:
-    """In what a model is none that has canonical names."""
+    """In what a model differs from those that have canonical names."""
     partly = bool(elsewhere(configuration))
     if families := named(configuration):
         sort = experts(configuration, partly=partly)

@@ -1,11 +1,11 @@
-"""Everything that the doctor looks at, and what it comes to: ready, or not ready because."""
+"""Everything that the doctor looks at, and the result: ready, or the problems for which it is not."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from align_hooks.doctor.files import missing, resumes
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
-from align_hooks.doctor.variables import Said, said
+from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.job.entry import room
 from align_hooks.job.ranks import Launch
@@ -37,14 +37,14 @@ EXTRAS = {
 class Examination:
     """``problems`` are why a run would not start or would be refused; ``ready`` names the sides that would start.
 
-    ``wanted`` is the side that is to be run, None where either may be; ``variables`` are ours as they are set, ``beside`` those of other
-    libraries that a run depends on, ``space`` what is free and needed, ``extras`` each extra with the modules of it that are not
-    installed, ``notes`` what was not looked at as a run would find it.
+    ``wanted`` is the side that is to be run, None where either may be. ``variables`` are ours as they are set, ``beside`` variables of
+    other libraries on which a run depends. ``space`` says what is free and needed. ``extras`` has for each extra the modules of it that
+    are not installed. ``notes`` say what was not examined as a run would find it.
     """
 
     problems: tuple[str, ...]
     frameworks: tuple[Framework, ...]
-    variables: tuple[Said, ...]
+    variables: tuple[Variable, ...]
     beside: Mapping[str, str]
     space: tuple[str, ...]
     about: Mapping[str, str]
@@ -54,9 +54,9 @@ class Examination:
 
     @property
     def ready(self) -> list[str]:
-        """The sides that a run may be started of."""
-        able = [one for one in self.frameworks if one.installed and not one.problems]
-        return [one.title for one in able if self.wanted in (None, one.side)]
+        """The frameworks with which a run may be started."""
+        able = [framework for framework in self.frameworks if framework.installed and not framework.problems]
+        return [framework.title for framework in able if self.wanted in (None, framework.side)]
 
     @property
     def exit_code(self) -> int:
@@ -70,33 +70,31 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
 
     :raises AlignHooksError: ``given`` cannot be read.
     """
-    asked = _given(given, environment)
-    wanted, size, notes = asked.side, asked.size, asked.notes
-    found = look(python or sys.executable, asked.script, environment)
+    run = _given(given, environment)
+    wanted, size, notes = run.side, run.size, run.notes
+    frameworks = look(python or sys.executable, run.script, environment)
     problems, variables, settings = _settings(environment)
-    problems += _of_frameworks(found, wanted)
+    problems += _of_frameworks(frameworks, wanted)
+    installed = [framework for framework in frameworks if framework.installed and wanted in (None, framework.side)]
+    space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        problems += _of_configuration(asked, settings, found)
-        notes += tuple(filter(None, [unknown(settings, size), *_notes(asked, settings)]))
-    installed = [one for one in found if one.installed and (wanted is None or one.side == wanted)]
-    problems += _of_devices(installed, settings)
-    space = []
-    if settings is not None:
-        sides = {wanted} if wanted is not None else {one.side for one in installed}
-        devices = [device for one in installed for device in one.devices]
-        told = [disk(settings, size), *(one for side in sorted(sides) for one in memory(side, settings, size, devices))]
-        space = list(dict.fromkeys(text for text, _ in told if text))
-        problems += [problem for _, problem in told if problem]
+        problems += [*_of_configuration(run, settings, frameworks), *_of_devices(installed, settings)]
+        notes += tuple(filter(None, [unknown(settings, size), *_notes(run, settings)]))
+        sides = {wanted} if wanted is not None else {framework.side for framework in installed}
+        devices = [device for framework in installed for device in framework.devices]
+        needs = [disk(settings, size), *(need for side in sorted(sides) for need in memory(side, settings, size, devices))]
+        space = tuple(dict.fromkeys(text for text, _ in needs if text))
+        problems += [problem for _, problem in needs if problem]
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
-    beside = _beside(environment, [one.side for one in installed])
-    extras = {name: [one for one in modules if importlib.util.find_spec(one) is None] for name, modules in EXTRAS.items()}
-    return Examination(tuple(dict.fromkeys(problems)), tuple(found), tuple(variables), beside, tuple(space), about, extras, notes, wanted)
+    beside = _beside(environment, [framework.side for framework in installed])
+    extras = {extra: [name for name in modules if importlib.util.find_spec(name) is None] for extra, modules in EXTRAS.items()}
+    return Examination(tuple(dict.fromkeys(problems)), tuple(frameworks), tuple(variables), beside, space, about, extras, notes, wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is to be run, as far as it is told: the side, the size, the training script, the configuration, and what to know of that."""
+    """What is to be run, as far as that is known: its side, size, training script and configuration, and notes on these."""
 
     side: str | None = None
     size: Size | None = None
@@ -109,14 +107,10 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     if given is None:
         return Given()
     if given.endswith(".py"):
-        try:
-            there = Path(given).is_file()
-        except (OSError, ValueError):
-            there = False
-        if not there:
+        if not _is(Path.is_file, given):
             raise AlignHooksError(f"{shown(given)} is no file; name the training script as you would start it")
         return Given(script=Path(given))
-    if _is_folder(given):
+    if _is(Path.is_dir, given):
         return Given(size=of_run(open_run(given)))  # either side may train a model of that size
     configuration = read(given, environment)
     script, program = _script(configuration, given), configuration.program
@@ -127,39 +121,40 @@ def _given(given: str | None, environment: Mapping[str, str]) -> Given:
     return Given(side_of(configuration), of_configuration(configuration), script, configuration, notes)
 
 
-def _is_folder(given: str) -> bool:
-    """Whether what is given names a directory; a command of many words may be longer than any name."""
+def _is(check: Callable[[Path], bool], given: str) -> bool:
+    """Whether the path ``given`` passes a check; a command of many words may be longer than any path."""
     try:
-        return Path(given).is_dir()
+        return check(Path(given))
     except (OSError, ValueError):
         return False
 
 
 def side_of(configuration: Configuration) -> str:
-    """The room of a configuration's framework."""
+    """The side of a configuration's framework."""
     return next(side for side, framework in FRAMEWORKS.items() if framework == configuration.side)
 
 
 def _script(configuration: Configuration, given: str) -> Path | None:
-    """The training script that a launch script starts, as it lies from here, or from the launch script."""
+    """The training script that a launch script starts, by its path from here or from the launch script."""
     if not configuration.program:
         return None
     near = [Path(configuration.program), Path(given).parent / configuration.program]
     return next((path for path in near if path.is_file()), None)
 
 
-def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Said], Settings | None]:
+def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable], Settings | None]:
+    """Problems of the variables, the variables that are set, and the settings; None where they cannot be read."""
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
         return str(error).splitlines(), [], None
-    found = list(said(settings))
-    problems = [one.problem for one in found if one.problem]
+    variables = list(examined(settings))
+    problems = [variable.problem for variable in variables if variable.problem]
     try:
         Launch.from_environment(environment)
     except SettingsError as error:
         problems.append(str(error))
-    return problems, found, settings
+    return problems, variables, settings
 
 
 def _size_of_sources(settings: Settings) -> Size | None:
@@ -174,43 +169,40 @@ def _size_of_sources(settings: Settings) -> Size | None:
     return None
 
 
-def _of_frameworks(found: Sequence[Framework], wanted: str | None) -> list[str]:
-    """What stands in the way of the side that is wanted, else of those that are installed; of all where none is."""
-    asked = [one for one in found if one.side == wanted] if wanted is not None else [one for one in found if one.installed] or list(found)
-    return [problem for one in asked for problem in one.problems]
+def _of_frameworks(frameworks: Sequence[Framework], wanted: str | None) -> list[str]:
+    """Problems of the side that is wanted, or else of the installed sides; of both where none is installed."""
+    chosen = [framework for framework in frameworks if (framework.installed if wanted is None else framework.side == wanted)]
+    return [problem for framework in chosen or frameworks for problem in framework.problems]
 
 
-def _of_configuration(asked: Given, settings: Settings, found: Sequence[Framework]) -> list[str]:
-    """What the side would refuse of the configuration, as soon as it reads it or has built the model."""
-    if asked.configuration is None or asked.side is None:
+def _of_configuration(run: Given, settings: Settings, frameworks: Sequence[Framework]) -> list[str]:
+    """Refusals of the configuration, when the side reads it or has built the model."""
+    if run.configuration is None or run.side is None:
         return []
-    versions = {name: held["version"] for one in found for name, held in one.packages.items()}
-    from_here = asked.script is not None or not asked.configuration.program
-    return [
-        *refused(asked.side, asked.configuration, settings, versions),
-        *missing(asked.configuration, settings, from_here=from_here),
-    ]
+    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
+    from_here = run.script is not None or not run.configuration.program
+    return [*refused(run.side, run.configuration, settings, versions), *missing(run.configuration, settings, from_here=from_here)]
 
 
-def _notes(asked: Given, settings: Settings) -> Iterator[str]:
-    """What is no problem of this run alone."""
-    if asked.configuration is None:
+def _notes(run: Given, settings: Settings) -> Iterator[str]:
+    """Facts of the configuration that are no problem of this run, such as a checkpoint from which it goes on."""
+    if run.configuration is None:
         return
-    yield resumes(asked.configuration)
-    half = asked.configuration.values.get("bf16")
+    yield resumes(run.configuration)
+    half = run.configuration.values.get("bf16")
     if settings.device == "cpu" and half is not None and half.value is True:
         yield f"{half.where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"
 
 
-def _of_devices(installed: Sequence[Framework], settings: Settings | None) -> list[str]:
-    able = [one for one in installed if not one.problems]
-    if settings is None or settings.device == "cpu" or not able or any(one.devices for one in able):
+def _of_devices(installed: Sequence[Framework], settings: Settings) -> list[str]:
+    able = [framework for framework in installed if not framework.problems]
+    if settings.device == "cpu" or not able or any(framework.devices for framework in able):
         return []
     return ["no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal"]
 
 
 def _beside(environment: Mapping[str, str], sides: Sequence[str]) -> dict[str, str]:
-    """Variables of other libraries that a run depends on, as they are set."""
+    """Variables of other libraries on which a run depends, as they are set."""
     rooms = [room(side) for side in sides]
-    names = dict.fromkeys(name for one in rooms for name in (*one.AT_START, *one.DETERMINISTIC, *one.WATCHED))
+    names = dict.fromkeys(name for module in rooms for name in (*module.AT_START, *module.DETERMINISTIC, *module.WATCHED))
     return {name: environment[name] for name in names if name in environment}

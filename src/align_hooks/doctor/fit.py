@@ -1,4 +1,4 @@
-"""Whether what feeds a run fits the model and the steps that a configuration describes: asked with the run's own checks, in its words."""
+"""Whether recorded data that feeds a run fits the model and the steps of its configuration, by the run's own checks and in their words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.shapes import Shapes, said, shapes, whole_number
+from align_hooks.doctor.belongs import known
+from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.entry import room
 from align_hooks.record.reader import open_run
@@ -20,19 +20,19 @@ from align_hooks.replay.weights import Loader, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings
 
 GROWS = ("rampup_batch_size", "step_batch_size_schedule")
-"""Arguments with which Megatron's batch is not of one size."""
+"""Arguments with which the size of Megatron's batch changes."""
 LOADED = ("load", "pretrained_checkpoint")
-"""Arguments with which Megatron goes on from a checkpoint."""
+"""Arguments that name a checkpoint from which Megatron goes on."""
 
 
 def unfit(configuration: Configuration, settings: Settings, megatron: str, elsewhere: str) -> Iterator[str]:
-    """Why a run of ``configuration`` would refuse what feeds it, one line a variable; nothing of what cannot be told.
+    """Why a run of ``configuration`` would refuse the data that feeds it, a line a variable, as far as that is known.
 
-    ``megatron`` is the version of megatron-core, empty where it is not known; ``elsewhere`` where more may be said.
+    ``megatron`` is the version of megatron-core, empty where it is not known; ``elsewhere`` the place where the configuration may go on.
     """
     try:
         model = shapes(configuration, elsewhere, vocabulary=_fed(configuration, settings), megatron=megatron)
-    except (AlignHooksError, OSError):  # a source that cannot be opened, which is said of its variable
+    except (AlignHooksError, OSError):  # a source cannot be opened, which is a problem of its variable
         return
     checks = {"load_weights": _check_weights, "replay_batches": _check_batches, "inject_gradients": _check_gradients}
     for name, check in checks.items():
@@ -45,19 +45,19 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
 
 
 def first_step(configuration: Configuration, elsewhere: str) -> int | None:
-    """The step at which training starts; None where only a checkpoint tells it, or where nothing does."""
+    """The step at which training starts; None where that is not known, as with a checkpoint."""
     values = configuration.values
     if configuration.side == MINDFORMERS:
         goes_on = [values.get(name) for name in ("resume_training", "runner_config.initial_step")]
-        return None if any(one is not None and one.value for one in goes_on) else 0
-    named = [values[name] for name in LOADED if name in values]
-    if elsewhere or any(one.unknown for one in named):
+        return None if any(value is not None and value.value for value in goes_on) else 0
+    loaded = [values[name] for name in LOADED if name in values]
+    if elsewhere or any(value.unknown for value in loaded):
         return None
-    return None if any((Path(str(one.value)) / LATEST).exists() for one in named) else 0
+    return None if any((Path(str(value.value)) / LATEST).exists() for value in loaded) else 0
 
 
 def _fed(configuration: Configuration, settings: Settings) -> int | None:
-    """The vocabulary without padding that a run of MindFormers is told by what feeds it."""
+    """The vocabulary without padding, which a run of MindFormers takes from the runs that feed it."""
     if configuration.side != MINDFORMERS:
         return None
     sources = (settings.replay_batches, settings.inject_gradients)
@@ -65,28 +65,28 @@ def _fed(configuration: Configuration, settings: Settings) -> int | None:
 
 
 def _check_weights(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise as a run would at weights that do not fit."""
+    """Raise what a run would raise for weights that do not fit."""
     assert settings.load_weights is not None
     Loader(settings.load_weights, model.whole, elsewhere=model.is_unknown)
 
 
 def _check_batches(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise as a run would at batches that do not fit: Megatron wants its own number of rows, MindFormers one that its ranks can share."""
+    """Raise what a run would raise for batches that do not fit; Megatron needs its own number of rows, MindFormers a number to share."""
     feed = _replay(configuration, settings, elsewhere)
-    sequence = whole_number(said("seq_length", configuration, elsewhere))
+    sequence = whole_number(meaning("seq_length", configuration, elsewhere))
     if configuration.side != MINDFORMERS:
         feed.check(sequence=sequence, vocabulary=model.padded, rows=_global_batch(configuration))
         return
     rows = feed.run.batch_facts(feed.steps[0]).rows
     feed.check(sequence=sequence, vocabulary=model.padded, rows=rows)
     room("ms")
-    feeding, told = importlib.import_module("align_hooks.ms_side.feeding"), _sections(configuration)
-    if feeding.is_semi_auto(told):
-        feeding.sizes_of(told, whole=feeding.is_fed_whole(told.get("parallel", {}))).batch_size(rows, feed.source)
+    feeding, config = importlib.import_module("align_hooks.ms_side.feeding"), _sections(configuration)
+    if feeding.is_semi_auto(config):
+        feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, feed.source)
 
 
 def _check_gradients(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise as a run would at gradients that do not fit, or of steps that it does not make."""
+    """Raise what a run would raise for gradients that do not fit, or of steps that it does not make."""
     assert settings.inject_gradients is not None
     injection = Injection(settings.inject_gradients)
     planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], injection.source.steps.last or 0) + 1)
@@ -94,7 +94,7 @@ def _check_gradients(configuration: Configuration, settings: Settings, model: Sh
 
 
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:
-    """The batches that feed a run, from the step at which it starts, as far as that is known."""
+    """The batches that feed a run, from the step at which it starts where that is known."""
     assert settings.replay_batches is not None
     first, feed = first_step(configuration, elsewhere), Replay(settings.replay_batches)
     if first is None:
@@ -108,33 +108,29 @@ def _planned(configuration: Configuration, settings: Settings, elsewhere: str) -
     if first is None:
         return None
     if configuration.side == MINDFORMERS:
-        with contextlib.suppress(AlignHooksError, OSError):  # said of the batches themselves
+        with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
             return range(first, first + len(_replay(configuration, settings, elsewhere).steps)) if settings.replay_batches else None
         return None
-    last = _number(configuration, "train_iters")
+    last = whole_number(known(configuration, "train_iters"))
     return None if last is None or "exit_interval" in configuration.values else range(first, last)
 
 
 def _global_batch(configuration: Configuration) -> int | None:
-    """Rows of Megatron's step, None where that grows or is not said."""
-    return None if any(name in configuration.values for name in GROWS) else _number(configuration, "global_batch_size")
+    """Rows of Megatron's step; None where the batch grows or its size is not set."""
+    return None if any(name in configuration.values for name in GROWS) else whole_number(known(configuration, "global_batch_size"))
 
 
-def _number(configuration: Configuration, name: str) -> int | None:
-    found = configuration.values.get(name)
-    return None if found is None or found.unknown else whole_number(found.value)
-
-
-def _sections(configuration: Configuration) -> dict[str, Any]:
+def _sections(configuration: Configuration) -> dict[str, object]:
     """The values of a YAML in their sections, as MindFormers holds them."""
-    found: dict[str, Any] = {}
-    for name, value in configuration.values.items():
+    whole: dict[str, object] = {}
+    for name in configuration.values:
         *path, last = name.split(".")
-        section = found
+        section = whole
         for part in path:
-            section = section.setdefault(part, {})
-            if not isinstance(section, dict):
+            inner = section.setdefault(part, {})
+            if not isinstance(inner, dict):
                 break
+            section = inner
         else:
-            section[last] = None if value.unknown else value.value
-    return found
+            section[last] = known(configuration, name)
+    return whole

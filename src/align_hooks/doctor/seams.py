@@ -1,8 +1,8 @@
-"""Which seams of a framework are there: what a child process of the doctor finds out, by importing the framework as a run would.
+"""Which seams of a framework are there: a child process of the doctor imports the framework as a run would, and reports.
 
-Looking at files would be quicker and would believe them: whether a module can be imported on this machine, and in which version and
-from which place, only importing it tells. Nothing is wrapped and no hook's body is loaded. Two frameworks cannot be imported into one
-process, hence one child a side.
+Looking at files would be quicker. But only importing a module tells whether it can be imported on this machine, in which version and
+from which place. Nothing is wrapped and no hook's body is loaded. Two frameworks cannot be imported into the same process, hence a child
+for each side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion, in_a_line
 from align_hooks.hooking.attach import check_version, installed_version
@@ -25,52 +25,78 @@ from align_hooks.settings import Settings
 
 PACKAGES = {"torch": ("torch", "megatron-core"), "ms": ("mindspore", "mindformers")}
 IMPORTED = {"torch": "torch", "megatron-core": "megatron.core", "mindspore": "mindspore", "mindformers": "mindformers"}
-"""Module of each package, whose place says which of several installations a run would get."""
+"""Module of each package; its place says which of several installations a run would get."""
 FOUND, ABSENT, BROKEN = "found", "not there", "broken"
 LACKING, UNFIT = "not in its module", "of a version that was not tried"
-"""What ends a run as soon as the module is imported, whether the hook must fire or not."""
+"""States that end a run as soon as the module is imported, whether the hook must fire or not."""
 MARK = "align_hooks seams: "
-"""Begins the one line that the parent reads; frameworks print what they like around it."""
+"""Begins the line that the parent reads; frameworks print other lines around it."""
+
+
+class Package(TypedDict):
+    """A package: its version and the directory that it comes from, or ``why`` it cannot be imported; all empty where it is missing."""
+
+    version: str
+    place: str
+    why: str
+
+
+class Seam(TypedDict):
+    """A hook, whether it is ``asked`` for and ``needed``, and the ``state`` of its seam with the reason ``why`` it is not found."""
+
+    name: str
+    seam: str
+    purpose: str
+    supports: str
+    asked: bool
+    needed: bool
+    state: str
+    why: str
+
+
+class Device(TypedDict):
+    """An accelerator with its free and its total memory in bytes, None where it does not tell."""
+
+    name: str
+    free: int | None
+    total: int | None
 
 
 def main(side: str, folder: str) -> None:
-    """Print what there is of ``side`` as one line of JSON; ``folder`` is on the path first, as a training script's own folder is."""
+    """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder`` is first on the path, as a training script's own is."""
     warnings.simplefilter("ignore")
     sys.path[0] = folder
     room(side)
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
-    told = {name: package(name) for name in PACKAGES[side]}
-    found = {"packages": told, "hooks": seams(catalogue.HOOKS, settings()), "devices": devices(side)}
-    print(f"\n{MARK}{json.dumps(found)}", flush=True)
+    packages = {name: package(name) for name in PACKAGES[side]}
+    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings()), "devices": devices(side)}
+    print(f"\n{MARK}{json.dumps(report)}", flush=True)
 
 
 def settings() -> Settings | None:
-    """What is asked for; None where the variables cannot be read, which the parent tells."""
+    """The settings; None where the variables cannot be read, which the parent reports."""
     try:
         return Settings.from_environment(os.environ)
     except AlignHooksError:
         return None
 
 
-def package(name: str) -> dict[str, str]:
-    """A package's version and the directory that it comes from; why not, where it cannot be imported."""
+def package(name: str) -> Package:
+    """Import a package and describe it."""
     try:
         module = importlib.import_module(IMPORTED[name])
         return {"version": installed_version(name), "place": str(Path(next(iter(module.__path__)))), "why": ""}
-    except ModuleNotFoundError as error:
-        if error.name and IMPORTED[name].startswith(error.name):
-            return {"version": "", "place": "", "why": ""}
-        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
     except BaseException as error:  # a framework may end a process that lacks its driver
-        return {"version": "", "place": "", "why": f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name and IMPORTED[name].startswith(error.name)
+        return {"version": "", "place": "", "why": "" if is_missing else f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
 
 
-def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[dict[str, Any]]:
-    """Every hook, whether it is asked for, and whether its seam is there."""
-    found = []
+def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[Seam]:
+    """Every hook with the state of its seam."""
+    seams: list[Seam] = []
     for hook in hooks:
         state, why = seam(hook)
-        found.append(
+        seams.append(
             {
                 "name": hook.name,
                 "seam": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
@@ -82,11 +108,11 @@ def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[dict[str, Any]]
                 "why": why,
             }
         )
-    return found
+    return seams
 
 
 def seam(hook: Hook) -> tuple[str, str]:
-    """The state of one seam, and why it is no better."""
+    """The state of a hook's seam, and why it is not found; empty where it is."""
     try:
         module = importlib.import_module(hook.trigger)
     except ModuleNotFoundError as error:
@@ -107,8 +133,8 @@ def seam(hook: Hook) -> tuple[str, str]:
     return FOUND, ""
 
 
-def devices(side: str) -> list[dict[str, Any]]:
-    """Accelerators that the framework sees, each with its free and its whole memory in bytes; empty where it sees none."""
+def devices(side: str) -> list[Device]:
+    """The accelerators that the framework sees."""
     try:
         return list(importlib.import_module(f"align_hooks.{side}_side.devices").devices())
     except BaseException as error:

@@ -1,7 +1,7 @@
-"""Canonical name to whole shape of the model that a configuration describes: what the built model would want of a record.
+"""Canonical name to whole shape of the model that a configuration describes: the tensors that the built model would load from a record.
 
-The tensors are those of the family that it describes. Sizes come from the CheckList's rows, so that aliases and defaults count as they
-do there; a size that is not known leaves out the tensors that it is a part of.
+The tensors are those of the model's family. Sizes come from the CheckList's rows, so that aliases and defaults count as they do there.
+Without a size, the tensors that have it are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -24,7 +23,7 @@ from align_hooks.families.family import Family, rows_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
-SAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+KNOWN_BY: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "num_layers": (("num_layers",), model("num_layers")),
     "hidden_size": (("hidden_size",), model("hidden_size")),
     "num_heads": (("num_attention_heads",), model("num_heads")),
@@ -38,30 +37,28 @@ SAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rows_of_the_embedding": (("padded_vocab_size",), model("vocab_size")),
     "seq_length": (("seq_length",), model("seq_length")),
 }
-"""Row to the names that have to be set, on each side, to know it where more may be said elsewhere: then no default counts, and nothing
-that is worked out of defaults."""
+"""Row to the names that must be set, on each side, where the configuration may go on elsewhere: then no default counts, nor any value
+that follows from defaults."""
 
 BUILT_OTHERWISE = (
     *("spec", "hybrid_override_pattern", "hybrid_layer_pattern", "heterogeneous_layers_config_path", "attention_output_gate"),
     *("experimental_attention_variant", "linear_attention_freq", "yaml_cfg", "use_checkpoint_args"),
 )
-"""Arguments of Megatron's with which layers are not those of a Llama, or are told somewhere else."""
+"""Arguments of Megatron with which layers are not those of a Llama, or are set elsewhere."""
 ADAPTED = f"{MODEL}pet_config."
 DATA = "train_dataset.data_loader."
-"""What the data set says of itself, which the model does not ask."""
+"""Prefix of the data set's own keys, which the model does not read."""
 COUNTS_END = (0, 18)
-"""The Megatron-LM whose NullTokenizer counts the end of a document among ``--vocab-size``; before, it added one id to it."""
-
-
+"""The Megatron-LM from which NullTokenizer counts the end of a document within ``--vocab-size``; before, it added an id for it."""
 COUNTED, MOST = ("num_layers", "expert_num"), 100_000
-"""Sizes that tensors are counted by, and the number above which they are taken for a slip of the pen and no tensor is named."""
+"""Sizes that are numbers of tensors, and the number above which they are taken for a typing error and no tensor is named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Canonical name to ``whole`` shape of what is known of a model; ``padded`` is its rows of the embedding, padding and all.
+    """Canonical name to ``whole`` shape, as far as a model is known; ``padded`` is the number of rows of its embedding with padding.
 
-    ``unknown`` are the names, with ``*`` for the number of a layer or an expert, of tensors that the model may have as well, or of
+    ``unknown`` are the names, with ``*`` for the number of a layer or an expert, of tensors that the model may or may not have, or of
     which a size is not known.
     """
 
@@ -70,15 +67,15 @@ class Shapes:
     padded: int | None
 
     def is_unknown(self, name: str) -> bool:
-        """Whether nothing can be said of a tensor."""
+        """Whether a tensor's existence or shape is unknown."""
         return any_layer(name) in self.unknown
 
 
 def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | None = None, megatron: str = "") -> Shapes:
     """The shapes of the model that ``configuration`` describes.
 
-    ``elsewhere`` is where more may be said, empty where all is here. ``vocabulary`` is the size without padding that MindFormers is told
-    by the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
+    ``elsewhere`` is where the configuration may go on, empty where all is here. ``vocabulary`` is the size without padding that MindFormers
+    takes from the run that feeds it; ``megatron`` the version of megatron-core, empty where it is not known.
     """
     tensors = _tensors(configuration, elsewhere)
     wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}
@@ -89,7 +86,7 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
         lengths = [sizes[axis] for axis in axes or ()]
         known = [length for length in lengths if length is not None]
         if axes is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
-            unknown |= {_any(name), name + PADDING}
+            unknown |= {name.format(layer="*", expert="*"), name + PADDING}
             continue
         whole |= dict.fromkeys(_numbered(name, sizes["layers"] or 0, sizes["experts"] or 0), tuple(known))
         padding = sizes["padding"] if axes[0] == "vocabulary" else 0
@@ -101,11 +98,11 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
 
 
 def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[str, ...] | None]:
-    """Every tensor that a model may have, with the sizes of its axes; None of one that it may be without.
+    """Every tensor that a model may have, with the sizes of its axes; None for a tensor that it may lack.
 
-    Where several families fit, only what all of them have is known to be there.
+    Where several families fit, only tensors that all of them have are certain.
     """
-    tied, number = said("tied_embeddings", configuration, elsewhere), said("expert_num", configuration, elsewhere)
+    tied, number = meaning("tied_embeddings", configuration, elsewhere), meaning("expert_num", configuration, elsewhere)
     partly, sort = bool(elsewhere), None if number is UNSET else bool(number)
     families = named(configuration) or of_side(configuration)
     alike = [family for family in families if sort in (None, family.experts)] or families
@@ -120,25 +117,26 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
 
 
 def _nearest(families: list[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
-    """The families of one sort, dense or with experts, that a configuration misses by least."""
-    told = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
-    fewest = min((wrong for wrong, _ in told), default=0)
-    return [family for wrong, family in told if wrong == fewest]
+    """The families of a sort, dense or with experts, from which a configuration differs least."""
+    counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
+    fewest = min((count for count, _ in counts), default=0)
+    return [family for count, family in counts if count == fewest]
 
 
-def said(row: str, configuration: Configuration, elsewhere: str) -> Any:
-    """What a configuration holds of a row, UNSET where it is not known; where more may be said ``elsewhere`` only what :data:`SAYS` names.
+def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
+    """The meaning of a row in a configuration, UNSET where it is not known. Where the configuration may go on ``elsewhere``, only the
+    names of :data:`KNOWN_BY` make a row known.
 
-    Of MindFormers' older model what ``LlamaConfig`` does not read is left out of account.
+    In MindFormers' older model, keys that ``LlamaConfig`` does not read do not count.
     """
-    names = SAYS[row][configuration.side == MINDFORMERS] if row in SAYS else ()
+    names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else ()
     if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
     return hold(ROW[row], as_read(configuration)).meaning
 
 
 def as_read(configuration: Configuration) -> Configuration:
-    """A configuration with what its framework reads of it: ``LlamaConfig`` passes over every other name."""
+    """A configuration with only the names that its framework reads: ``LlamaConfig`` passes over every other name."""
     if configuration.side != MINDFORMERS:
         return configuration
     kept = {name: value for name, value in configuration.values.items() if _is_read(name)}
@@ -152,25 +150,25 @@ def _is_read(name: str) -> bool:
     return own == "type" or own in LLAMA_KEYS
 
 
-def whole_number(value: Any) -> int | None:
-    """A count that is told, None for anything else."""
+def whole_number(value: object) -> int | None:
+    """A count above 0; None for any other value."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
 
 
 def _sizes(
     wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
 ) -> Mapping[str, int | None]:
-    """The sizes that shapes are made of, and the numbers of layers and experts; None where one is not known."""
+    """The sizes of axes, and the numbers of layers and experts; None where a size is not known."""
     if any(name in configuration.values for name in BUILT_OTHERWISE) or any(name.startswith(ADAPTED) for name in configuration.values):
         return defaultdict(lambda: None)
 
     def of(row: str) -> int | None:
-        value = whole_number(said(row, configuration, elsewhere))
+        value = whole_number(meaning(row, configuration, elsewhere))
         return None if value is None or (row in COUNTED and value > MOST) else value
 
     def product(size: str) -> int | None:
-        known = [number for number in map(of, rows_of(size)) if number is not None]
-        return math.prod(known) if len(known) == len(rows_of(size)) else None
+        factors = [number for number in map(of, rows_of(size)) if number is not None]
+        return math.prod(factors) if len(factors) == len(rows_of(size)) else None
 
     padded, own = _vocabulary(configuration, elsewhere, megatron)
     if configuration.side == MINDFORMERS:
@@ -182,32 +180,29 @@ def _sizes(
 
 
 def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> tuple[int | None, int | None]:
-    """Rows of the embedding, and those that are no padding, as far as the configuration itself tells them.
+    """Rows of the embedding with and without padding, as far as the configuration itself tells them.
 
-    Megatron takes the tokenizer's size, which ``--vocab-size`` tells of NullTokenizer alone.
+    Megatron takes the tokenizer's size, which ``--vocab-size`` tells only for NullTokenizer.
     """
     if configuration.side == MINDFORMERS:
-        return whole_number(said("rows_of_the_embedding", configuration, elsewhere)), None
+        return whole_number(meaning("rows_of_the_embedding", configuration, elsewhere)), None
     given, kind = (configuration.values.get(name) for name in ("padded_vocab_size", "tokenizer_type"))
-    own = whole_number(said("vocab_size", configuration, elsewhere))
+    own = whole_number(meaning("vocab_size", configuration, elsewhere))
     ids = None if kind is None or kind.value != "NullTokenizer" or own is None else _with_end(own, megatron)
-    if given is None and (ids is None or "pad_vocab_size" in configuration.values):  # whether --no-pad-vocab-size is heard, scripts differ
+    if given is None and (
+        ids is None or "pad_vocab_size" in configuration.values
+    ):  # scripts differ in whether they obey --no-pad-vocab-size
         return None, ids
     counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
-    return whole_number(said("rows_of_the_embedding", counted, elsewhere)), ids
+    return whole_number(meaning("rows_of_the_embedding", counted, elsewhere)), ids
 
 
 def _with_end(ids: int, megatron: str) -> int | None:
-    """The size of a NullTokenizer of ``ids``, None where the version is not known."""
+    """The size of a NullTokenizer with ``--vocab-size`` of ``ids``; None where the version is not known."""
     try:
         return ids + (Version(megatron).release < COUNTS_END)
     except InvalidVersion:
         return None
-
-
-def _any(name: str) -> str:
-    """A tensor's name with ``*`` for its numbers."""
-    return name.format(layer="*", expert="*")
 
 
 def _numbered(name: str, layers: int, experts: int) -> Iterator[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from align_hooks.doctor.seams import Device
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
 from align_hooks.quantities.kind import Kind
@@ -16,11 +16,11 @@ from align_hooks.settings import PREFIX, Settings
 
 TOKENS = tuple(kind for kind in KINDS if kind.token_bytes)
 LARGE = (*TENSORS, *TOKENS)
-"""What is as large as the model, or grows with a batch; the rest is small beside it."""
+"""Kinds that are as large as the model, or grow with a batch; the others are small beside them."""
 
 
 def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
-    """What recording writes and what is free, and the problem where that is not enough; both empty where nothing is recorded."""
+    """The disk space that recording takes and that is free, and a problem where it does not fit; both empty where nothing is recorded."""
     if settings.run is None:
         return "", ""
     base = existing(settings.run)
@@ -38,16 +38,16 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     parts = [f"{sets} times {billions(size.elements or 0)} parameters in fp32"] * bool(sets and size.elements)
     parts += [f"{count} batches of {size.tokens} tokens"] * bool(count and size.tokens)
     needed, at_least = sum(taken), "at least " if lacking else ""
-    said = f"{there}; recording takes {at_least}{billions(needed)}B ({', '.join(parts)}; {size.source})"
+    text = f"{there}; recording takes {at_least}{billions(needed)}B ({', '.join(parts)}; {size.source})"
     if needed <= free:
-        return said, ""
+        return text, ""
     kinds = LARGE if taken[0] >= taken[1] else (*TOKENS, *TENSORS)
     names = ", ".join(PREFIX + kind.variable.upper() for kind in _wanted(settings, kinds))
-    return said, f"recording takes {at_least}{billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
+    return text, f"recording takes {at_least}{billions(needed)}B and {there}; choose fewer steps in {names}, or another disk"
 
 
 def unknown(settings: Settings, size: Size | None) -> str:
-    """What it is that nobody tells of what recording takes, and who could tell; empty where nothing is missing."""
+    """What is missing to know how much recording takes, and which source would tell it; empty where nothing is missing."""
     if settings.run is None or not _wanted(settings, LARGE):
         return ""
     if size is None:
@@ -58,8 +58,8 @@ def unknown(settings: Settings, size: Size | None) -> str:
         return f"what recording takes is not known: {size.source} does not tell how many tokens a step has; name a recorded run of it"
     if planned(settings, size) is None:
         first, second = (sum(_bytes(settings, size, range(steps))) for steps in (1, 2))
-        one = billions(second - first)
-        return f"what recording takes is not known: {size.source} does not tell how many steps are made; each takes {one}B"
+        step = billions(second - first)
+        return f"what recording takes is not known: {size.source} does not tell how many steps are made; each takes {step}B"
     return ""
 
 
@@ -69,18 +69,18 @@ def _wanted(settings: Settings, kinds: Sequence[Kind]) -> list[Kind]:
 
 
 def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
-    """What the tensors of ``steps`` take, and the batches."""
+    """Bytes that the tensors of ``steps`` take, and the batches."""
     return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps)
 
 
 def _last(settings: Settings) -> int:
-    """Steps that are made at the least: those that are asked for by number, or one."""
+    """The least number of steps that are made: up to the last that is asked for by number, or 1."""
     asked = [settings.steps(kind).last for kind in LARGE]
     return max((last + 1 for last in asked if last is not None), default=1)
 
 
 def planned(settings: Settings, size: Size | None) -> int | None:
-    """Steps that a run may make, as far as the settings ask for any of them; None where ``all`` are asked for and nobody says how many."""
+    """Steps that a run may make, as far as the settings ask for them; None where ``all`` are asked for and their number is not known."""
     asked = [settings.steps(kind) for kind in _wanted(settings, LARGE)]
     if size is not None and size.steps is not None:
         return size.steps
@@ -89,25 +89,25 @@ def planned(settings: Settings, size: Size | None) -> int | None:
     return max((steps.last + 1 for steps in asked if steps.last is not None), default=0)
 
 
-def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What capturing takes of the host's and of the device's memory, each with the problem where that is more than there is."""
+def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Device]) -> Iterator[tuple[str, str]]:
+    """The host and device memory that capturing takes, each with a problem where it does not fit."""
     if size is None or size.elements is None:
         return
     part = ELEMENT * size.elements // size.parts
     cut = f" of {size.parts} that tensor and pipeline parallelism make" if size.parts > 1 else ""
     if _wanted(settings, TENSORS):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-        told = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
-        short = f"{told}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
-        yield told, short if part > free else ""
+        text = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
+        problem = f"{text}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
+        yield text, problem if part > free else ""
     captured = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device) + (settings.inject_gradients is not None)
     if side == "ms" and captured:
         kept = "gradients" if captured == 1 else "gradients, its own and injected ones,"
-        needed, least = captured * part, min((one["free"] for one in devices if one["free"]), default=None)
-        told = f"MindFormers keeps {kept} on the device: {billions(needed)}B a rank"
-        told += "" if least is None else f"; {billions(least)}B are free"
-        short = f"{told}; keep {PREFIX}LOCAL_NORMS alone, which needs 1/8192 of it"
-        yield told, short if least is not None and needed > least else ""
+        needed, least = captured * part, min((device["free"] for device in devices if device["free"]), default=None)
+        text = f"MindFormers keeps {kept} on the device: {billions(needed)}B a rank"
+        text += "" if least is None else f"; {billions(least)}B are free"
+        problem = f"{text}; keep {PREFIX}LOCAL_NORMS alone, which needs 1/8192 of it"
+        yield text, problem if least is not None and needed > least else ""
 
 
 def billions(number: float) -> str:

@@ -1,9 +1,9 @@
-"""What each ``ALIGN_HOOKS_*`` variable is set to, and whether what it names is there: opened as the run itself would open it."""
+"""Each ``ALIGN_HOOKS_*`` variable that is set, and the run or file that it names, opened as the run itself would open it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from align_hooks.settings import PREFIX, Settings, Source
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One variable, its value, what came of looking, and why the run would be refused; empty where it would not."""
+class Variable:
+    """A variable, its value, what was ``found`` there, and the ``problem`` for which a run would be refused, empty for none."""
 
     name: str
     value: str
@@ -28,31 +28,27 @@ class Said:
     problem: str = ""
 
 
-def said(settings: Settings) -> Iterator[Said]:
-    """Every variable that is set to more than nothing, in the order of the table."""
-    for one in fields(Settings):
-        value = getattr(settings, one.name)
-        if value == one.default:
+def examined(settings: Settings) -> Iterator[Variable]:
+    """Every variable that is set to other than its default, in the order of the table."""
+    for field in fields(Settings):
+        value = getattr(settings, field.name)
+        if value == field.default:
             continue
-        name, text = PREFIX + one.name.upper(), str(settings.as_text()[one.name])
-        look = LOOKS.get(one.name)
-        if look is None:
-            yield Said(name, text)
-            continue
+        name, text = PREFIX + field.name.upper(), str(settings.as_text()[field.name])
         try:
-            yield Said(name, text, look(value, settings))
-        except RefusedRun as error:  # the words of a start, which name the variable
-            yield Said(name, text, problem=str(error))
+            yield Variable(name, text, LOOKS[field.name](value, settings) if field.name in LOOKS else "")
+        except RefusedRun as error:  # a refusal at a run's start, which names the variable
+            yield Variable(name, text, problem=str(error))
         except (AlignHooksError, OSError) as error:
-            yield Said(name, text, problem=f"{name}: {error}")
+            yield Variable(name, text, problem=f"{name}: {error}")
 
 
 def directory(run: Path, settings: Settings) -> str:
-    """What the directory of the run holds; raises AlignHooksError where the run could not claim it."""
+    """What the run's directory holds; raises AlignHooksError where the run could not claim it."""
     base = existing(run)
     if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
         raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
-    earlier(run, Launch(), settings.run_exists)  # raises what a start would
+    earlier(run, Launch(), settings.run_exists)  # raises what a run's start would raise
     if not holds_a_run(run):
         return "a new run"
     return "holds a run, which will be replaced" if settings.run_exists == "replace" else "holds a run, which will be continued"
@@ -60,16 +56,16 @@ def directory(run: Path, settings: Settings) -> str:
 
 def existing(path: Path) -> Path:
     """A directory itself, or the nearest above it that exists."""
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def replay(source: Source, settings: Settings) -> str:
-    """The steps of which batches can be replayed."""
-    found = Replay(source)
-    if found.run.missing is not None:
-        raise AlignHooksError(f"{source}: {rendered(found.run.missing.message)}; copy or record every rank")
-    first = min(found.run.batch_steps(), default=0)
-    return f"batches of steps {max(first, 0)} to {found.last}"
+    """The steps whose batches can be replayed."""
+    feed = Replay(source)
+    if feed.run.missing is not None:
+        raise AlignHooksError(f"{source}: {rendered(feed.run.missing.message)}; copy or record every rank")
+    first = min(feed.run.batch_steps(), default=0)
+    return f"batches of steps {max(first, 0)} to {feed.last}"
 
 
 def load(source: Source, settings: Settings) -> str:
@@ -78,15 +74,15 @@ def load(source: Source, settings: Settings) -> str:
 
 
 def inject(source: Source, settings: Settings) -> str:
-    """The steps of which gradients can be injected."""
+    """The steps whose gradients can be injected."""
     steps = Injection(source).recorded
     return f"gradients of {len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
-LOOKS: dict[str, Callable[[Any, Settings], str]] = {
+LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
     "run": directory,
     "replay_batches": replay,
     "load_weights": load,
     "inject_gradients": inject,
 }
-"""What is looked at of a variable that names something on a disk."""
+"""Field of the settings that names something on a disk to the function that looks at it; its first argument is the field's value."""

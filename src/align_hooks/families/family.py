@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import Table
 
+GPTModel: TypeAlias = Any
+"""A built GPTModel of Megatron-LM."""
+Args: TypeAlias = Any
+"""Megatron-LM's arguments; None where they are not at hand."""
+ModelConfig: TypeAlias = Any
+"""What MindFormers builds a model from, such as a LlamaConfig."""
 Level = Mapping[str, tuple[str, ...]]
-"""Canonical tensors that stand side by side in a forward pass, each with the names of the sizes of its axes."""
+"""Canonical tensors that a forward pass uses side by side, each with the names of the sizes of its axes."""
 SIZES: Mapping[str, tuple[str, ...]] = {
     "vocabulary": ("rows_of_the_embedding",),
     "hidden": ("hidden_size",),
@@ -23,12 +29,12 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "expert_ffn": ("size_of_an_expert",),
     "layers": ("num_layers",),
 }
-"""Short names of sizes, each the product of rows of the CheckList; any other name of a size is a row itself."""
+"""Short names of sizes, each a product of rows of the CheckList; any other name of a size is itself a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What a built decoder says of itself, whichever framework built it: all that its ``config.json`` is made of."""
+    """The facts of a built decoder, of either framework, that its ``config.json`` needs."""
 
     dims: Dims
     hidden: int
@@ -45,24 +51,24 @@ class Decoder:
 class InMegatron:
     """How Megatron-LM builds a family.
 
-    ``misfits`` says, of a built GPTModel and Megatron's arguments (None where they are not at hand), in what it is none of the family;
-    ``dims`` and ``decoder`` read its sizes, the first whether it is of the family or not.
+    ``misfits`` lists in what a built model differs from the family. ``dims`` and ``decoder`` read the model's sizes; ``dims`` takes
+    the vocabulary without padding, and works for a model of another family too.
     """
 
     table: Table
-    misfits: Callable[[Any, Any], list[str]]
-    dims: Callable[[Any, int], Dims]
-    decoder: Callable[[Any, Dims], Decoder]
+    misfits: Callable[[GPTModel, Args], list[str]]
+    dims: Callable[[GPTModel, int], Dims]
+    decoder: Callable[[GPTModel, Dims], Decoder]
 
 
 @dataclass(frozen=True, slots=True)
 class InMindFormers:
     """How MindFormers builds a family.
 
-    ``network`` is the class of the built model and stands in ``module``; ``configuration`` is the class of what it was built from.
-    ``model_type`` is MindFormers' name of that, and ``legacy`` whether it is of the models of ``use_legacy: True``. ``misfits`` says, of
-    such a configuration, in what the model is none of the family; ``dims`` and ``decoder`` read its sizes, of a vocabulary without
-    padding where that is known.
+    ``network`` is the class of the built model, defined in ``module``. ``configuration`` is the class of its configuration, which
+    MindFormers calls ``model_type``. ``legacy`` says whether the model is of ``use_legacy: True``. ``misfits`` lists in what the model of
+    a configuration differs from the family. ``dims`` and ``decoder`` read its sizes; ``dims`` takes the vocabulary without padding, None
+    where that is not known.
     """
 
     network: str
@@ -71,19 +77,19 @@ class InMindFormers:
     model_type: str
     legacy: bool
     table: Table
-    misfits: Callable[[Any], list[str]]
-    dims: Callable[[Any, int | None], Dims]
-    decoder: Callable[[Any, Dims], Decoder]
+    misfits: Callable[[ModelConfig], list[str]]
+    dims: Callable[[ModelConfig, int | None], Dims]
+    decoder: Callable[[ModelConfig, Dims], Decoder]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family of models with canonical names, which are Hugging Face's.
+    """A family of models with canonical names, which are Hugging Face's.
 
-    ``kind`` says in what it differs from other Llamas, and ``experts`` whether its layers have them. A side that is None has no way to
-    canonical names yet. ``levels`` are its tensors in the order of a forward pass, where ``{layer}`` and ``{expert}`` stand for numbers.
-    ``configured`` is, by row of the CheckList, what a configuration of the family holds. ``embedding`` and ``output`` are the model's
-    ends; a tied model has the first only.
+    ``kind`` says in what it differs from other Llamas, ``experts`` whether its layers have experts. A side that is None has no canonical
+    names yet. ``levels`` are its tensors in the order of a forward pass, where ``{layer}`` and ``{expert}`` stand for numbers.
+    ``configured`` maps rows of the CheckList to the values that the family allows. ``embedding`` and ``output`` are the model's ends;
+    a tied model has the embedding only.
     """
 
     name: str
@@ -102,25 +108,25 @@ class Family:
         return {name: axes for level in self.levels for name, axes in level.items() if not (tied and name == self.output)}
 
     def elements(self, sizes: Callable[[str], int], *, tied: bool) -> int:
-        """Trainable elements of a model; ``sizes`` gives the size of an axis, and the numbers of ``layers`` and ``experts``."""
+        """Number of trainable elements of a model; ``sizes`` gives the size of an axis, and the numbers of ``layers`` and ``experts``."""
         return sum(
             math.prod(map(sizes, axes)) * _times(name, "layer", sizes) * _times(name, "expert", sizes)
             for name, axes in self.shapes(tied=tied).items()
         )
 
     def kinds(self) -> Iterator[tuple[str, ...]]:
-        """The kinds of its tensors, level by level: names without layer and with ``*`` for the number of an expert."""
+        """The kinds of its tensors, level by level: names without their layer, and with ``*`` for the number of an expert."""
         for level in self.levels:
             yield tuple(kind_of(name) for name in level)
 
 
 def rows_of(size: str) -> tuple[str, ...]:
-    """The rows of the CheckList whose product a size is."""
+    """The rows of the CheckList whose product is this size."""
     return SIZES.get(size, (size,))
 
 
 def kind_of(name: str) -> str:
-    """The kind of a canonical tensor whose numbers are still to be filled in."""
+    """The kind of a canonical tensor whose name has ``{layer}`` and ``{expert}`` for numbers."""
     inner = name.partition(".{layer}.")[2] or name.removeprefix("model.")
     return inner.replace("{expert}", "*").removesuffix(".weight")
 

@@ -1,25 +1,22 @@
 """Llama 2 and 3, dense.
 
 In Megatron-LM: with the ``local`` and the Transformer Engine layer specs. Transformer Engine fuses a norm into the linear layer that
-follows it, hence two names of each of the same two norms, and keeps ``_extra_state`` entries, which are bytes of its own and no
-parameters.
+follows it, so each of two norms has two names. It keeps ``_extra_state`` entries, which are bytes of its own and no parameters.
 
 In MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9. With ``qkv_concat`` the projections are fused: queries,
 keys and values per query group, gate and up row by row (``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``,
-``ffn_concat_hf2mg``). In 1.3 they lie one whole projection after the other, and are refused (``ms_side.model``).
+``ffn_concat_hf2mg``). In 1.3 whole projections follow each other, and are refused (``ms_side.model``).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.families import megatron
-from align_hooks.families.family import Decoder, Family, InMegatron, InMindFormers, Level
+from align_hooks.families.family import Decoder, Family, InMegatron, InMindFormers, Level, ModelConfig
 from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
 from align_hooks.names.table import Rule, Table
 
 NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
-"""What the names of a layer's parameters begin with: Megatron's, and Hugging Face's."""
+"""Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
 QKV = tuple(f"{CANONICAL}.self_attn.{name}_proj.weight" for name in "qkv")
 GATE_UP = tuple(f"{CANONICAL}.mlp.{name}_proj.weight" for name in ("gate", "up"))
 DOWN = (f"{CANONICAL}.mlp.down_proj.weight",)
@@ -89,7 +86,7 @@ BESIDE: megatron.Holds = {
     "use_rope_scaling": (False,),
     "activation_func": ("silu",),
 }
-"""What Megatron's configuration says of a built Llama, and what is said beside it."""
+"""The values that a Llama allows, in Megatron's configuration of a built model and beside it."""
 
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "normalization": ("rmsnorm",),
@@ -135,8 +132,8 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
     }
 
 
-def _misfits(config: Any) -> list[str]:
-    """In what the model of a LlamaConfig is no plain Llama."""
+def _misfits(config: ModelConfig) -> list[str]:
+    """In what the model of a LlamaConfig differs from a plain Llama."""
     odd = {
         "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
         "RoPE scaling": str(config.extend_method).lower() not in ("none", ""),
@@ -144,7 +141,7 @@ def _misfits(config: Any) -> list[str]:
     return [what for what, there in odd.items() if there]
 
 
-def _dims(config: Any, vocabulary: int | None) -> Dims:
+def _dims(config: ModelConfig, vocabulary: int | None) -> Dims:
     """The sizes of a LlamaConfig, over all ranks."""
     heads = config.num_heads
     return Dims(
@@ -157,7 +154,7 @@ def _dims(config: Any, vocabulary: int | None) -> Dims:
     )
 
 
-def _intermediate_size(config: Any) -> int:
+def _intermediate_size(config: ModelConfig) -> int:
     """The feed-forward size; MindFormers computes it where the YAML does not say (``modules/transformer``, LlamaFeedForward)."""
     if config.intermediate_size is not None:
         return int(config.intermediate_size)
@@ -168,8 +165,8 @@ def _intermediate_size(config: Any) -> int:
     return int(config.multiple_of * ((size + config.multiple_of - 1) // config.multiple_of))
 
 
-def _decoder(config: Any, dims: Dims) -> Decoder:
-    """What a LlamaConfig says of its model."""
+def _decoder(config: ModelConfig, dims: Dims) -> Decoder:
+    """The facts of the model of a LlamaConfig."""
     return Decoder(
         dims=dims,
         hidden=config.hidden_size,

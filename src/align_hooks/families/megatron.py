@@ -1,46 +1,46 @@
-"""What Megatron-LM's models of every family have in common: how a built one is read, and held against what a family holds."""
+"""What Megatron-LM's models of every family share: how a built model is read, and compared with what a family allows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from align_hooks.families.family import Decoder
+from align_hooks.families.family import Args, Decoder, GPTModel
 from align_hooks.names.blocks import Dims
 
 Holds = Mapping[str, tuple[object, ...]]
-"""Name of what a built model says of itself to the values that a family allows, the usual one first."""
+"""Name of a property of a built model to the values that a family allows, the usual value first."""
 
-SAID: Mapping[str, Callable[[Any, Any], Any]] = {
+BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,
     "rotary_percent": lambda gpt, args: getattr(args, "rotary_percent", 1.0),
     "dense layers between experts": lambda gpt, args: getattr(gpt.config, "moe_layer_freq", 1) not in (1, [1] * gpt.config.num_layers),
     "use_rope_scaling": lambda gpt, args: bool(getattr(args, "use_rope_scaling", False)),
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
 }
-"""How what is no attribute of the configuration is read of a built model and Megatron's arguments."""
+"""How a property that is no attribute of the configuration is read from a built model and Megatron's arguments."""
 
 OWN = ("", "torch", "megatron")
-"""Packages whose functions are known by their names alone."""
+"""Packages whose functions are named without their module."""
 
 
-def function_name(function: Any) -> str:
-    """The name of a function, with its module where that is none of torch's or Megatron's."""
+def function_name(function: object) -> str:
+    """The name of a function, with its module unless that is torch's or Megatron's."""
     name, module = getattr(function, "__name__", str(function)), getattr(function, "__module__", None) or ""
     return name if module.partition(".")[0] in OWN else f"{module}.{name}"
 
 
-def misfits(holds: Holds) -> Callable[[Any, Any], list[str]]:
-    """In what a built model is none that ``holds`` says, in words."""
+def misfits(holds: Holds) -> Callable[[GPTModel, Args], list[str]]:
+    """A function that says, in words, in what a built model differs from ``holds``."""
 
-    def of(gpt: Any, args: Any) -> list[str]:
-        read = {name: SAID[name](gpt, args) if name in SAID else getattr(gpt.config, name, allowed[0]) for name, allowed in holds.items()}
-        return [f"{name} is {read[name]}, not {allowed[0]}" for name, allowed in holds.items() if read[name] not in allowed]
+    def misfits_of(gpt: GPTModel, args: Args) -> list[str]:
+        beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in holds}
+        values = {name: beside[name] if name in beside else getattr(gpt.config, name, allowed[0]) for name, allowed in holds.items()}
+        return [f"{name} is {values[name]}, not {allowed[0]}" for name, allowed in holds.items() if values[name] not in allowed]
 
-    return of
+    return misfits_of
 
 
-def dims(gpt: Any, vocabulary: int) -> Dims:
+def dims(gpt: GPTModel, vocabulary: int) -> Dims:
     """The sizes of a built model, over all tensor-parallel ranks; ``vocabulary`` excludes padding."""
     config = gpt.config
     padded = gpt.vocab_size
@@ -55,8 +55,8 @@ def dims(gpt: Any, vocabulary: int) -> Dims:
     )
 
 
-def decoder(gpt: Any, sizes: Dims) -> Decoder:
-    """What a built model with rotary positions says of itself."""
+def decoder(gpt: GPTModel, sizes: Dims) -> Decoder:
+    """The facts of a built model with rotary positions."""
     config = gpt.config
     return Decoder(
         dims=sizes,

@@ -1,6 +1,7 @@
-"""Mixtral: a Llama whose every feed-forward layer is a choice of experts.
+"""Mixtral: a Llama in which every feed-forward layer chooses among experts.
 
-In Megatron-LM: experts one by one, and grouped into one matrix product. In MindFormers no model of it has canonical names yet.
+In Megatron-LM: experts in layers of their own, and experts grouped into a single matrix product. In MindFormers no model of it has
+canonical names yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ EXPERTS: tuple[Level, ...] = (
 
 MEGATRON_RULES = (
     *llama.MEGATRON_RULES,
-    *llama.MEGATRON_FEED_FORWARD,  # no Mixtral has dense layers: they are known here so that a model with some is refused for them
+    *llama.MEGATRON_FEED_FORWARD,  # no Mixtral has dense layers; with these rules a model that has some is refused for that reason
     Rule(f"{llama.NATIVE}.mlp.router.weight", (f"{MOE}.gate.weight",)),
     Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc1.weight", GATE_UP, EXPERT_GATE_THEN_UP),
     Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc2.weight", DOWN, axis=1),
@@ -39,7 +40,7 @@ ROUTER: megatron.Holds = {
     "moe_router_num_groups": (None,),
     "moe_expert_capacity_factor": (None,),
 }
-"""What Megatron's configuration says of a Mixtral's choice of experts."""
+"""The values that a Mixtral's router allows in Megatron's configuration."""
 
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "score_function": ("softmax",),

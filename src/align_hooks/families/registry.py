@@ -1,4 +1,4 @@
-"""The families with canonical names, and what follows from all of them together."""
+"""The families with canonical names, and what follows from all of them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ def models(families: Sequence[Family]) -> str:
 
 
 def closest(families: Iterable[Family], misfits: Callable[[Family], list[str]], *, experts: bool | None) -> tuple[Family, list[str]]:
-    """The family that a model is of, or is nearest to, and in what it is none of it.
+    """The family that a model is of, or is nearest to, and in what the model differs from it.
 
-    ``experts`` is whether the model has any, None where that is not known: a family of the other sort is taken only where there is
-    no other.
+    ``experts`` says whether the model has experts, None where that is not known: families of the other sort count only where there are
+    no others.
     """
-    everything = list(families)
-    alike = [family for family in everything if experts in (None, family.experts)]
-    told = [(family, misfits(family)) for family in alike or everything]
-    return min(told, key=lambda pair: len(pair[1]))
+    candidates = list(families)
+    alike = [family for family in candidates if experts in (None, family.experts)]
+    return min(((family, misfits(family)) for family in alike or candidates), key=lambda pair: len(pair[1]))
 
 
 def levels() -> tuple[tuple[str, ...], ...]:
-    """The kinds of tensors of all families in the order of a forward pass; those of one level stand side by side.
+    """The kinds of tensors of all families in the order of a forward pass, level by level.
 
-    A level that only some families have stands right behind the one that it follows there.
+    A level that only some families have stands right behind the level that it follows there.
     """
     merged: list[tuple[str, ...]] = []
     for family in FAMILIES:
@@ -70,5 +69,5 @@ def outputs() -> frozenset[str]:
 
 
 def end_kinds() -> frozenset[str]:
-    """Their kinds."""
+    """The kinds of embeddings and output layers."""
     return frozenset(map(kind_of, embeddings() | outputs()))

@@ -1,9 +1,8 @@
 """MindFormers on MindSpore, GRAPH_MODE. Only this room imports mindspore and mindformers; importing it imports neither.
 
 Start a script with ``python -m align_hooks.ms_side run_mindformer.py …`` (``msrun … python -m …``), or write ``import
-align_hooks.ms_side`` anywhere before the Trainer is built: it attaches when an ``ALIGN_HOOKS_*`` variable is set, the
-one import effect of this package. Importing a module in it attaches nothing. Sites that may not use hooks call the public
-functions from a patch of their own.
+align_hooks.ms_side`` anywhere before the Trainer is built. That import attaches when an ``ALIGN_HOOKS_*`` variable is set, and is
+the only import in this package that has an effect. Sites that may not use hooks call the public functions from a patch of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from align_hooks.ms_side.patching import SaveSteps, capture, local_norms, save_batch, save_gradients
@@ -29,16 +28,16 @@ PUBLIC = {
 __all__ = ["SaveSteps", "capture", "local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in PUBLIC:
         return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _is_what_was_imported() -> bool:
-    """Whether somebody imports this package, and not a module in it, for which Python executes this package first.
+    """Whether somebody imports this package itself, and not a module in it, for which Python executes this package first.
 
-    Only the import system's own frames tell the two apart: the outermost of them has the name that was asked for.
+    Only the import system's own frames tell the two apart: the outermost frame has the name that was asked for.
     """
     asked: str = __name__
     frame: FrameType | None = sys._getframe(2)  # above this function and this module

@@ -1,19 +1,24 @@
-"""Where MindSpore tensors become numpy arrays; everything past here is numpy."""
+"""Where MindSpore tensors become numpy arrays and numbers; everything past here is numpy."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import mindspore
 import numpy as np
-from numpy.typing import NDArray
+
+from align_hooks.ms_side.objects import Tensor
+from align_hooks.names.blocks import Array
 
 FLOATS = (mindspore.float32, mindspore.float16, mindspore.bfloat16, mindspore.float64)
 
 
-def to_numpy(tensor: Any) -> NDArray[Any]:
-    """A host copy: floating types as fp32, others as they are. One device-to-host transfer."""
+def to_numpy(tensor: Tensor) -> Array:
+    """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
     if tensor.dtype == mindspore.bfloat16:
         tensor = tensor.astype(mindspore.float32)
     array = np.array(tensor.asnumpy())
     return array.astype(np.float32, copy=False) if tensor.dtype in FLOATS else array
+
+
+def number(value: Tensor | float) -> float:
+    """A number, which may be kept in a tensor of a single element."""
+    return float(to_numpy(value).reshape(-1)[0]) if hasattr(value, "asnumpy") else float(value)

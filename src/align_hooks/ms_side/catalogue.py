@@ -8,12 +8,13 @@ from align_hooks.settings import Settings
 
 MINDFORMERS = ">=1.3,!=1.4.*,<1.10"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.10"
-"""What the hooks were run on, pair by pair, by ``tests/matrix/mindformers.py``, and :data:`FROM_SOURCE`. No MindFormers asks for
-MindSpore 2.5 or 2.8 but betas of 1.4."""
+"""The versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of
+MindFormers 1.4 ask for MindSpore 2.5 or 2.8."""
 
 FROM_SOURCE = ("2.4", "2.6")
-"""Minor versions of MindSpore that MindFormers 1.3 and 1.5 ask for, and that the package index no longer has: never run. The two were
-run on 2.7.0 instead. ``Model.train``, its callbacks and the attributes that are read stand in the source of 2.0.0 as in that of 2.7.0."""
+"""Minor versions of MindSpore that MindFormers 1.3 and 1.5 ask for and the package index no longer has. The hooks were never run on
+them: both were run on 2.7.0 instead. ``Model.train``, its callbacks and the attributes that are read are alike in the sources of 2.0.0
+and 2.7.0."""
 
 _ROOM = "align_hooks.ms_side.hooks"
 

@@ -1,36 +1,35 @@
 """Columns that make a ``LlamaForCausalLM`` of MindFormers compute the loss of exactly the recorded tokens, labels and mask.
 
-Since 1.5 it takes all three as they are: ``input_sliced_sig`` says that they come cut, and ``loss_mask`` is a column. In 1.3 it takes
-neither. It drops the last id and the first label itself, and counts every token whose id is not the pad id and whose label is not the
-ignored one. So there both columns are longer by one id that is dropped again, which keeps the model's own sequence length, and what
-does not count has the ignored id for a label. Imports no framework.
+Since 1.5 it takes all three as they are: ``input_sliced_sig`` says that they come cut, and ``loss_mask`` is a column. 1.3 takes neither.
+It drops the last id and the first label itself, and counts every token whose id is not the pad id and whose label is not the ignored
+id. For 1.3 both columns are therefore longer by an id that is dropped again, which keeps the model's own sequence length, and a token
+that does not count has the ignored id for its label. Imports no framework.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
+from align_hooks.names.blocks import Array
 
 CUT = ("input_ids", "labels", "loss_mask")
 UNCUT = ("input_ids", "labels")
-"""Columns in the order of ``construct``'s arguments: data sets of 1.3 feed by place, and its third argument is no mask."""
+"""Columns in the order of ``construct``'s arguments. Data sets of 1.3 feed by position, and its third argument is no mask."""
 
 IGNORED = -100
-"""MindFormers' own ``ignore_token_id``, where a YAML does not say; no vocabulary has it."""
+"""MindFormers' default of ``ignore_token_id``; no vocabulary has this id."""
 
 
 def takes_cut(model: type) -> bool:
-    """Whether a ``LlamaForCausalLM`` takes tokens, labels and mask as they are. Its configuration does not tell: any key is kept there."""
+    """Whether a ``LlamaForCausalLM`` takes tokens, labels and mask as they are. Its configuration keeps any key, so it cannot tell."""
     return "loss_mask" in inspect.signature(model.construct).parameters  # type: ignore[attr-defined]
 
 
-def columns(tokens: NDArray[Any], labels: NDArray[Any], mask: NDArray[Any], ignored: int | None) -> dict[str, NDArray[Any]]:
-    """Column to array, cut where ``ignored`` is None; raises RefusedRun for a mask that labels cannot say."""
+def columns(tokens: Array, labels: Array, mask: Array, ignored: int | None) -> dict[str, Array]:
+    """Column to array, cut where ``ignored`` is None; raises RefusedRun for a mask that labels cannot express."""
     if ignored is None:
         return dict(zip(CUT, (tokens, labels, mask), strict=True))
     if ((mask != 0) & (mask != 1)).any():

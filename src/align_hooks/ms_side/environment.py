@@ -21,11 +21,11 @@ WATCHED = (
     "CLOSE_MATMUL_K_SHIFT",
     "ATB_MATMUL_SHUFFLE_K_ENABLE",
 )
-"""What else a run may depend on: written down as it is, and left as it is."""
+"""Other variables that a run may depend on. The record keeps their values; nothing sets them."""
 
 
 def variables(settings: Settings) -> dict[str, str]:
-    """What the settings need in the environment of the process."""
+    """The variables that the settings need in the environment of the process."""
     wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
     return wanted | (DETERMINISTIC if settings.deterministic else {})
 

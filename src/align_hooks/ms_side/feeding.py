@@ -1,23 +1,25 @@
 """From the rows that a rank is fed to the batch that the job trains on, under semi-automatic parallelism. Imports no framework.
 
-MindSpore joins what data-parallel ranks are fed, in their order, and cuts the whole into micro-batches only then, so a rank does not
-train on the rows that it was fed. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
+MindSpore joins the rows of all data-parallel ranks in the order of the ranks, and cuts the joined batch into micro-batches only then. So
+a rank does not train on the rows that it was fed. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.registry import mindformers_families, models
-from align_hooks.ms_side.layouts import place
+from align_hooks.ms_side.objects import Config
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers of ``parallel_config`` and its neighbours. ``micro_batches`` is pipeline or gradient accumulation, ``interleave``
-    the pieces of each; ``whole`` says that every rank is fed the whole batch (``full_batch``)."""
+    """The numbers of ``parallel_config`` and its neighbours.
+
+    ``micro_batches`` are those of a pipeline or of gradient accumulation, ``interleave`` the pieces of each. ``whole`` says that every
+    rank is fed the whole batch (``full_batch``).
+    """
 
     dp: int = 1
     cp: int = 1
@@ -28,15 +30,29 @@ class Sizes:
     whole: bool = False
 
     def place(self, rank: int, ranks: int) -> dict[str, int]:
-        """A rank's place in the grid; see :func:`.layouts.place`."""
-        return place(rank, ranks, dp=self.dp, cp=self.cp, mp=self.mp, pp=self.pp)
+        """Axis to a rank's index on it, and ``<axis>_size`` to the number of ranks along it; ``tp`` is MindFormers' model parallelism.
+
+        Model-parallel ranks stand together, then context-parallel ranks, then data-parallel ranks; stages are blocks. Raises RefusedRun
+        where the sizes do not make the job.
+        """
+        dp, cp, mp, pp = self.dp, self.cp, self.mp, self.pp
+        if dp * cp * mp * pp != ranks:
+            raise RefusedRun(
+                f"parallel_config has data_parallel {dp}, context_parallel {cp}, model_parallel {mp} and pipeline_stage {pp}, which make "
+                f"{dp * cp * mp * pp} ranks, and the job has {ranks}; make them the same"
+            )
+        rest, tensor = divmod(rank, mp)
+        rest, context = divmod(rest, cp)
+        stage, data = divmod(rest, dp)
+        indices = {"dp": data, "tp": tensor, "pp": stage, "cp": context, "ep": 0}
+        return indices | {"dp_size": dp, "tp_size": mp, "pp_size": pp, "cp_size": cp, "ep_size": 1}
 
     def rows(self, fed: int) -> int:
-        """Rows of the job's batch, where a rank is fed ``fed``."""
+        """Rows of the job's batch where a rank is fed ``fed`` rows."""
         return fed if self.whole else fed * self.dp
 
     def batch_size(self, rows: int, what: object) -> int:
-        """The ``runner_config.batch_size`` of which MindFormers makes a batch of ``rows``; raises RefusedRun where there is none."""
+        """The ``runner_config.batch_size`` from which MindFormers makes a batch of ``rows``; raises RefusedRun where there is none."""
         size, left_over = divmod(rows, self.dp * self.micro_batches * self.interleave)
         if left_over:
             raise RefusedRun(
@@ -45,40 +61,40 @@ class Sizes:
             )
         return size
 
-    def share(self, where: dict[str, int]) -> tuple[int, int]:
-        """Which part of the batch a rank at a place is fed, and of how many."""
-        return (0, 1) if self.whole else (where["dp"], self.dp)
+    def share(self, place: dict[str, int]) -> tuple[int, int]:
+        """Which part of the batch a rank at a place is fed, and of how many parts."""
+        return (0, 1) if self.whole else (place["dp"], self.dp)
 
-    def joined_first(self) -> dict[str, Any]:
-        """What a batch's description says of it."""
+    def joined_first(self) -> dict[str, int | bool]:
+        """The member ``joined_first`` of a batch's description."""
         return {"micro_batches": self.micro_batches, "whole": self.whole}
 
-    def losses(self, output: float, tokens: int, where: dict[str, int], *, per_token: bool) -> dict[str, Any]:
-        """A step's losses as the rank at a place records them, of its training cell's ``output`` and the ``tokens`` that it was fed.
+    def losses(self, output: float, tokens: int, place: dict[str, int], *, per_token: bool) -> dict[str, float | None]:
+        """A step's losses as the rank at a place records them, from its training cell's ``output`` and the ``tokens`` that it was fed.
 
-        The output is the sum over micro-batches, and over the pieces of each, of their means over all data-parallel ranks; the gradient
-        is divided by the number of micro-batches and not by that of pieces. A per-token loss is the mean already. Other stages than the
-        last put out 0; context-parallel ranks are fed the same tokens.
+        The output is a sum over micro-batches, and over the pieces of each, of means over all data-parallel ranks. The gradient is
+        divided by the number of micro-batches, and not by the number of pieces. A per-token loss is the mean already. Only the last stage
+        has a loss, the others put out 0. Context-parallel ranks are fed the same tokens.
         """
-        if where["pp"] < self.pp - 1 or (where["cp"] > 0 and not self.whole):
+        if place["pp"] < self.pp - 1 or (place["cp"] > 0 and not self.whole):
             return {"loss": None, "objective_loss": None, "valid_tokens": 0}
         loss = output if per_token else output / (self.micro_batches * self.interleave)
         objective = output if per_token else output / self.micro_batches
-        said: dict[str, Any] = {"loss": loss, "objective_loss": objective, "valid_tokens": tokens}
-        return said | ({"whole": True} if self.whole else {})
+        losses: dict[str, float | None] = {"loss": loss, "objective_loss": objective, "valid_tokens": tokens}
+        return losses | ({"whole": True} if self.whole else {})
 
 
 REFUSED = {
     "expert_parallel": f"this version reads {models(mindformers_families())}",
     "seq_split_num": "this version reads losses of whole sequences",
 }
-"""Numbers of ``parallel_config`` that this version cannot follow, and why."""
+"""Numbers of ``parallel_config`` that must be 1 in this version, and why."""
 
 
-def sizes_of(config: Any, *, whole: bool) -> Sizes:
-    """The sizes in MindFormers' configuration, before or after it is built.
+def sizes_of(config: Config, *, whole: bool) -> Sizes:
+    """The sizes in MindFormers' configuration, before or after MindFormers builds it.
 
-    Without a pipeline MindFormers takes ``gradient_accumulation_steps``, with one ``micro_batch_num``, and resets the other to 1.
+    MindFormers takes ``micro_batch_num`` with a pipeline and ``gradient_accumulation_steps`` without, and resets the other to 1.
     Raises RefusedRun for the parallelism of :data:`REFUSED`.
     """
     section = config.get("parallel_config")
@@ -98,25 +114,25 @@ def sizes_of(config: Any, *, whole: bool) -> Sizes:
     )
 
 
-def _number(section: Any, name: str) -> int:
+def _number(section: Config, name: str) -> int:
     """A number of a section, which is a mapping before MindFormers builds it and an object afterwards; 1 where it is not set."""
     value = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
     return int(value or 1)
 
 
-def is_fed_whole(parallel: Any) -> bool:
+def is_fed_whole(parallel: Config) -> bool:
     """Whether the ``parallel`` section of a configuration feeds the whole batch to every rank."""
     return bool(parallel.get("full_batch")) or parallel.get("dataset_strategy") == "full_batch"
 
 
 SEMI_AUTO = (1, "SEMI_AUTO_PARALLEL", "semi_auto_parallel")
-"""How a configuration spells the mode: as in the YAML, or as MindFormers leaves it."""
+"""Spellings of the mode in a configuration: those of the YAML, and MindFormers' own."""
 
 UNREAD = (2, "AUTO_PARALLEL", "auto_parallel", 3, "HYBRID_PARALLEL", "hybrid_parallel")
-"""Modes of which nothing tells, before the graph is compiled, what part of a batch a rank is fed."""
+"""Modes in which the part of a batch that a rank is fed is unknown until the graph is compiled."""
 
 
-def is_semi_auto(config: Any) -> bool:
+def is_semi_auto(config: Config) -> bool:
     """Whether a configuration asks for semi-automatic parallelism, before anything is built; raises RefusedRun for an unread mode."""
     mode = (config.get("parallel") or {}).get("parallel_mode")
     if not config.get("use_parallel"):

@@ -1,32 +1,33 @@
-"""What the built model's layers hold their weights in and compute in, and of which classes they are: the CheckList asks, no key tells.
+"""The types in which the built model's layers keep their weights and compute, and the layers' classes: the CheckList asks for them, and no
+key of the configuration tells them.
 
-A cell of MindFormers casts its weight to the type that one of its attributes names; a cell without one computes in the weight's own.
+A cell of MindFormers casts its weight to the type that an attribute of it names. A cell without such an attribute computes in the
+weight's own type.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.objects import Cell
 from align_hooks.names.table import any_layer
 
 COMPUTES_IN = ("compute_dtype", "compute_type", "dtype")
-"""Attributes of cells that name the type of their computation."""
+"""Attributes of cells that name the type in which they compute."""
 
 
-def layers(network: Any, parameters: Parameters) -> dict[str, dict[str, str]]:
+def layers(network: Cell, parameters: Parameters) -> dict[str, dict[str, str]]:
     """Canonical name, with ``*`` for the number of the layer, to the class of its cell, and the types of weight and computation."""
-    names = {id(one.model): list(one.fused.pieces) for one in parameters}
-    found: dict[str, dict[str, str]] = {}
+    names = {id(parameter.model): parameter.fused.pieces for parameter in parameters}
+    facts: dict[str, dict[str, str]] = {}
     for _, cell in network.cells_and_names():
         for weight in cell.get_parameters(expand=False):
-            kept = str(weight.dtype).lower()
-            compute = next((kind for kind in (getattr(cell, name, None) for name in COMPUTES_IN) if kind is not None), kept)
+            dtype = str(weight.dtype).lower()
+            compute = next((kind for kind in (getattr(cell, name, None) for name in COMPUTES_IN) if kind is not None), dtype)
             for name in names.get(id(weight), ()):
-                found.setdefault(any_layer(name), {"class": type(cell).__name__, "weight": kept, "compute": str(compute).lower()})
-    return found
+                facts.setdefault(any_layer(name), {"class": type(cell).__name__, "weight": dtype, "compute": str(compute).lower()})
+    return facts
 
 
-def classes(network: Any) -> list[str]:
-    """Names of the classes of all cells: which attention core, which norms, fused or not."""
+def classes(network: Cell) -> list[str]:
+    """Names of the classes of all cells, from which the attention core and the norms can be told, fused or not."""
     return sorted({type(cell).__name__ for _, cell in network.cells_and_names()})

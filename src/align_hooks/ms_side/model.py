@@ -1,26 +1,25 @@
 """The built MindFormers model and optimizer, seen as canonical pieces.
 
-Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell, and not before; weights of other pipeline
-stages stay whole, are never computed with, and are left alone here.
+Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell, and not before. Weights of other pipeline
+stages stay whole on this rank, which never computes with them; they are left out here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mindspore
 from mindspore import communication
-from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.family import Family, InMindFormers
+from align_hooks.families.family import Family, InMindFormers, ModelConfig
 from align_hooks.families.registry import closest, in_mindformers, mindformers_families, models
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
-from align_hooks.names.blocks import Dims
+from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
+from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.table import Table
 from align_hooks.record.norms import squared_sum
@@ -32,10 +31,10 @@ from align_hooks.record.sketch import sketch
 class Parameter:
     """A trainable parameter and the canonical pieces that it holds.
 
-    ``counted`` is False for a copy that another rank accounts for; ``index`` is its place among the optimizer's parameters.
+    ``counted`` is False for a copy that another rank accounts for. ``index`` is the position among the optimizer's parameters.
     """
 
-    model: Any
+    model: Weight
     fused: Fused
     counted: bool = True
     index: int = 0
@@ -45,8 +44,8 @@ class Parameter:
 class Parameters:
     """All trainable parameters of this rank, in the order of the training cell's gradients.
 
-    ``alone`` where the job has no other rank; ``layers`` is how many the model has, where pipeline stages share them, and 0 elsewhere;
-    then ``table`` is that of the model's family.
+    ``alone`` says that the job has no other rank. ``layers`` is the model's number of layers and ``table`` the table of its family where
+    pipeline stages share the layers; ``layers`` is 0 elsewhere.
     """
 
     all: tuple[Parameter, ...]
@@ -67,97 +66,95 @@ class Parameters:
         ]
 
     def wanted(self) -> dict[str, tuple[int, ...]]:
-        """Canonical name to whole shape of everything that this rank computes with, whatever part its optimizer holds."""
+        """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""
         whole = (replace(parameter.fused, flat=None) for parameter in self.all)
         return {piece.name: piece.shape for fused in whole for piece, _ in fused.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
-        """Whether another pipeline stage holds a canonical tensor."""
+        """Says of a canonical name whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
         return self.table.elsewhere(self.wanted().keys(), layers=self.layers)
 
-    def weights(self) -> dict[str, NDArray[Any]]:
-        """Canonical name to fp32 array; nothing of copies."""
+    def weights(self) -> dict[str, Array]:
+        """Canonical name to fp32 array, without copies."""
         return pieces((parameter, parameter.model) for parameter in self.all if parameter.counted)
 
     def weight_squares(self) -> dict[str, float]:
-        """Canonical name to squared sum, copies too, where there can be any."""
+        """Canonical name to squared sum, with copies; empty where there can be no copies."""
         if self.alone:
             return {}
         return squared_sums((parameter, parameter.model) for parameter in self.all)
 
     def weight_sketches(self) -> dict[str, list[float]]:
-        """Canonical name to sketch, nothing of copies; each weight crosses to the host."""
+        """Canonical name to sketch, without copies; each weight crosses to the host."""
         return sketches((parameter, parameter.model) for parameter in self.all if parameter.counted)
 
-    def load(self, read: Callable[[Fused], NDArray[Any]]) -> None:
+    def load(self, read: Callable[[Fused], Array]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
         for parameter in self.all:
             fill(parameter.model, read(parameter.fused))
 
 
-def fill(tensor: Any, array: NDArray[Any]) -> None:
-    """Give a parameter of this rank, whole or cut, what it holds; raises RefusedRun for another number of elements.
+def fill(weight: Weight, array: Array) -> None:
+    """Set a parameter of this rank, whole or cut; raises RefusedRun for another number of elements.
 
-    MindSpore itself takes a whole tensor for a cut one, and then trains on garbage; told that it is cut, it does not cut it again.
+    MindSpore accepts a whole tensor for a cut parameter, and then trains on garbage. With ``sliced`` set it does not cut the tensor again.
     """
-    if array.size != tensor.size:
+    if array.size != weight.size:
         raise RefusedRun(
-            f"{tensor.name} holds {tensor.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
+            f"{weight.name} holds {weight.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
         )
-    tensor.set_data(mindspore.Tensor(array.reshape(tensor.shape), dtype=tensor.dtype), bool(tensor.sliced))
+    weight.set_data(mindspore.Tensor(array.reshape(weight.shape), dtype=weight.dtype), bool(weight.sliced))
 
 
-def pieces(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, NDArray[Any]]:
-    """Canonical name to host copy, of tensors that are cut as their parameters are; one transfer each."""
+def pieces(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, Array]:
+    """Canonical name to host copy, of tensors that are cut as their parameters are; a transfer each."""
     arrays = ((parameter.fused, to_numpy(tensor)) for parameter, tensor in tensors)
     return gathered(run for fused, array in arrays for run in fused.split(array if fused.flat is None else array.reshape(-1)))
 
 
-def squared_sums(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, float]:
-    """Canonical name to squared sum, one tensor after the other."""
-    return {name: squared_sum(piece) for one in tensors for name, piece in pieces([one]).items()}
+def squared_sums(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, float]:
+    """Canonical name to squared sum, taken tensor by tensor."""
+    return {name: squared_sum(piece) for pair in tensors for name, piece in pieces([pair]).items()}
 
 
-def sketches(tensors: Iterable[tuple[Parameter, Any]]) -> dict[str, list[float]]:
-    """Canonical name to sketch, one tensor after the other, taken on the host: devices that MindSpore runs on have no fp64."""
-    found: dict[str, list[float]] = {}
-    for one in tensors:
-        shards = {shard.name: shard for shard in shards_of(one[0].fused, dtype="", counted=True)}
-        found |= {name: sketch(piece, shards[name]).tolist() for name, piece in pieces([one]).items()}
-    return found
+def sketches(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, list[float]]:
+    """Canonical name to sketch, taken tensor by tensor on the host, since MindSpore's devices have no fp64."""
+    named: dict[str, list[float]] = {}
+    for parameter, tensor in tensors:
+        shards = {shard.name: shard for shard in shards_of(parameter.fused, dtype="", counted=True)}
+        named |= {name: sketch(piece, shards[name]).tolist() for name, piece in pieces([(parameter, tensor)]).items()}
+    return named
 
 
 def parameters_of(
-    weights: Any,
-    config: Any,
+    weights: Sequence[Weight],
+    config: ModelConfig,
     vocabulary: int | None,
     *,
     counted: bool = True,
     alone: bool = True,
-    layouts: Mapping[str, Any] | None = None,
+    layouts: Mapping[str, LayoutEntry] | None = None,
     rank: int = 0,
 ) -> Parameters:
-    """The parameters that the optimizer updates; ``config`` is the model's, ``vocabulary`` excludes padding, None where nothing tells it.
+    """The parameters that the optimizer updates; ``vocabulary`` excludes padding, None where it is not known.
 
-    ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has the weights of
-    this ``rank``'s pipeline stage only. Raises RefusedRun for a layout that this version does not read.
+    ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights
+    of this ``rank``'s pipeline stage. Raises RefusedRun for a layout that this version does not read.
     """
-    dims, table = dims_of(config, vocabulary), built_by(family_of(config)).table
+    built = built_by(family_of(config))
+    dims, table = built.dims(config, vocabulary), built.table
     if layouts is not None:
-        held = tuple(
-            part_of(weight, index, table, dims, layouts[weight.name], rank)
-            for index, weight in enumerate(weights)
-            if weight.name in layouts
-        )
-        return Parameters(held, dims, alone, config.num_layers if len(held) < len(weights) else 0, table)
-    found = ((index, weight, table.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
-    return Parameters(tuple(Parameter(weight, fused, counted, index) for index, weight, fused in found if fused is not None), dims, alone)
+        here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
+        parts = tuple(part_of(weight, index, table, dims, entry, rank) for index, weight, entry in here)
+        return Parameters(parts, dims, alone, config.num_layers if len(parts) < len(weights) else 0, table)
+    named = ((index, weight, table.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
+    return Parameters(tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None), dims, alone)
 
 
-def part_of(weight: Any, index: int, table: Table, dims: Dims, entry: Any, rank: int) -> Parameter:
-    """What a rank holds of a weight that MindSpore has cut by an ``entry`` of its layouts."""
+def part_of(weight: Weight, index: int, table: Table, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
+    """A rank's part of a weight that MindSpore has cut as an ``entry`` of its layouts says."""
     shape = tuple(weight.param_info.parameter_shape)
     layout = layout_of(weight.name, entry, shape)
     group = (communication.get_rank(layout.group), communication.get_group_size(layout.group)) if layout.group else (0, 1)
@@ -174,31 +171,26 @@ def part_of(weight: Any, index: int, table: Table, dims: Dims, entry: Any, rank:
     return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
 
 
-def dims_of(config: Any, vocabulary: int | None) -> Dims:
-    """The sizes of a model, over all ranks, by its configuration."""
-    return built_by(family_of(config)).dims(config, vocabulary)
-
-
 def built_by(family: Family) -> InMindFormers:
     """How MindFormers builds one of its families."""
     assert family.mindformers is not None
     return family.mindformers
 
 
-def family_of(config: Any) -> Family:
+def family_of(config: ModelConfig) -> Family:
     """The family that the model of a configuration is of, or is nearest to."""
     families = mindformers_families()
     alike = [family for family in families if built_by(family).configuration == type(config).__name__]
     return closest(alike or families[:1], lambda family: built_by(family).misfits(config), experts=None)[0]
 
 
-def config_of(cell: Any) -> Any:
-    """The configuration of the model inside a training cell's network; raises RefusedRun for a model of no family."""
+def config_of(cell: Cell) -> ModelConfig:
+    """The configuration of the model inside a training cell; raises RefusedRun for a model of no family."""
     return network_of(cell).config
 
 
-def network_of(cell: Any) -> Any:
-    """The model inside a training cell; raises RefusedRun for one of no family."""
+def network_of(cell: Cell) -> Cell:
+    """The model inside a training cell; raises RefusedRun for a model of no family."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
@@ -211,15 +203,16 @@ def network_of(cell: Any) -> Any:
     return network
 
 
-def is_per_token(cell: Any) -> bool:
-    """Whether a training cell's loss is the mean over all tokens of a step; in 1.3 no MFTrainOneStepCell has that, nor says so."""
+def is_per_token(cell: Cell) -> bool:
+    """Whether a training cell's loss is the mean over all tokens of a step; an MFTrainOneStepCell of 1.3 never has that, nor says so."""
     return bool(getattr(cell, "calculate_per_token_loss", False))
 
 
-def huggingface_config(config: Any, dims: Dims) -> dict[str, Any]:
-    """``config.json`` of the Hugging Face model that the model of a configuration is; raises RefusedRun where it is of no family."""
+def huggingface_config(config: ModelConfig, vocabulary: int | None) -> dict[str, object]:
+    """``config.json`` of the same model at Hugging Face; raises RefusedRun for a model of no family."""
     family = family_of(config)
-    if misfits := built_by(family).misfits(config):
+    built = built_by(family)
+    if misfits := built.misfits(config):
         known = models(mindformers_families())
         raise RefusedRun(f"only {known} have canonical names so far; this one has {' and '.join(misfits)}")
-    return family.huggingface(built_by(family).decoder(config, dims))
+    return family.huggingface(built.decoder(config, built.dims(config, vocabulary)))

@@ -1,36 +1,33 @@
-"""This process's place in MindSpore's parallel grid, and the layouts that this version reads."""
+"""This process's place in MindSpore's parallel grid, and refusals of layouts that this version does not read."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from mindspore import get_auto_parallel_context
 from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.family import ModelConfig
 from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.feeding import Sizes, sizes_of
+from align_hooks.ms_side.objects import Config
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 
-AXES = ("dp", "tp", "pp", "cp", "ep")
 DATA_PARALLEL, SEMI_AUTO = "data_parallel", "semi_auto_parallel"
 
 
 def place(launch: Launch, sizes: Sizes | None = None) -> dict[str, int]:
-    """Axis to this rank's index on it, and ``<axis>_size`` to the number of ranks along it.
+    """This rank's place, as :meth:`.feeding.Sizes.place` gives it.
 
     ``sizes`` are those of a semi-automatic job; without them there are data-parallel ranks only.
     """
-    if sizes is not None:
-        return sizes.place(launch.rank, launch.world_size)
-    single = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
-    return single | {"dp": launch.rank, "dp_size": launch.world_size}
+    return (sizes or Sizes(dp=launch.world_size)).place(launch.rank, launch.world_size)
 
 
-def semi_auto_sizes(launch: Launch, config: Any) -> Sizes | None:
-    """The sizes of a semi-automatic job of several ranks, as MindSpore feeds it; None for another."""
+def semi_auto_sizes(launch: Launch, config: Config) -> Sizes | None:
+    """The sizes of a semi-automatic job of several ranks, as MindSpore feeds it; None for another job."""
     if launch.world_size == 1 or get_auto_parallel_context("parallel_mode") != SEMI_AUTO:
         return None
     if config is None:
@@ -39,7 +36,7 @@ def semi_auto_sizes(launch: Launch, config: Any) -> Sizes | None:
 
 
 def refuse_shards(launch: Launch) -> None:
-    """Refuse parallel modes whose layouts this version does not read, and ranks that the launcher numbers otherwise."""
+    """Refuse parallel modes whose layouts this version does not read, and ranks that the launcher and MindSpore number differently."""
     if launch.world_size == 1:
         return
     mode = get_auto_parallel_context("parallel_mode")
@@ -53,16 +50,16 @@ def refuse_shards(launch: Launch) -> None:
             "this version does not read tensors that are cut over data-parallel ranks; "
             "set parallel.enable_parallel_optimizer: False in the YAML"
         )
-    found = get_rank(), get_group_size()
-    if found != (launch.rank, launch.world_size):
+    rank, ranks = get_rank(), get_group_size()
+    if (rank, ranks) != (launch.rank, launch.world_size):
         raise RefusedRun(
-            f"the launcher's variables say rank {launch.rank} of {launch.world_size}, MindSpore says {found[0]} of {found[1]}; "
+            f"the launcher's variables say rank {launch.rank} of {launch.world_size}, MindSpore says {rank} of {ranks}; "
             f"give msrun --node_rank"
         )
 
 
-def refuse_layouts(settings: Settings, sizes: Sizes, model: Any) -> None:
-    """Refuse what a semi-automatic job of ``model``, its configuration, does that this version would record or feed wrongly."""
+def refuse_layouts(settings: Settings, sizes: Sizes, model: ModelConfig) -> None:
+    """Refuse a semi-automatic job that this version would record or feed wrongly; ``model`` is the model's configuration."""
     if get_auto_parallel_context("gradients_mean"):
         raise RefusedRun(
             "parallel.gradients_mean is on, which under semi_auto_parallel divides each gradient by its own number of ranks, "
@@ -83,7 +80,7 @@ def refuse_layouts(settings: Settings, sizes: Sizes, model: Any) -> None:
 def summed(launch: Launch) -> bool:
     """Whether gradients are summed over data-parallel ranks, as MindSpore does by default, and not averaged.
 
-    Under semi-automatic parallelism the loss is that of the whole batch, and nothing is left to average.
+    Under semi-automatic parallelism the loss is the mean of the whole batch, and nothing is left to average.
     """
     alone = launch.world_size == 1 or get_auto_parallel_context("parallel_mode") == SEMI_AUTO
     return not alone and not get_auto_parallel_context("gradients_mean")

@@ -1,37 +1,37 @@
-"""The Cell that takes the place of a training cell's ``grad_reducer`` and lets gradients be seen.
+"""The Cell that takes the place of a training cell's ``grad_reducer`` and copies gradients.
 
 Seam: ``grads = self.grad_reducer(grads)`` in ``MFTrainOneStepCell.construct`` stands after unscaling and before clipping
-in 1.3 to 1.9. Graph mode compiles ``construct`` from its source text, so wrapping it would be ignored silently, while an
-attribute that holds a Cell is compiled with whatever Cell it holds. This one calls the original reducer and copies what it
-sees into Parameters, tied into the graph with ``depend``; values and order of the rest stay as they were.
+in 1.3 to 1.9. Graph mode compiles ``construct`` from its source text and would silently ignore a wrapper around it, while an
+attribute is compiled with whatever Cell it holds. The Cell here calls the original reducer and copies gradients into Parameters,
+which ``depend`` ties into the graph; values and order of the rest stay as they were.
 
-The copy happens in every step, because a compiled graph has no free branch; only selected steps are moved to the host.
+The copy happens in every step, because a compiled graph has no free branch. Only selected steps are moved to the host.
 
-Injection is the same door the other way: one buffer a gradient, refilled between steps from outside the graph, and one
-switch that says whether this step's gradients are the buffers' or the run's own.
+Injection uses the same seam in the other direction: a buffer for each gradient is refilled between steps from outside the graph, and
+a switch says whether a step uses the buffers or the run's own gradients.
 
-``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` earlier, on what is still scaled and is reset afterwards
-(1.3 to 1.9); its door of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
+``MFPipelineWithLossScaleCell`` calls its ``grad_reducer`` earlier, on gradients that are still scaled and are reset afterwards
+(1.3 to 1.9). Its seam of the same meaning is ``clip_grad_norm``, hence :class:`CaptureThenClip`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from numpy.typing import NDArray
 
 from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.objects import Cell
+from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import CHUNK, squared_sum
 
 
 class ChunkSums(nn.Cell):
-    """Sums of squares of one gradient's pieces, by chunks of :mod:`align_hooks.record.norms`, fp32, one after the other."""
+    """Sums of squares of a gradient's pieces, piece after piece, fp32, in chunks of :mod:`align_hooks.record.norms`."""
 
     def __init__(self, shape: tuple[int, ...], repeats: int, rows: tuple[int, ...]) -> None:
         super().__init__(auto_prefix=False)
@@ -52,7 +52,7 @@ class ChunkSums(nn.Cell):
     def construct(self, gradient):  # type: ignore[no-untyped-def]
         """Sums of all pieces, joined; compiled from this text."""
         gradient = self.cast(gradient, mindspore.float32)
-        sums: tuple[Any, ...] = ()
+        sums: tuple[Tensor, ...] = ()
         for index in range(len(self.bounds)):
             piece = gradient
             if not self.whole:
@@ -67,10 +67,10 @@ class ChunkSums(nn.Cell):
 
 
 class CaptureGradients(nn.Cell):
-    """Calls the original reducer; keeps gradients and, or, their chunk sums in Parameters of its own; may return others.
+    """Calls the original reducer, keeps gradients and their chunk sums in Parameters of its own, and may return injected gradients.
 
-    ``point`` chooses what is seen: ``reduced`` is what the reducer returns, ``local`` what it was given. The chunk sums of
-    all pieces are one fp32 vector, so that a step's norms need one transfer.
+    ``point`` chooses the gradients of the chunk sums: ``reduced`` are those that the reducer returns, ``local`` those that it is given.
+    The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer.
     """
 
     vector: Parameter
@@ -78,7 +78,7 @@ class CaptureGradients(nn.Cell):
     injected: tuple[Parameter, ...]
     injecting: Parameter
 
-    def __init__(self, reducer: Any, parameters: Parameters, *, point: str, norms: bool, gradients: bool, inject: bool) -> None:
+    def __init__(self, reducer: Cell, parameters: Parameters, *, point: str, norms: bool, gradients: bool, inject: bool) -> None:
         super().__init__(auto_prefix=False)
         self.reducer = reducer
         self.local = point == "local"
@@ -90,50 +90,48 @@ class CaptureGradients(nn.Cell):
         self.cast = ops.Cast()
         self.cat = ops.Concat()
         self.count = len(parameters.all)
-        self.fused = [one.fused for one in parameters]
+        self.fused = [parameter.fused for parameter in parameters]
+        shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
         self.sums = nn.CellList(
-            [ChunkSums(tuple(one.model.shape), one.fused.blocks.repeats, one.fused.blocks.rows) for one in parameters], auto_prefix=False
+            [ChunkSums(shapes[fused.native], fused.blocks.repeats, fused.blocks.rows) for fused in self.fused], auto_prefix=False
         )
-        self.names = [name for one in parameters for name in one.fused.pieces]
+        self.names = [name for fused in self.fused for name in fused.pieces]
         self.counts = [count for cell in self.sums for count in cell.counts]
-        self._keep("vector", _buffer("chunk_sums", (sum(self.counts) if norms else 1,)))
-        shapes = {one.fused.native: tuple(one.model.shape) for one in parameters} if gradients else {}
-        self._keep("buffers", tuple(_buffer(f"gradient.{name}", shape) for name, shape in shapes.items()))
-        given = {one.fused.native: tuple(one.model.shape) for one in parameters} if inject else {}
-        self._keep("injected", tuple(_buffer(f"injected.{name}", shape) for name, shape in given.items()))
-        self._keep("injecting", Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False))
-
-    def _keep(self, name: str, value: Any) -> None:
-        """Set an attribute past Cell's own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
-        object.__setattr__(self, name, value)
+        set_unregistered(
+            self,
+            vector=own_parameter("chunk_sums", (sum(self.counts) if norms else 1,)),
+            buffers=tuple(own_parameter(f"gradient.{name}", shape) for name, shape in shapes.items()) if gradients else (),
+            injected=tuple(own_parameter(f"injected.{name}", shape) for name, shape in shapes.items()) if inject else (),
+            injecting=switch(),
+        )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
         """What the original reducer returns, or what is injected in its place; compiled from this text."""
         reduced = self.reducer(gradients)
-        seen = reduced
+        summed = reduced
         if self.local:
-            seen = gradients
+            summed = gradients
         if self.norms:
-            sums: tuple[Any, ...] = ()
+            sums: tuple[Tensor, ...] = ()
             for index in range(self.count):
-                sums += (self.sums[index](seen[index]),)
+                sums += (self.sums[index](summed[index]),)
             reduced = ops.depend(reduced, self.assign(self.vector, self.cat(sums)))
         if self.gradients:
             for index in range(self.count):
                 stored = self.assign(self.buffers[index], self.cast(reduced[index], mindspore.float32))
                 reduced = ops.depend(reduced, stored)
         if self.inject:
-            chosen: tuple[Any, ...] = ()
+            chosen: tuple[Tensor, ...] = ()
             for index in range(self.count):
-                given = self.cast(self.injected[index], reduced[index].dtype)
-                chosen += (self.select(self.injecting, given, reduced[index]),)
+                injected = self.cast(self.injected[index], reduced[index].dtype)
+                chosen += (self.select(self.injecting, injected, reduced[index]),)
             reduced = chosen
         return reduced
 
-    def fill(self, read: Callable[[Fused], NDArray[Any]] | None) -> float:
-        """Refill the buffers for the next step from ``read`` (native fp32 arrays), or with None let it use its own gradients.
+    def fill(self, read: Callable[[Fused], Array] | None) -> float:
+        """Refill the buffers for the next step from ``read`` (native fp32 arrays); with None the step uses its own gradients.
 
-        Returns the global norm of what was filled in.
+        Returns the global norm of the injected gradients.
         """
         self.injecting.set_data(Tensor(read is not None))
         if read is None:
@@ -146,20 +144,32 @@ class CaptureGradients(nn.Cell):
         return math.sqrt(total)
 
     def squared_sums(self) -> dict[str, float]:
-        """Canonical name to fp64 squared sum of the last step; one transfer."""
+        """Canonical name to fp64 squared sum of the last step; a single transfer."""
         vector = self.vector.asnumpy().astype(np.float64)
         parts = np.split(vector, np.cumsum(self.counts)[:-1])
         return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
 
 
-def _buffer(name: str, shape: tuple[int, ...]) -> Parameter:
-    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
+def set_unregistered(cell: nn.Cell, **attributes: object) -> None:
+    """Set attributes of a Cell past its own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
+    for name, value in attributes.items():
+        object.__setattr__(cell, name, value)
+
+
+def own_parameter(name: str, shape: tuple[int, ...], value: float = 0.0) -> Parameter:
+    """A Parameter of ours, fp32, filled with ``value``."""
+    return Parameter(Tensor(np.full(shape, value, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
+
+
+def switch() -> Parameter:
+    """The Parameter that says whether a step's gradients are injected."""
+    return Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False)
 
 
 class CaptureThenClip(nn.Cell):
-    """In the place of a cell's ``clip_grad_norm``: captures or injects, then clips as the original does."""
+    """Takes the place of a cell's ``clip_grad_norm``: captures or injects, then clips as the original does."""
 
-    def __init__(self, capture: Any, clip: Any) -> None:
+    def __init__(self, capture: Cell, clip: Cell) -> None:
         super().__init__(auto_prefix=False)
         self.capture = capture
         self.clip = clip
@@ -171,7 +181,7 @@ class CaptureThenClip(nn.Cell):
 
 
 class Unreduced(nn.Cell):
-    """A reducer that changes nothing, for a door behind the real one."""
+    """A reducer that changes nothing, for a seam behind the real reducer."""
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
         """The gradients themselves; compiled from this text."""
@@ -180,6 +190,6 @@ class Unreduced(nn.Cell):
 
 def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool, inject: bool) -> int:
     """Device memory that capturing and injecting will take, before any of it is allocated."""
-    elements = [int(np.prod(one.model.shape, dtype=np.int64)) for one in parameters]
-    chunks = sum(-(-size // CHUNK) + len(one.fused.pieces) for size, one in zip(elements, parameters, strict=True))
+    elements = [int(math.prod(parameter.model.shape)) for parameter in parameters]
+    chunks = sum(-(-size // CHUNK) + len(parameter.fused.pieces) for size, parameter in zip(elements, parameters, strict=True))
     return 4 * (chunks * norms + sum(elements) * (gradients + inject))

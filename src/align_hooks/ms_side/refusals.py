@@ -1,23 +1,22 @@
-"""What of MindFormers' configuration a run under the settings refuses, told from the configuration alone.
+"""Refusals of MindFormers' configuration under the settings, from the configuration alone.
 
-The hook on ``build_context`` asks before anything is built, and the doctor asks of a YAML before a node is taken, so both say the same.
-Imports no framework. What only the built model tells is refused by :mod:`.model`, and layouts by :mod:`.place`.
+The hook on ``build_context`` asks for them before anything is built, and the doctor asks for them before a node is taken, so both say the
+same. Imports no framework. :mod:`.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from packaging.version import Version
 
 from align_hooks.settings import PREFIX, Settings
 
-Get = Callable[[str], Any]
-"""The value of a dotted key, None where it is not set."""
+Get = Callable[[str], object]
+"""Dotted key to its value, None where it is not set."""
 
 TRAINS = (None, "train", "finetune")
-"""``run_mode`` of a process that is going to train; others are left alone, unless they were started under a side's launcher."""
+"""Values of ``run_mode`` in a process that is going to train. Other processes are left alone, unless a side's launcher started them."""
 
 REHEARSAL = {
     "context.device_target": "CPU",
@@ -26,11 +25,11 @@ REHEARSAL = {
     "model.model_config.fused_rms_norm": False,
     "model.model_config.use_rope_slice": True,
 }
-"""What a CPU needs; the mathematics is the same."""
+"""Values that a CPU needs; the mathematics is the same."""
 
 
 def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
-    """Why a run with this configuration is refused on that version of MindSpore, one line each; ``get`` gives what the YAML says."""
+    """Why a run with this configuration is refused on that version of MindSpore, a line each; ``get`` reads the YAML."""
     if settings.device == "cpu":
         yield from _of_a_cpu(get, mindspore)
     elif get("runner_config.sink_mode"):  # the batch goes past the host, which sees one value a sink

@@ -1,14 +1,13 @@
 """The guide's ``seed_all`` for MindSpore, corrected.
 
-The guide's snippet sets PYTHONHASHSEED in a running interpreter, where it does nothing (the launcher starts it again
-instead), and seeds python and numpy while MindFormers seeds MindSpore from the YAML's ``seed`` later.
+The guide's snippet sets PYTHONHASHSEED in a running interpreter, where it has no effect; the launcher starts the interpreter again
+instead. The snippet seeds python and numpy, and MindFormers seeds MindSpore later from the YAML's ``seed``.
 ``ALIGN_HOOKS_SEED`` therefore becomes that ``seed``, which MindFormers also gives to its data sets.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import mindspore
 import numpy as np
@@ -22,10 +21,10 @@ def seed_all(seed: int) -> None:
 
 
 def set_deterministic() -> None:
-    """Ask MindSpore for deterministic kernels; the environment variables must have been there at start."""
+    """Ask MindSpore for deterministic kernels; the environment variables must have been set at start."""
     mindspore.set_context(deterministic="ON")
 
 
-def read_back() -> dict[str, Any]:
+def read_back() -> dict[str, object]:
     """The switches as MindSpore holds them now."""
     return {"mindspore.get_context(deterministic)": mindspore.get_context("deterministic"), "mindspore.get_seed": mindspore.get_seed()}

@@ -1,10 +1,11 @@
-"""The session of a MindFormers run: the shared one, and the built objects that hooks hand to each other."""
+"""The session of a MindFormers run: the session of both sides, and the built objects that hooks hand to each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from align_hooks.ms_side.objects import Cell, Config
 from align_hooks.session import Session
 
 if TYPE_CHECKING:
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class MsSession(Session):
-    """``train_cell`` is the built MFTrainOneStepCell, ``reducer`` the capturing Cell in it, where one was asked for.
+    """``train_cell`` is the built MFTrainOneStepCell, ``reducer`` the capturing Cell in it, None where nothing is captured.
 
-    ``sizes`` are those of a semi-automatic job, whose parameters are known when the cell is compiled; None for another. ``fed`` is how
-    many rows a step this rank of it is fed. ``random`` are digests of the generators' states at the start of the step.
+    ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
+    number of rows that this rank of such a job is fed per step. ``random`` are digests of the generators' states at the start of the step.
     """
 
     parameters: Parameters | None = None
-    model_config: dict[str, Any] = field(default_factory=dict)
-    config: Any = None
-    train_cell: Any = None
+    model_config: dict[str, object] = field(default_factory=dict)
+    config: Config = None
+    train_cell: Cell = None
     reducer: CaptureGradients | CaptureShards | None = None
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None

@@ -1,46 +1,47 @@
-"""The capturing Cell under semi-automatic parallelism: what a rank holds of each gradient, kept and replaced.
+"""The capturing Cell under semi-automatic parallelism, which keeps and replaces a rank's part of each gradient.
 
-It stands where :class:`.reducer.CaptureGradients` stands, and is another Cell because of what MindSpore's parallel passes make of
-one in the graph around the network: it is traced with whole shapes and compiled with local ones, and nothing is redistributed.
+It takes the place that :class:`.reducer.CaptureGradients` takes elsewhere. It is another Cell because MindSpore's parallel passes trace a
+Cell in the graph around the network with whole shapes, compile it with local shapes, and redistribute nothing.
 
 - A Parameter of a gradient's whole shape does not compile. Clones of the weights, made as the optimizer makes its moments, are cut
   as the weights are. Clones made after a pipeline cell's own ``accu_grads`` are cut wrongly, so these are made before it is built.
-- Chunk sums need sizes, which are those of whole gradients when the Cell is traced. So norms are taken on the host from the buffers,
+- Chunk sums need sizes, and when the Cell is traced it has the sizes of whole gradients. So norms are taken on the host from the buffers,
   on the steps where they are wanted: all gradients then cross to the host, and the buffers take memory where only norms are asked for.
 - Clipping finds its global norm by walking from each weight to the norm, over few kinds of operators. ``Select`` stops that walk, and
   each rank then clips by its own norm, silently; a ``depend`` on the gradient itself lets the walk go on.
-- One ``depend`` on all copies: one after the other makes paths that double with every weight, and compiling does not end.
+- A single ``depend`` holds all copies. A ``depend`` for each makes paths that double with every weight, and compiling does not end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
-from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Parameters, fill, squared_sums
+from align_hooks.ms_side.objects import Cell, Optimizer
+from align_hooks.ms_side.reducer import set_unregistered, switch
+from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import squared_sum
 
 
 class CaptureShards(nn.Cell):
-    """Calls the original reducer; keeps this rank's part of each gradient in Parameters of its own; may return others.
+    """Calls the original reducer, keeps this rank's part of each gradient in Parameters of its own, and may return injected gradients.
 
-    Make it before the training cell is built, put it :meth:`around` its reducer, and :meth:`bind` it to what the compiled graph holds.
-    Raises RefusedRun for an optimizer that cannot clone its state.
+    Make it before the training cell is built, put it :meth:`around` the cell's reducer, and :meth:`bind` it to the parameters of the
+    compiled graph. Raises RefusedRun for an optimizer that cannot clone its state.
     """
 
     copies: tuple[Parameter, ...]
-    given: tuple[Parameter, ...]
+    injected: tuple[Parameter, ...]
     injecting: Parameter
-    parameters: Parameters | None
+    parameters: Parameters
 
-    def __init__(self, optimizer: Any, *, norms: bool, gradients: bool, inject: bool) -> None:
+    def __init__(self, optimizer: Optimizer, *, norms: bool, gradients: bool, inject: bool) -> None:
         super().__init__(auto_prefix=False)
         if not hasattr(optimizer, "clone_state"):
             raise RefusedRun(
@@ -55,17 +56,12 @@ class CaptureShards(nn.Cell):
         self.assign = ops.Assign()
         self.cast = ops.Cast()
         self.select = ops.Select()
-        self._set("copies", _clones(optimizer, "align_hooks_gradient") if self.captures else ())
-        self._set("given", _clones(optimizer, "align_hooks_injected") if inject else ())
-        self._set("injecting", Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False))
-        self._set("parameters", None)
+        copies = _clones(optimizer, "align_hooks_gradient") if self.captures else ()
+        injected = _clones(optimizer, "align_hooks_injected") if inject else ()
+        set_unregistered(self, copies=copies, injected=injected, injecting=switch())
 
-    def _set(self, name: str, value: Any) -> None:
-        """Set an attribute past Cell's own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
-        object.__setattr__(self, name, value)
-
-    def around(self, reducer: Any) -> CaptureShards:
-        """This Cell, with the reducer that it calls."""
+    def around(self, reducer: Cell) -> CaptureShards:
+        """This Cell, which now calls ``reducer``."""
         self.reducer = reducer
         return self
 
@@ -73,66 +69,61 @@ class CaptureShards(nn.Cell):
         """What the original reducer returns, or what is injected in its place; compiled from this text."""
         reduced = self.reducer(gradients)
         if self.captures:
-            kept: tuple[Any, ...] = ()
+            copied: tuple[Tensor, ...] = ()
             for index in range(self.count):
-                kept += (self.assign(self.copies[index], self.cast(reduced[index], mindspore.float32)),)
-            reduced = ops.depend(reduced, kept)
+                copied += (self.assign(self.copies[index], self.cast(reduced[index], mindspore.float32)),)
+            reduced = ops.depend(reduced, copied)
         if self.inject:
-            chosen: tuple[Any, ...] = ()
+            chosen: tuple[Tensor, ...] = ()
             for index in range(self.count):
-                given = self.cast(self.given[index], reduced[index].dtype)
-                chosen += (ops.depend(self.select(self.injecting, given, reduced[index]), reduced[index]),)
+                injected = self.cast(self.injected[index], reduced[index].dtype)
+                chosen += (ops.depend(self.select(self.injecting, injected, reduced[index]), reduced[index]),)
             reduced = chosen
         return reduced
 
     def bind(self, parameters: Parameters) -> None:
-        """Tell which of the weights this rank holds; raises RefusedRun where the compiled graph cut a buffer otherwise."""
-        for one in parameters:
-            for buffers in (self.copies, self.given):
-                if buffers and tuple(buffers[one.index].shape) != tuple(one.model.shape):
+        """Set the parameters of this rank; raises RefusedRun where the compiled graph cut a buffer and its weight differently."""
+        for parameter in parameters:
+            weight = parameter.model
+            for buffers in (self.copies, self.injected):
+                if buffers and tuple(buffers[parameter.index].shape) != tuple(weight.shape):
                     raise RefusedRun(
-                        f"the buffer of {one.model.name}'s gradient is {list(buffers[one.index].shape)} here and the weight "
-                        f"{list(one.model.shape)}: this MindSpore cuts them differently; unset what captures or injects gradients"
+                        f"the buffer of {weight.name}'s gradient is {list(buffers[parameter.index].shape)} here and the weight "
+                        f"{list(weight.shape)}: this MindSpore cuts them differently; unset what captures or injects gradients"
                     )
-        self._set("parameters", parameters)
-
-    @property
-    def held(self) -> Parameters:
-        """The parameters that :meth:`bind` was given."""
-        assert self.parameters is not None
-        return self.parameters
+        set_unregistered(self, parameters=parameters)
 
     @property
     def buffers(self) -> tuple[Parameter, ...]:
         """This rank's part of the last step's gradients, in the order of the parameters."""
-        return tuple(self.copies[one.index] for one in self.held)
+        return tuple(self.copies[parameter.index] for parameter in self.parameters)
 
     @property
     def bytes(self) -> int:
         """Device memory that the buffers take on this rank."""
-        return 4 * sum(int(one.model.size) for one in self.held) * (self.captures + self.inject)
+        return 4 * sum(int(parameter.model.size) for parameter in self.parameters) * (self.captures + self.inject)
 
-    def fill(self, read: Callable[[Fused], NDArray[Any]] | None) -> float:
-        """Refill the buffers for the next step from ``read`` (what is held, fp32), or with None let it use its own gradients.
+    def fill(self, read: Callable[[Fused], Array] | None) -> float:
+        """Refill the buffers for the next step from ``read`` (this rank's part, fp32); with None the step uses its own gradients.
 
-        Returns the norm of what was filled in and counts on this rank.
+        Returns the norm of those injected gradients that count on this rank.
         """
         self.injecting.set_data(Tensor(read is not None))
         if read is None:
             return 0.0
         total = 0.0
-        for one in self.held:
-            array = read(one.fused)
-            total += squared_sum(array) if one.counted else 0.0
-            fill(self.given[one.index], array)
+        for parameter in self.parameters:
+            array = read(parameter.fused)
+            total += squared_sum(array) if parameter.counted else 0.0
+            fill(self.injected[parameter.index], array)
         return math.sqrt(total)
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to squared sum of this rank's part of the last step's gradients; every gradient crosses to the host."""
-        return squared_sums(zip(self.held, self.buffers, strict=True))
+        return squared_sums(zip(self.parameters, self.buffers, strict=True))
 
 
-def _clones(optimizer: Any, prefix: str) -> tuple[Parameter, ...]:
+def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:
     """Zeros in fp32 for each of the optimizer's parameters, which MindSpore cuts as it cuts that parameter."""
     clones = tuple(optimizer.clone_state(prefix=prefix, init="zeros"))
     for clone in clones:

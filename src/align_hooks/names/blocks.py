@@ -1,13 +1,12 @@
 """Fused and padded parameters as blocks of rows.
 
-Every layout that the two frameworks use is one shape: the first axis is ``repeats`` times a run of rows of the first
-piece, then of the second, and so on. Megatron's ``linear_qkv`` repeats (queries of a group, key, value) once a query
-group; ``[gate; up]`` has one repeat; rows interleaved one by one have as many repeats as rows; a padded vocabulary is
-one repeat of (vocabulary, padding). So one mechanism splits and joins them all, exactly and invertibly.
+Every layout of both frameworks has the same form: the first axis is ``repeats`` times a run of rows of the first piece, then
+of the second, and so on. Megatron's ``linear_qkv`` repeats (queries of a group, key, value) for each query group. ``[gate; up]``
+has a single repeat. Rows interleaved one by one have as many repeats as rows. A padded vocabulary is a single repeat of
+(vocabulary, padding). The same code therefore splits and joins them all, exactly and invertibly.
 
-A tensor-parallel rank holds blocks of the same kind, only fewer repeats or shorter rows, and a distributed optimizer cuts
-those at any element: within a piece, row-major order is the fused tensor's order, so what is a range of the fused tensor
-is a range of each piece.
+A tensor-parallel rank holds blocks of the same kind, with fewer repeats or shorter rows. A distributed optimizer cuts those at
+any element. Within a piece, row-major order is the fused tensor's order, so a range of the fused tensor is a range of each piece.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 
 Array = NDArray[Any]
+"""A numpy array of whatever type."""
+Tensor: TypeAlias = Any
+"""A numpy array or a torch tensor."""
 
 PADDING = "#padding"
 """Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
@@ -30,7 +32,7 @@ PADDING = "#padding"
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The sizes of a decoder that its layouts depend on. ``vocabulary`` excludes padding, ``padded`` includes it."""
+    """The sizes of a decoder on which its layouts depend. ``vocabulary`` excludes padding, ``padded`` includes it."""
 
     heads: int
     groups: int
@@ -68,8 +70,8 @@ class Blocks:
         """Length of the first axis of the fused tensor."""
         return self.repeats * sum(self.rows)
 
-    def split(self, tensor: Any) -> list[Any]:
-        """The pieces of a fused tensor, whole pieces in order; numpy in, numpy out, and torch tensors likewise (views where possible)."""
+    def split(self, tensor: Tensor) -> list[Tensor]:
+        """The pieces of a fused tensor, whole and in order: numpy arrays of an array, torch tensors of a tensor; views where possible."""
         if len(self.rows) == 1:
             return [tensor]
         tail = tuple(tensor.shape[1:])
@@ -94,7 +96,7 @@ class Blocks:
         return repeats * size + min(max(rest - start, 0), size)
 
     def runs(self, piece: int, start: int, stop: int, width: int) -> Iterator[slice]:
-        """Where, counted from ``start``, the elements of a piece lie in the range [start, stop) of the fused tensor."""
+        """Where the elements of a piece lie in the range [start, stop) of the fused tensor, counted from ``start``."""
         period, offset = sum(self.rows) * width, sum(self.rows[:piece]) * width
         for repeat in range(start // period, -(-stop // period)):
             first = repeat * period + offset
@@ -104,7 +106,7 @@ class Blocks:
 
 
 class Division(Enum):
-    """What one of several equal parts of a fused parameter holds, where tensor parallelism cuts its rows."""
+    """What each of several equal parts of a fused parameter holds, where tensor parallelism cuts its rows."""
 
     RUNS = "some of the runs, each whole"
     PIECES = "a part of each piece"
@@ -113,9 +115,9 @@ class Division(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FusedLayout:
-    """How the pieces of a kind of parameter lie in it: the ``blocks`` that it has by the sizes of the decoder and its number of rows.
+    """How the pieces lie in a kind of parameter: ``blocks`` gives its blocks by the decoder's sizes and the parameter's number of rows.
 
-    A family whose parameters lie otherwise than in the layouts below brings a layout of its own. ``name`` is for messages.
+    A family that lays its parameters out in another way brings a layout of its own. ``name`` is for messages.
     """
 
     name: str
@@ -124,10 +126,10 @@ class FusedLayout:
 
     def whole(self, dims: Dims, rows: int) -> Blocks:
         """The blocks of a whole parameter of ``rows`` rows; raises RefusedRun where they do not fit."""
-        known = self.blocks(dims, rows)
-        if known.total != rows:
-            raise RefusedRun(f"a parameter of {rows} rows does not have the layout {self.name} of {dims}: that has {known.total}")
-        return known
+        blocks = self.blocks(dims, rows)
+        if blocks.total != rows:
+            raise RefusedRun(f"a parameter of {rows} rows does not have the layout {self.name} of {dims}: that has {blocks.total}")
+        return blocks
 
     def part(self, whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
         """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
@@ -150,7 +152,7 @@ class FusedLayout:
 
 
 def _rows(whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
-    """The part of a parameter whose rows are cut as they lie, so that a part may hold rows of one piece only."""
+    """The part of a parameter whose rows are cut as they lie: such a part may hold rows of a single piece."""
     share = whole.total // cut.count
     start, stop = cut.index * share, (cut.index + 1) * share
     bounds = [
@@ -177,4 +179,4 @@ GATE_THEN_UP = FusedLayout("gate_then_up", lambda dims, rows: Blocks(1, (dims.ff
 GATE_UP_BY_ROW = FusedLayout("gate_up_by_row", lambda dims, rows: Blocks(dims.ffn, (1, 1)), Division.RUNS)
 EXPERT_GATE_THEN_UP = FusedLayout("expert_gate_then_up", lambda dims, rows: Blocks(1, (dims.expert_ffn, dims.expert_ffn)))
 VOCABULARY = FusedLayout("vocabulary", _vocabulary, Division.ROWS)
-"""The layouts that both frameworks have. A vocabulary is cut first, and padded by what is left over at its end."""
+"""The layouts of the two frameworks. A vocabulary is padded at its end as a whole, and its rows are cut wherever that end falls."""

@@ -1,20 +1,19 @@
-"""A framework's parameter as a rank holds it, seen as canonical pieces: taken apart, and put together again."""
+"""A framework's parameter on a rank, as canonical pieces: split into them, and joined from them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from align_hooks.names.blocks import Array, Blocks
+from align_hooks.names.blocks import Array, Blocks, Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A canonical tensor as one native parameter of a rank holds it: its whole shape, and the box [start, stop) an axis held here."""
+    """A canonical tensor in a rank's native parameter: the whole ``shape``, and as ``box`` [start, stop) per axis of the part held."""
 
     name: str
     shape: tuple[int, ...]
@@ -23,10 +22,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """One native parameter of this rank with its canonical pieces, in the order of their rows.
+    """A native parameter of this rank with its canonical pieces, in the order of their rows.
 
-    ``blocks`` are those of the tensor on this rank. With ``flat`` only the elements [start, stop) of that tensor, in row-major
-    order, are held: the share of a distributed optimizer.
+    ``blocks`` are those of the tensor on this rank. With ``flat`` the rank holds only the elements [start, stop) of that tensor in
+    row-major order: its share under a distributed optimizer.
     """
 
     native: str
@@ -36,12 +35,12 @@ class Fused:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Canonical names of the pieces of which any element is held."""
+        """Canonical names of the pieces of which this rank holds any element."""
         return tuple(piece.name for piece, _ in self.ranges())
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the native tensor on this rank, whatever share of it an optimizer holds."""
+        """Shape of the native tensor on this rank, whatever share of it the optimizer holds."""
         return (self.blocks.total, *(stop - start for start, stop in self.parts[0].box[1:]))
 
     def _not_empty(self) -> list[Piece]:
@@ -52,7 +51,7 @@ class Fused:
         return math.prod(self.shape[1:])
 
     def ranges(self) -> list[tuple[Piece, tuple[int, int] | None]]:
-        """The pieces held, each with the range of its box that ``flat`` leaves, None for all of it."""
+        """The pieces on this rank, each with the range of its box that ``flat`` leaves; None for all of it."""
         if self.flat is None:
             return [(piece, None) for piece in self._not_empty()]
         ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
@@ -60,7 +59,7 @@ class Fused:
 
     @property
     def cut(self) -> frozenset[str]:
-        """Pieces of which a part only is held."""
+        """Pieces of which this rank holds a part only."""
         return frozenset(
             piece.name
             for piece, part in self.ranges()
@@ -68,13 +67,13 @@ class Fused:
         )
 
     def narrowed(self, start: int, stop: int) -> Fused:
-        """The same parameter with only the elements [start, stop) held."""
+        """The same parameter, of which the rank holds only the elements [start, stop)."""
         return replace(self, flat=(start, stop))
 
-    def split(self, tensor: Any) -> Iterator[tuple[str, Any]]:
-        """Canonical name and piece, for the tensor that is held, of numpy or torch.
+    def split(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Canonical name and piece of the tensor on this rank.
 
-        With ``flat`` the tensor is one-dimensional, and a piece comes in one or several runs one after the other.
+        With ``flat`` the tensor is one-dimensional, and a piece comes in one or several consecutive runs.
         """
         if self.flat is None:
             for piece, part in zip(self.parts, self.blocks.split(tensor), strict=True):
@@ -86,15 +85,15 @@ class Fused:
                 yield piece.name, tensor[run]
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
-        """The tensor that is held, from whole canonical pieces that are read one after the other."""
+        """The tensor on this rank, from whole canonical tensors, which are read one after the other."""
         boxes = [tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)] for piece in self._not_empty()]
         native = Blocks(self.blocks.repeats, tuple(rows for rows in self.blocks.rows if rows)).join(boxes)
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 
 def gathered(runs: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """Canonical name to piece, from what :meth:`Fused.split` yields, its runs joined."""
-    parts: dict[str, list[Array]] = {}
+    """Canonical name to piece, from what :meth:`Fused.split` yields; the runs of a piece are joined."""
+    named: dict[str, list[Array]] = {}
     for name, run in runs:
-        parts.setdefault(name, []).append(run)
-    return {name: of_it[0] if len(of_it) == 1 else np.concatenate(of_it) for name, of_it in parts.items()}
+        named.setdefault(name, []).append(run)
+    return {name: parts[0] if len(parts) == 1 else np.concatenate(parts) for name, parts in named.items()}

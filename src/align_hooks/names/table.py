@@ -1,4 +1,4 @@
-"""From a framework's own parameters to canonical pieces and back, by a table of rules."""
+"""A table of rules from a framework's own parameter names to canonical pieces, and back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from align_hooks.names.fused import Fused, Piece
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of parameter: its native name, the canonical names of its pieces, and how they are laid out in it.
+    """A kind of parameter: its native name, the canonical names of its pieces, and the layout of these in it.
 
-    ``{layer}`` and ``{expert}`` stand for their numbers, counted over the whole model. A rule of the layout ``VOCABULARY`` names
-    one piece: the padding, where there is any, is that name with ``#padding``. ``axis`` is the one that tensor parallelism cuts.
+    ``{layer}`` and ``{expert}`` stand for numbers, counted over the whole model. A rule of the layout ``VOCABULARY`` names a single
+    piece: padding has that name with ``#padding``. ``axis`` is the axis that tensor parallelism cuts.
     """
 
     native: str
@@ -26,15 +26,15 @@ class Rule:
 
 
 def any_layer(name: str) -> str:
-    """A canonical name with ``*`` in place of the number of its layer, and of its expert."""
+    """A canonical name with ``*`` for the numbers of its layer and its expert."""
     return re.sub(r"\.\d+(?=\.)", ".*", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rules of one framework for the parameters of ``model``, which is as a refusal names it.
+    """A framework's rules for the parameters of ``model``, which is the name that a refusal uses.
 
-    ``ignored`` are state entries that are no parameters (full-match patterns).
+    ``ignored`` are patterns that fully match names of state entries that are no parameters.
     """
 
     framework: str
@@ -43,30 +43,24 @@ class Table:
     ignored: tuple[str, ...] = ()
 
     def native(self, canonical: str) -> str:
-        """The framework's own name of the parameter that holds one canonical tensor and nothing else."""
+        """The framework's own name of the parameter that holds exactly this canonical tensor."""
         return next(rule.native for rule in self.rules if rule.canonical == (canonical,))
 
     def fused(
         self, native: str, shape: Sequence[int], dims: Dims, *, cut: Cut = WHOLE, first_layer: int = 0, first_expert: int = 0
     ) -> Fused | None:
-        """The pieces of one native parameter of ``shape`` on this rank, None for an entry that holds none.
+        """The pieces of a native parameter of ``shape`` on this rank; None for an entry that is no parameter.
 
-        ``cut`` says which part of the whole parameter that is. ``first_layer`` and ``first_expert`` are the numbers, in the whole
-        model, of what this rank calls 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
+        ``cut`` says which part of the whole parameter the rank has. ``first_layer`` and ``first_expert`` are the numbers, in the whole
+        model, of this rank's layer and expert 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
             local = _numbers(_pattern(rule.native), native)
             if local is not None:
                 numbers = {"layer": local.get("layer", 0) + first_layer, "expert": local.get("expert", 0) + first_expert}
                 names = [name.format(**numbers) for name in rule.canonical]
-                return _fused(
-                    native,
-                    names,
-                    rule.layout,
-                    tuple(shape),
-                    dims,
-                    replace(cut, axis=rule.axis) if cut.axis is None and cut.count > 1 else cut,
-                )
+                along = replace(cut, axis=rule.axis) if cut.axis is None and cut.count > 1 else cut
+                return _fused(native, names, rule.layout, tuple(shape), dims, along)
         if any(re.fullmatch(pattern, native) for pattern in self.ignored):
             return None
         raise RefusedRun(
@@ -75,9 +69,9 @@ class Table:
         )
 
     def elsewhere(self, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:
-        """Whether another rank holds a name, where this one holds ``here``, in a model of ``layers`` layers and ``experts`` experts.
+        """Says of a name whether another rank holds it, in a model of ``layers`` layers and ``experts`` experts.
 
-        Of a layer that is here only experts can be elsewhere.
+        ``here`` are the names on this rank. Of a layer with any name here, only experts can be elsewhere.
         """
         patterns = [_pattern(canonical) for rule in self.rules for canonical in rule.canonical]
         matches = [_numbers(pattern, name) for name in here for pattern in patterns]

@@ -83,6 +83,10 @@ class Injected(Struct, frozen=True):
     steps: tuple[int, ...] = ()
 
 
+OPTIMIZER_STATE = "optimizer state"
+"""What both sides call an override of the optimizer's state."""
+
+
 class Override(Struct, frozen=True):
     """Something of the run that a setting of ours changed."""
 
@@ -90,6 +94,11 @@ class Override(Struct, frozen=True):
     before: Json = None
     after: Json = None
     why: Json = None
+
+    @property
+    def loads_optimizer_state(self) -> bool:
+        """Whether the optimizer goes on from a state that a record holds."""
+        return self.what == OPTIMIZER_STATE and self.after != "reset"
 
 
 class Facts(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """MindFormers' configuration, before anything is built from it.
 
-Seam: the argument of ``build_context``. Every script calls it first, with the one MindFormerConfig object that the
-Trainer then builds everything from; later the device target and the deterministic switch are fixed, and the Trainer has
-handed parts of the configuration on. Changing the object in memory edits no YAML.
+Seam: the argument of ``build_context``. Every script calls it first, with the MindFormerConfig object from which the Trainer then
+builds everything. Later the device target and the deterministic switch are fixed, and the Trainer has handed parts of the
+configuration on. Changing the object in memory edits no YAML.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import mindspore
 from mindformers.tools.register import MindFormerConfig
@@ -24,18 +23,19 @@ from align_hooks.hooking.attach import installed_version
 from align_hooks.job.arguments_only import leave
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
+from align_hooks.ms_side.objects import Args, Around, Config, Function, Kwargs
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
 NO_PADDING = -1
-"""An id that never occurs: without flash attention MindFormers also hides pad ids from the attention, which Megatron does not."""
+"""An id that never occurs. Without flash attention MindFormers also hides pad ids from the attention, and Megatron does not."""
 
 
-def wrap(session: MsSession) -> Callable[..., Any]:
-    """A wrapper of ``build_context`` that applies the settings to the configuration it is given."""
+def wrap(session: MsSession) -> Around:
+    """A wrapper of ``build_context`` that applies the settings to its configuration."""
 
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
         config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
         if isinstance(config, MindFormerConfig) and session.config is not config:
             session.config = config
@@ -48,10 +48,10 @@ def wrap(session: MsSession) -> Callable[..., Any]:
     return around
 
 
-def stop(session: MsSession) -> Callable[..., Any]:
+def stop(session: MsSession) -> Around:
     """A wrapper of ``build_context`` that ends the process before anything is built."""
 
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
         config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
         if isinstance(config, MindFormerConfig):
             leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=config.get("run_mode") in TRAINS)
@@ -60,8 +60,8 @@ def stop(session: MsSession) -> Callable[..., Any]:
     return around
 
 
-def apply(session: MsSession, config: Any) -> None:
-    """Set what the settings ask for, account for it, and refuse what only the user's own YAML can change."""
+def apply(session: MsSession, config: Config) -> None:
+    """Change the configuration as the settings ask, account for each change, and refuse what only the user's YAML can change."""
     settings = session.settings
     if why := list(refusals(settings, lambda key: get(config, key), mindspore.__version__)):
         raise RefusedRun("\n".join(why))
@@ -74,25 +74,21 @@ def apply(session: MsSession, config: Any) -> None:
         # Since 1.9 MindFormers drops context.deterministic with a warning; this is the switch that reaches MindSpore.
         change(session, config, {"train_precision_sync": True}, "DETERMINISTIC")
     if settings.learning_rate is not None:
-        change(
-            session,
-            config,
-            {"lr_schedule": None, "grouped_lr_schedule": None, "optimizer.learning_rate": settings.learning_rate},
-            "LEARNING_RATE",
-        )
+        rate = {"lr_schedule": None, "grouped_lr_schedule": None, "optimizer.learning_rate": settings.learning_rate}
+        change(session, config, rate, "LEARNING_RATE")
     if settings.load_weights is not None:
         change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
         replay(session, config)
 
 
-def refuse_lone_workers(config: Any) -> None:
-    """Where it is not told that it is one of msrun's, the scheduler trains like the workers, next to them and without hooks."""
+def refuse_lone_workers(config: Config) -> None:
+    """Refuse msrun without ``use_parallel``: then msrun's scheduler trains too, beside the workers and without hooks."""
     if os.environ.get("MS_ROLE") == "MS_WORKER" and not config.get("use_parallel"):
         raise RefusedRun("msrun started this with use_parallel off, so its scheduler trains as well; set use_parallel: True in the YAML")
 
 
-def replay(session: MsSession, config: Any) -> None:
+def replay(session: MsSession, config: Config) -> None:
     """Put recorded batches in place of the configured data, keeping the schedule and the number of steps."""
     feed = session.replay
     assert feed is not None
@@ -105,9 +101,8 @@ def replay(session: MsSession, config: Any) -> None:
         rows=facts.rows,
         every=session.launch.rank == 0,
     )
-    sizes = planned_sizes(session, config)
+    feed.ranks, sizes = share(session), planned_sizes(session)
     if sizes is None:
-        feed.ranks = (session.launch.rank, session.launch.world_size)
         rows, left_over = divmod(facts.rows, session.launch.world_size)
         if left_over:
             raise RefusedRun(
@@ -115,9 +110,8 @@ def replay(session: MsSession, config: Any) -> None:
                 f"start as many ranks as divide them"
             )
     else:
-        feed.ranks = sizes.share(sizes.place(session.launch.rank, session.launch.world_size))
         rows = sizes.batch_size(facts.rows, feed.source)
-        if not sizes.whole:  # one entry a column
+        if not sizes.whole:  # an entry for each column
             change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(columns)}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
@@ -140,41 +134,48 @@ def replay(session: MsSession, config: Any) -> None:
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
 
 
-def of_model(config: Any, name: str) -> int:
-    """A size of the model, its own default where the YAML says none."""
-    given = get(config, f"model.model_config.{name}")
-    return int(DEFAULTS[name][configured(config).model_type] if given is None else given)
+def of_model(config: Config, name: str) -> int:
+    """A size of the model, with the model's own default where the YAML says none."""
+    size = get(config, f"model.model_config.{name}")
+    return int(DEFAULTS[name][configured(config).model_type] if size is None else size)
 
 
-def configured(config: Any) -> InMindFormers:
-    """How MindFormers builds the model that the YAML names; where that is of no family, which is refused once it is built, the first's."""
-    known = in_mindformers()
-    return next((built for built in known if built.network == get(config, "model.arch.type")), known[0])
+def configured(config: Config) -> InMindFormers:
+    """How MindFormers builds the model that the YAML names; for a model of no family, refused once it is built, that of the first."""
+    families = in_mindformers()
+    return next((built for built in families if built.network == get(config, "model.arch.type")), families[0])
 
 
-def feeds_cut(config: Any) -> bool:
-    """Whether the model, as it is installed, is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
+def feeds_cut(config: Config) -> bool:
+    """Whether the installed model is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
     built = configured(config)
     return takes_cut(getattr(importlib.import_module(built.module), built.network))
 
 
-def ignored_label(config: Any) -> int | None:
-    """The label of what does not count, where labels have to say it; None where the model, as it is installed, takes a mask."""
+def ignored_label(config: Config) -> int | None:
+    """The label of tokens that do not count, for an installed model that takes no mask; None where it takes a mask."""
     if feeds_cut(config):
         return None
-    configured = get(config, "model.model_config.ignore_token_id") if config is not None else None
-    return IGNORED if configured is None else int(configured)
+    label = get(config, "model.model_config.ignore_token_id") if config is not None else None
+    return IGNORED if label is None else int(label)
 
 
-def planned_sizes(session: MsSession, config: Any) -> Sizes | None:
-    """The sizes of a semi-automatic job of several ranks, before it is built; None for another."""
-    if session.launch.world_size == 1 or not is_semi_auto(config):
+def planned_sizes(session: MsSession) -> Sizes | None:
+    """The sizes of a semi-automatic job of several ranks, before it is built; None for another job."""
+    config = session.config
+    if config is None or session.launch.world_size == 1 or not is_semi_auto(config):
         return None
     return sizes_of(config, whole=is_fed_whole(config.parallel))
 
 
-def change(session: MsSession, config: Any, values: dict[str, Any], variable: str, *, silent: bool = False) -> None:
-    """Set dotted keys, making sections that are not there, and account for every value that differs."""
+def share(session: MsSession) -> tuple[int, int]:
+    """Which part of a step this rank is fed, and of how many parts."""
+    sizes, rank, ranks = planned_sizes(session), session.launch.rank, session.launch.world_size
+    return (rank, ranks) if sizes is None else sizes.share(sizes.place(rank, ranks))
+
+
+def change(session: MsSession, config: Config, values: Mapping[str, object], variable: str, *, silent: bool = False) -> None:
+    """Set dotted keys, with new sections where they are missing, and account for every value that differs."""
     for key, value in values.items():
         *path, name = key.split(".")
         section = config
@@ -189,7 +190,7 @@ def change(session: MsSession, config: Any, values: dict[str, Any], variable: st
                 session.override(key, before, value, PREFIX + variable)
 
 
-def get(config: Any, key: str) -> Any:
+def get(config: Config, key: str) -> Config:
     """The value of a dotted key, None where it is not set."""
     value = config
     for part in key.split("."):
@@ -197,9 +198,9 @@ def get(config: Any, key: str) -> Any:
     return value
 
 
-def flat(config: Any, prefix: str = "") -> dict[str, str]:
-    """The configuration as dotted keys to text."""
-    keys: dict[str, str] = {}
+def flat(config: Config, prefix: str = "") -> dict[str, str]:
+    """Dotted key of the configuration to its value's text."""
+    texts: dict[str, str] = {}
     for key, value in config.items():
-        keys |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
-    return keys
+        texts |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": str(value)}
+    return texts

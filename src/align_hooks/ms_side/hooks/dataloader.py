@@ -1,9 +1,9 @@
 """``NumpyDataloader``: recorded batches as a MindFormers data set.
 
-The guide's appendix adds a class of this name to ``mindformers/dataset``; here it is registered from outside, so the
+The guide's appendix adds a class of this name to ``mindformers/dataset``. Here it is registered from outside, so the
 appendix's YAML works unchanged, and ``ALIGN_HOOKS_REPLAY_BATCHES`` puts it in place without any YAML. Unlike the guide's
-it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists. To the
-LlamaForCausalLM of MindFormers 1.3, unedited, it feeds what that cuts to the recorded batch (:mod:`align_hooks.ms_side.columns`).
+class it keeps every row of a step, feeds the loss mask, and follows the recorded steps instead of whatever the directory lists. For the
+LlamaForCausalLM of MindFormers 1.3 it feeds columns that the model cuts to the recorded batch (:mod:`align_hooks.ms_side.columns`).
 
 Seam: the end of ``import mindformers.dataset.base_dataset``, where its base class and the register exist.
 """
@@ -12,26 +12,29 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.dataset import GeneratorDataset
-from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.columns import columns
-from align_hooks.ms_side.hooks.config import ignored_label, planned_sizes
+from align_hooks.ms_side.hooks.config import ignored_label, share
+from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.session import MsSession
+from align_hooks.names.blocks import Array
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import Source, Steps
 
 LEFT_OUT = {"seed": 0, "prefetch_size": 1, "numa_enable": False}
-"""What MindFormers takes from 1.7 on where a YAML leaves these out; 1.3 to 1.6 fail on them."""
+"""MindFormers' defaults from 1.7 on; 1.3 to 1.6 fail where a YAML leaves these out."""
 
 
 class RecordedSteps:
-    """Random access to the batches of a replay, a rank's part of a whole step an item, cast to what MindFormers computes with."""
+    """Random access to the batches of a replay: an item is a rank's part of a step, in the types with which MindFormers computes.
+
+    Raises RefusedRun where the first batch cannot be fed.
+    """
 
     def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None) -> None:
         self.replay, self.ignored = replay, ignored
@@ -43,22 +46,22 @@ class RecordedSteps:
     def __len__(self) -> int:
         return len(self.replay.steps)
 
-    def __getitem__(self, index: int) -> tuple[NDArray[Any], ...]:
-        found = self.of(self.replay.steps[int(index)])
+    def __getitem__(self, index: int) -> tuple[Array, ...]:
+        arrays = self.of(self.replay.steps[int(index)])
         rank, ranks = self.replay.ranks
-        rows = len(found["input_ids"]) // ranks  # rows that stand together: one micro-batch a rank, or the graph joins them again
-        mine = {name: found[name][rank * rows : (rank + 1) * rows] for name in self.names}
+        rows = len(arrays["input_ids"]) // ranks  # consecutive rows: each rank has a micro-batch, or the graph joins them again
+        mine = {name: arrays[name][rank * rows : (rank + 1) * rows] for name in self.names}
         return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
 
-    def of(self, step: int) -> dict[str, NDArray[Any]]:
-        """Column to array of a whole step; raises RefusedRun for what LlamaForCausalLM cannot be fed."""
+    def of(self, step: int) -> dict[str, Array]:
+        """Column to array of a whole step; raises RefusedRun for a batch that LlamaForCausalLM cannot be fed."""
         arrays = filled(self.replay.batch(step))
         refuse_unfed(arrays, step)
         return columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
 
 
-def refuse_unfed(arrays: dict[str, NDArray[Any]], step: int) -> None:
-    """LlamaForCausalLM makes positions and mask itself in training: a batch that resets them cannot be fed to it."""
+def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
+    """Refuse a batch that resets positions or attention mask: in training LlamaForCausalLM makes both itself."""
     if "attention_mask" in arrays:
         raise RefusedRun(
             f"step {step} was recorded with an attention mask that is not causal, which LlamaForCausalLM does not take; "
@@ -78,25 +81,16 @@ def install(session: MsSession, module: ModuleType) -> None:
     class NumpyDataloader(module.BaseDataset):  # type: ignore[misc,name-defined]
         """Recorded batches, from ``data_loader.dataset_dir``."""
 
-        def __new__(cls, dataset_config: Any = None, **options: Any) -> GeneratorDataset:
+        def __new__(cls, dataset_config: Config = None, **options: object) -> GeneratorDataset:
             config = cls.check_dataset_config(dataset_config, {"dataset_config": dataset_config, "kwargs": options})
             config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
-            return dataset(
-                session.replay or from_yaml(config, shares(session)),
-                config.get("input_columns"),
-                ignored_label(session.config),
-            )
+            feed = session.replay or from_yaml(config, share(session))
+            steps = RecordedSteps(feed, config.get("input_columns"), ignored_label(session.config))
+            return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
 
 
-def shares(session: MsSession) -> tuple[int, int]:
-    """Which part of a step this rank is fed, and of how many."""
-    sizes = planned_sizes(session, session.config) if session.config is not None else None
-    launch = session.launch
-    return (launch.rank, launch.world_size) if sizes is None else sizes.share(sizes.place(launch.rank, launch.world_size))
-
-
-def from_yaml(config: Any, ranks: tuple[int, int]) -> Replay:
+def from_yaml(config: Config, ranks: tuple[int, int]) -> Replay:
     """The replay of a YAML that names the data loader itself, with no variable set."""
     directory = config.data_loader.get("dataset_dir")
     if not directory:
@@ -104,9 +98,3 @@ def from_yaml(config: Any, ranks: tuple[int, int]) -> Replay:
             "train_dataset.data_loader.dataset_dir is empty: name the recorded run's directory, or set ALIGN_HOOKS_REPLAY_BATCHES"
         )
     return Replay(Source(Path(directory).expanduser().resolve(), Steps.parse("all")), ranks=ranks)
-
-
-def dataset(replay: Replay, names: list[str] | None, ignored: int | None) -> GeneratorDataset:
-    """A MindSpore data set of whole steps, in order, once; what cannot be fed of the first is refused here."""
-    steps = RecordedSteps(replay, names, ignored)
-    return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)

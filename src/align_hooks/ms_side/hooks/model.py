@@ -1,40 +1,38 @@
 """Model and optimizer, built and about to be trained: loading into them, and what ``run.json`` says about them.
 
-Called by :mod:`align_hooks.ms_side.hooks.training` when training begins: the last moment before the first step, when
-nothing is compiled yet and checkpoints have been loaded; or, where MindSpore cuts parameters, when the first step begins.
+:mod:`align_hooks.ms_side.hooks.training` calls this when training begins: the last moment before the first step, when
+nothing is compiled yet and checkpoints have been loaded. Where MindSpore cuts parameters it is called when the first step begins.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import mindspore
 from mindspore import nn
-from numpy.typing import NDArray
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import Parameters, is_per_token
+from align_hooks.ms_side.objects import Schedule
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
+from align_hooks.names.blocks import Array
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import perturbation
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.settings import PREFIX
 
-Array = NDArray[Any]
-
 
 def load(session: MsSession) -> None:
-    """Start from given weights."""
+    """Load the weights that the settings name, and the optimizer's state where that run recorded it."""
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
     perturb = perturbation(session, compute_type(session))
@@ -42,30 +40,25 @@ def load(session: MsSession) -> None:
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)
     if state is not None:
-        load_state(session, parameters, state)
+        load_moments(session.train_cell.optimizer, parameters, state)
+        if session.sizes is None:
+            keep_schedule(session, state)
         session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
     elif source.steps.single() != 0:
         session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
 
 
-def load_state(session: MsSession, parameters: Parameters, state: OptimizerState) -> None:
-    """Give the optimizer its moments and count, and keep the learning-rate schedule at its own position."""
-    load_moments(session.train_cell.optimizer, parameters, state)
-    if session.sizes is None:
-        keep_schedule(session, state)
-
-
 def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
-    """Start the schedule later by the updates that are loaded; before the cell is compiled, for it is compiled in."""
+    """Keep the learning-rate schedule at its own position, although updates are loaded. Call it before the schedule is compiled in."""
     cell = session.train_cell
     if state is not None and state.updates and cell.optimizer.dynamic_lr:
-        for holder in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule
-            holder.learning_rate = shifted(holder.learning_rate, state.updates)
+        for owner in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule
+            owner.learning_rate = shifted(owner.learning_rate, state.updates)
 
 
-def shifted(schedule: Any, updates: int) -> Any:
-    """A schedule, or one a group, that starts ``updates`` later."""
-    return nn.CellList([Shifted(one, updates) for one in schedule]) if isinstance(schedule, nn.CellList) else Shifted(schedule, updates)
+def shifted(schedule: Schedule, updates: int) -> Schedule:
+    """A schedule, or each group's schedule, that starts ``updates`` later."""
+    return nn.CellList([Shifted(part, updates) for part in schedule]) if isinstance(schedule, nn.CellList) else Shifted(schedule, updates)
 
 
 def refuse_unknown(session: MsSession) -> None:
@@ -78,24 +71,24 @@ def refuse_unknown(session: MsSession) -> None:
 
 
 def compute_type(session: MsSession) -> str:
-    """What the model computes in."""
+    """The type in which the model computes."""
     return str(get(session.config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
 
 
-def facts(session: MsSession) -> dict[str, Any]:
+def facts(session: MsSession) -> dict[str, object]:
     """What ``run.json`` says about a MindFormers run."""
     config, cell, parameters = session.config, session.train_cell, session.parameters
     assert parameters is not None
-    sizes, fed = session.sizes, get(config, "train_dataset.batch_size")
+    sizes, rows = session.sizes, get(config, "train_dataset.batch_size")
     return {
         "framework": "MindFormers",
         "versions": {"align_hooks": __version__, "mindformers": installed_version("mindformers"), "mindspore": mindspore.__version__},
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded,
-        "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": float(to_numpy(cell.scale_sense).reshape(-1)[0])},
+        "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": number(cell.scale_sense)},
         "training": {
-            "micro_batch_size": fed if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
-            "global_batch_size": fed * session.launch.world_size if sizes is None else sizes.rows(session.fed),
+            "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
+            "global_batch_size": rows * session.launch.world_size if sizes is None else sizes.rows(session.fed),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),
@@ -117,7 +110,7 @@ class Built:
 
     @property
     def parameters(self) -> Parameters:
-        """The parameter table, which stands since training began."""
+        """The parameters, which are known since training began."""
         assert self.session.parameters is not None
         return self.session.parameters
 
@@ -125,7 +118,7 @@ class Built:
         """Signed sums of the weights."""
         return self.parameters.weight_sketches()
 
-    def weights(self) -> tuple[dict[str, Array], dict[str, Any], dict[str, float]]:
+    def weights(self) -> tuple[dict[str, Array], dict[str, object], dict[str, float]]:
         """Weights, configuration, squared sums."""
         return self.parameters.weights(), self.session.model_config, self.parameters.weight_squares()
 

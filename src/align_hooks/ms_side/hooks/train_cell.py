@@ -1,9 +1,9 @@
 """The training cell, built and not yet compiled.
 
-Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``. It is a Python-level door:
-its ``construct`` is compiled from source text later and finds the attributes that stand here by then, among them the Cell
-that :mod:`align_hooks.ms_side.reducer` takes the place of. Under semi-automatic parallelism the buffers are made before ``__init__``
-(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are found once the cell is compiled (:mod:`.compiled`).
+Seam: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
+``construct`` is compiled from source text later, with the attributes that the cell has by then, among them the Cell that
+:mod:`align_hooks.ms_side.reducer` replaces. Under semi-automatic parallelism the buffers are made before ``__init__``
+(:mod:`align_hooks.ms_side.shard_reducer`), and parameters are known once the cell is compiled (:mod:`.compiled`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
 
 import mindspore
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import config_of, dims_of, huggingface_config, parameters_of
+from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
+from align_hooks.ms_side.objects import Args, Around, Cell, Function, Kwargs
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
@@ -25,13 +25,13 @@ from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT
 from align_hooks.quantities.registry import KINDS
 from align_hooks.replay.weights import vocabulary_fed
-from align_hooks.settings import PREFIX, Settings
+from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Callable[..., Any]:
-    """A wrapper of the training cell's ``__init__`` that prepares it for what was asked."""
+def wrap(session: MsSession) -> Around:
+    """A wrapper of the training cell's ``__init__`` that prepares the cell for what was asked."""
 
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def around(wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> None:
         shards = before(session, wrapped, args, kwargs)
         wrapped(*args, **kwargs)
         prepare(session, instance, shards)
@@ -39,8 +39,8 @@ def wrap(session: MsSession) -> Callable[..., Any]:
     return around
 
 
-def before(session: MsSession, wrapped: Any, args: Any, kwargs: Any) -> CaptureShards | None:
-    """Of a semi-automatic job, the Cell that captures and injects, where anything is: made before the training cell is built."""
+def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) -> CaptureShards | None:
+    """The Cell that captures and injects in a semi-automatic job, made before the training cell is built; None where it is not needed."""
     settings = session.settings
     if settings.run is not None or session.replay is not None:
         refuse_shards(session.launch)
@@ -48,11 +48,11 @@ def before(session: MsSession, wrapped: Any, args: Any, kwargs: Any) -> CaptureS
     if session.sizes is None:
         return None
     call = inspect.signature(wrapped).bind(*args, **kwargs)
-    seen = {"norms": bool(settings.steps(LOCAL_NORMS)), "gradients": keeps_gradients(settings), "inject": session.injection is not None}
-    return CaptureShards(call.arguments["optimizer"], **seen) if any(seen.values()) else None
+    tasks = tasks_of(session)
+    return CaptureShards(call.arguments["optimizer"], **tasks) if any(tasks.values()) else None
 
 
-def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None:
+def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> None:
     """Everything that has to happen before the cell is compiled."""
     settings = session.settings
     if settings.device == "cpu":
@@ -61,34 +61,33 @@ def prepare(session: MsSession, cell: Any, shards: CaptureShards | None) -> None
     session.train_cell = cell
     if not training(settings):
         return
-    config = config_of(cell)
+    config, rows = config_of(cell), vocabulary(session)
     if session.sizes is not None:
         refuse_layouts(settings, session.sizes, config)
-        session.model_config = huggingface_config(config, dims_of(config, vocabulary(session)))
+        session.model_config = huggingface_config(config, rows)
         if shards is not None:
             install(session, cell, shards.around)
         return
     launch = session.launch
-    session.parameters = parameters_of(cell.weights, config, vocabulary(session), counted=launch.rank == 0, alone=launch.world_size == 1)
-    session.model_config = huggingface_config(config, session.parameters.dims)
-    unclipped = settings.run is not None and not cell.use_clip_grad  # then MindFormers takes no global norm, and ours is recorded
-    seen = {
-        "norms": bool(settings.steps(LOCAL_NORMS)) or unclipped,
-        "gradients": keeps_gradients(settings),
-        "inject": session.injection is not None,
-    }
-    if any(seen.values()):
-        announce(session, capture_bytes(session.parameters, **seen), seen["inject"])
+    session.parameters = parameters_of(cell.weights, config, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
+    session.model_config = huggingface_config(config, rows)
+    tasks = tasks_of(session)
+    if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
+        tasks["norms"] = True
+    if any(tasks.values()):
+        announce(session, capture_bytes(session.parameters, **tasks), tasks["inject"])
         parameters, point = session.parameters, settings.choice(POINT)
-        install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **seen))
+        install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **tasks))
 
 
-def keeps_gradients(settings: Settings) -> bool:
-    """Whether gradients must be kept until a step ends: to be written, or to be sketched, which is done on the host."""
-    return any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
+def tasks_of(session: MsSession) -> dict[str, bool]:
+    """What a capturing Cell has to do: take norms, keep gradients until the step ends (to write or to sketch them), inject."""
+    settings = session.settings
+    keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
+    return {"norms": bool(settings.steps(LOCAL_NORMS)), "gradients": keeps, "inject": session.injection is not None}
 
 
-def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradients | CaptureShards]) -> None:
+def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGradients | CaptureShards]) -> None:
     """Put the capturing Cell where the training cell's gradients are reduced and unscaled and not yet clipped."""
     if "Pipeline" not in type(cell).__name__:
         session.reducer = cell.grad_reducer = capture(cell.grad_reducer)
@@ -105,13 +104,13 @@ def install(session: MsSession, cell: Any, capture: Callable[[Any], CaptureGradi
 
 
 def vocabulary(session: MsSession) -> int | None:
-    """Rows of the vocabulary without padding: MindFormers has no notion of it, the run that feeds this one has."""
-    runs = [None if fed is None else fed.run for fed in (session.replay, session.injection)]
+    """Rows of the vocabulary without padding, which MindFormers does not know and the run that feeds this run does."""
+    runs = [None if source is None else source.run for source in (session.replay, session.injection)]
     return vocabulary_fed(session.settings.load_weights, *runs)
 
 
 def announce(session: MsSession, needed: int, injects: bool) -> None:
-    """Say what capturing and injecting take on the device, in bytes; refuse what does not fit."""
+    """Print how much device memory capturing and injecting take; refuse a run in which they do not fit. ``needed`` is in bytes."""
     free = free_memory()
     what = "capturing and injecting" if injects else "capturing"
     session.say(f"{what} gradients takes {needed / 1e6:.1f} MB of device memory in every step")

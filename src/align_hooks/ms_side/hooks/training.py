@@ -1,6 +1,6 @@
-"""The training loop: what step it is, and the step's scalars, batch, norms, gradients and weights.
+"""The training loop: the step's number, and its scalars, batch, norms, gradients and weights.
 
-Seam: the ``callbacks`` of ``Model.train``, one callback more. MindSpore calls it around every step outside the compiled
+Seam: a callback more in the ``callbacks`` of ``Model.train``. MindSpore calls it around every step outside the compiled
 graph, and never in evaluation (that is ``Model.eval``). The training cell's outputs are read at full precision;
 MindFormers prints three to six decimals.
 """
@@ -10,20 +10,21 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import mindspore
 from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
-from align_hooks.ms_side.hooks.compiled import hold
+from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import Built, facts, keep_schedule, load, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
 from align_hooks.ms_side.model import pieces
+from align_hooks.ms_side.objects import Args, Around, Function, Kwargs, RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
@@ -35,16 +36,16 @@ from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Callable[..., Any]:
+def wrap(session: MsSession) -> Around:
     """A wrapper of ``Model.train`` that adds the recorder to its callbacks."""
 
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
         call = inspect.signature(wrapped).bind(*args, **kwargs)
         call.apply_defaults()
-        given = call.arguments["callbacks"]
+        callbacks = call.arguments["callbacks"]
         columns = call.arguments["train_dataset"].get_col_names()
-        callbacks = list(given) if isinstance(given, list | tuple) else [given] if given is not None else []
-        call.arguments["callbacks"] = [*callbacks, Recorder(session, columns)]
+        theirs = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
+        call.arguments["callbacks"] = [*theirs, Recorder(session, columns)]
         return wrapped(*call.args, **call.kwargs)
 
     return around
@@ -60,12 +61,10 @@ class Recorder(Callback):  # type: ignore[misc]
         self.first = 0
         self.opened = self.prepared = False
         self.groups: tuple[int, ...] = ()
-        self.rate: float | list[float] = 0.0
-        self.injected_norm: float | None = None
-        self.scale = 1.0
+        self.update = Update()
 
-    def on_train_begin(self, run_context: Any) -> None:
-        """Refuse what is not supported, and open the run where no parameter is cut: the last moment before the first step."""
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Refuse an unsupported trainer, and open a run whose parameters are not cut: the last moment before the first step."""
         session = self.session
         if session.train_cell is None:
             raise RefusedRun(
@@ -77,7 +76,7 @@ class Recorder(Callback):  # type: ignore[misc]
         elif session.settings.load_weights is not None:
             keep_schedule(session, open_optimizer_state(session.settings.load_weights))
 
-    def open(self, run_context: Any) -> None:
+    def open(self, run_context: RunContext) -> None:
         """Load weights, describe the run, record the initial weights."""
         session = self.session
         self.opened = True
@@ -87,7 +86,7 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
-            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay, so no step looks for them
+            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay the same in every step
             session.describe(
                 place=place(session.launch, session.sizes),
                 shards=session.parameters.shards(),
@@ -100,67 +99,66 @@ class Recorder(Callback):  # type: ignore[misc]
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         record_state(session, self.first, Built(session))
 
-    def on_train_step_begin(self, run_context: Any) -> None:
-        """Open a step; rate and loss scale are read here, before the update moves them on."""
+    def on_train_step_begin(self, run_context: RunContext) -> None:
+        """Open a step. Learning rate and loss scale are read here, before the update changes them."""
         session = self.session
         if not self.opened:
-            hold(session, run_context.original_args())
+            compile_cell(session, run_context)
             self.open(run_context)
         if not self.prepared:
             self.prepared = True
             with session.recording.surviving("token losses"):
-                self.see_tokens(run_context.original_args().train_dataset_element)
-            nothing: list[str] = []
+                self.keep_token_losses(run_context.original_args().train_dataset_element)
             look = functools.partial(unrecorded, self.columns, session.train_cell)
-            session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, nothing))
+            session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
         session.step = self.first + run_context.original_args().cur_step_num - 1
-        self.injected_norm = inject(session, session.step)
+        self.update = replace(self.update, injected_norm=inject(session, session.step))
         if session.recording.is_on:
             session.random = session.recording.attempt("the random states", at_step, {})
         if session.recording.is_on and session.parameters is not None:
             with session.recording.surviving("the update"):
-                self.rate = rates(session.train_cell.optimizer, self.groups)
-                self.scale = float(to_numpy(session.train_cell.scale_sense).reshape(-1)[0])
+                rate, scale = rates(session.train_cell.optimizer, self.groups), number(session.train_cell.scale_sense)
+                self.update = replace(self.update, rate=rate, loss_scale=scale)
         self.started = time.perf_counter()
 
-    def see_tokens(self, elements: Any) -> None:
-        """Have each token's loss kept, where batches are recorded: the last moment before the graph is compiled."""
+    def keep_token_losses(self, elements: Sequence[Tensor]) -> None:
+        """Have each token's loss kept where batches are recorded. This is the last moment before the graph is compiled."""
         session = self.session
         if session.settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
             tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
             session.token_losses = capture_token_losses(session.train_cell, tokens)
 
-    def on_train_step_end(self, run_context: Any) -> None:
+    def on_train_step_end(self, run_context: RunContext) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""
         session, step = self.session, self.session.step
         assert step is not None
         arguments = run_context.original_args()
         outputs = arguments.net_outputs
         if session.recording.is_on:
-            outputs[LOSS].asnumpy()  # wait for the device, so that seconds are the step's
+            outputs[LOSS].asnumpy()  # waits for the device, so that the seconds are those of the step
         seconds = time.perf_counter() - self.started
         with session.recording.surviving("gradients"):
             self.gradients()
-        fed = functools.partial(consumed, arguments.train_dataset_element, self.columns, session.train_cell)
-        update = Update(self.rate, self.scale, self.injected_norm)
-        record_step(session, Ended(session, step, outputs, fed, update, seconds), Built(session))
+        read_batch = functools.partial(consumed, arguments.train_dataset_element, self.columns, session.train_cell)
+        record_step(session, Ended(session, step, outputs, read_batch, self.update, seconds), Built(session))
         session.step = None
 
     def gradients(self) -> None:
-        """Write the gradients, where they are wanted: the next step overwrites them."""
+        """Write the gradients where they are wanted, before the next step overwrites them."""
         session = self.session
         if session.parameters is not None and session.reducer is not None:
             record_gradients(session, lambda: pieces(counted(session)))
 
 
 def inject(session: MsSession, step: int) -> float | None:
-    """Fill in the gradients of a step that is injected, or switch injection off for it; the global norm of what was filled in."""
+    """Inject the gradients of a step, or switch injection off for it. Returns the norm of the injected gradients:
+    of all, or where gradients are cut of those that count on this rank."""
     injection, reducer = session.injection, session.reducer
     if injection is None or reducer is None:
         return None
     if step not in injection.steps:
         reducer.fill(None)
         return None
-    norm = reducer.fill(lambda fused: injection.read(step, fused))  # of all gradients, or of those that count where they are cut
+    norm = reducer.fill(lambda fused: injection.read(step, fused))
     injection.made.add(step)
     return norm
