@@ -81,7 +81,7 @@ def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Pa
     found = compare(open_run(tmp_path / "whole" / "run"), open_run(run))
     assert found.verdict is Verdict.ALIGNED, (found.first, found.blame)
     states = {stage.name: stage.summary for stage in found.stages}["initial optimizer state"]
-    assert states == "count of updates and 42 moments, to the bit"
+    assert states == message("optimizer_state.to_the_bit", count=42)
 
 
 @pytest.mark.parametrize("side", ["reference", "candidate"])
