@@ -51,7 +51,7 @@ def in_place(path: Path, content: bytes) -> str:
     """A file that is written under its own name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return committed.digests.of(content)
+    return committed.digests.xxh3(content)
 
 
 def too_much(run: Path, rank: int, steps: object) -> None:

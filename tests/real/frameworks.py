@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from align_hooks import Run
-from align_hooks.record.sketch_rows import of_tensors
+from align_hooks.record.sums import sketches_of
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -146,6 +146,6 @@ def sketch_errors(run: Run) -> Iterator[float]:
     """How far each recorded sketch is from that of the recorded tensor, relative."""
     for kind in ("gradients", "weights"):
         for step in run.steps:
-            recorded, made = run.sketches(kind, step), of_tensors(getattr(run, kind)(step))
+            recorded, made = run.sketches(kind, step), sketches_of(getattr(run, kind)(step))
             assert recorded.keys() == made.keys()
             yield from (float(abs(recorded[name] - made[name]).max() / (made[name][0] ** 0.5 or 1.0)) for name in made)

@@ -46,7 +46,7 @@ def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Sig
     if number == signal.SIGINT:
         assert (said, manifest["ended"]) == (None, "interrupted at step 2 (SIGINT)")
     else:
-        assert said is not None and said.by == "SIGTERM"
+        assert said is not None and said.signal == "SIGTERM"
         assert "forward_step" in [function for file, _, function in said.stack if file.endswith("hangs.py")]
         assert manifest["ended"] is None
         (problem,) = run.problems

@@ -72,7 +72,7 @@ def test_a_signal_ends_the_process_at_once_and_its_place_is_left(tmp_path: Path,
     found = read(tmp_path / "run", 0)
     assert found is not None
     line = (tmp_path / "run.py").read_text().splitlines().index(f"    {hang}") + 1
-    assert (found.by, (str(tmp_path / "run.py"), line, "hang") in found.stack) == (number.name, True)
+    assert (found.signal, (str(tmp_path / "run.py"), line, "hang") in found.stack) == (number.name, True)
     assert re.fullmatch(rf"was ended by {number.name} in \S+:\d+ \w+", str(found))  # or in what it called there
 
 

@@ -84,9 +84,9 @@ def contradictions(found: Sequence[Contradiction], side: Side | None = None) -> 
 
 
 def _contradiction(contradiction: Contradiction, side: Side | None) -> Finding:
-    step, what = contradiction.step, at_step(contradiction.what, contradiction.step)
+    step, what = contradiction.step, at_step(contradiction.subject, contradiction.step)
     if side is not None:
-        what = message("self_check.of_side", side=side, what=contradiction.what, step=step, iteration=step + 1)
+        what = message("self_check.of_side", side=side, what=contradiction.subject, step=step, iteration=step + 1)
     claims = contradiction.first.words, contradiction.second.words
     return Finding(what, *claims, name=contradiction.name, step=step, quantity=Quantity.SELF_CHECK, rank=contradiction.rank)
 

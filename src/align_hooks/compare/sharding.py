@@ -17,7 +17,7 @@ from align_hooks.compare.unused import unused
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.messages.render import id_of
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.shard import Shard
 from align_hooks.record.tensors import Tensors

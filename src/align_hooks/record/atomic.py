@@ -1,85 +1,67 @@
-"""Files that are whole or absent: written under a temporary name, synced, renamed.
+"""Files that are whole or absent: each is written under a temporary name, synced and renamed.
 
-A reader, or a job that was killed, never meets half a file. Each function returns the digest of what it wrote. Where a file system
-cannot link, or cannot sync a directory, what it has is used; :func:`weaknesses` says what is weaker then.
+Neither a reader nor a job that follows a killed one meets half a file. The functions that write return the digest of what they wrote. A
+file system may lack hard links, or may not sync directories. Then the file is written without them, and :func:`weaknesses` names the loss.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from errno import EACCES, EBADF, EINVAL, EISDIR, EMLINK, ENOSYS, ENOTSUP, ENOTTY, EOPNOTSUPP, EPERM, EXDEV
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.job.paths import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
+from align_hooks.record.layout import Array
 from align_hooks.record.weakness import Weakness
 
-UNSUPPORTED = {
-    errno.EPERM,
-    errno.EACCES,
-    errno.EINVAL,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EBADF,
-    errno.EISDIR,
-    errno.EMLINK,
-    errno.EXDEV,
-    errno.ENOTTY,
-}
-"""What file systems answer that lack hard links, or that cannot sync a directory."""
+UNSUPPORTED = {EPERM, EACCES, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP, EBADF, EISDIR, EMLINK, EXDEV, ENOTTY}
+"""The errors of file systems that lack hard links, or that cannot sync a directory."""
 
 
 def replace(path: Path, write: Callable[[Path], str]) -> str:
-    """Make ``path`` hold what ``write`` puts into the temporary file it is handed; ``write`` returns its digest."""
+    """Make ``path`` hold what ``write`` puts into the temporary file that it is handed; ``write`` returns its digest."""
+    return _write_aside(path, write, lambda temporary: temporary.replace(path))
+
+
+def create(path: Path, content: Mapping[str, object]) -> None:
+    """Write a sealed object as :func:`write_sealed` does, but raise FileExistsError where ``path`` exists."""
+    sealed = digests.seal(encoded(json_text(content)))
+
+    def link(temporary: Path) -> None:
+        if not _supported(lambda: os.link(temporary, path)):
+            _write(path, sealed)
+
+    _write_aside(path, lambda temporary: _write(temporary, sealed), link)
+
+
+def _write_aside(path: Path, write: Callable[[Path], str], publish: Callable[[Path], object]) -> str:
+    """Let ``write`` fill a temporary file beside ``path`` and ``publish`` give it its name; the digest of what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
         temporary.unlink(missing_ok=True)
         digest = write(temporary)
         _sync(temporary)
-        temporary.replace(path)
+        publish(temporary)
     finally:
         temporary.unlink(missing_ok=True)
     _sync(path.parent)
     return digest
 
 
-def create(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a sealed object as :func:`write_sealed` does, but raise FileExistsError where ``path`` is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, text = _temporary(path), digests.seal(encoded(json_text(content)))
-    try:
-        temporary.unlink(missing_ok=True)
-        _write(temporary, text)
-        _sync(temporary)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-            _write(path, text)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> str:
+def write_json(path: Path, content: Mapping[str, object]) -> str:
     """Write ``content`` as indented JSON."""
     return write_text(path, json_text(content))
 
 
-def write_sealed(path: Path, content: Mapping[str, Any]) -> str:
+def write_sealed(path: Path, content: Mapping[str, object]) -> str:
     """Write ``content`` as indented JSON whose last member is its digest."""
     return write_bytes(path, digests.seal(encoded(json_text(content))))
 
@@ -94,7 +76,7 @@ def write_bytes(path: Path, content: bytes) -> str:
     return replace(path, lambda temporary: _write(temporary, content))
 
 
-def write_array(path: Path, array: NDArray[Any]) -> str:
+def write_array(path: Path, array: Array) -> str:
     """Write ``array`` as ``.npy``, without pickling."""
 
     def write(temporary: Path) -> str:
@@ -106,20 +88,41 @@ def write_array(path: Path, array: NDArray[Any]) -> str:
     return replace(path, write)
 
 
-def json_text(content: Any, *, indent: int | None = 1) -> str:
+def json_text(content: object, *, indent: int | None = 1) -> str:
     """Strict JSON: NaN and the infinities become the strings that ``float()`` reads back."""
     return json.dumps(_strict(content), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def encoded(text: str) -> bytes:
-    """A text as UTF-8. What stands for the bytes of a name that is no UTF-8 becomes JSON's escape for it, which reads back as the same."""
+    """A text as UTF-8. A surrogate, which stands for a byte of a name that is not UTF-8, becomes JSON's escape and reads back as itself."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def sync(descriptor: int) -> bool:
     """Sync an open file; whether the file system can."""
+    return _supported(lambda: os.fsync(descriptor))
+
+
+def weaknesses(path: Path) -> Iterator[str]:
+    """What a record needs of the file system of ``path`` and does not get, and the consequence, a sentence each; tried beside ``path``."""
+    probe, link = (_temporary(path.with_name(f"{path.name}.{purpose}")) for purpose in ("probe", "link"))
     try:
-        os.fsync(descriptor)
+        for file in (probe, link):
+            file.unlink(missing_ok=True)
+        _write(probe, b"")
+        if not _supported(lambda: os.link(probe, link)):
+            yield Weakness.NO_LINKS.value
+        if not (_sync(probe) and _sync(path.parent)):
+            yield Weakness.NO_SYNC.value
+    finally:
+        for file in (probe, link):
+            file.unlink(missing_ok=True)
+
+
+def _supported(call: Callable[[], object]) -> bool:
+    """Make a call that a file system may lack; whether it has it. Raises every other OSError."""
+    try:
+        call()
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
@@ -127,32 +130,12 @@ def sync(descriptor: int) -> bool:
     return True
 
 
-def weaknesses(path: Path) -> Iterator[str]:
-    """What the file system of ``path`` cannot do of what a record rests on, and what is weaker for it, a sentence each; tried beside it."""
-    probe, link = (_temporary(path.with_name(f"{path.name}.{what}")) for what in ("probe", "link"))
-    try:
-        for one in (probe, link):
-            one.unlink(missing_ok=True)
-        _write(probe, b"")
-        try:
-            os.link(probe, link)
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-            yield Weakness.NO_LINKS.value
-        if not (_sync(probe) and _sync(path.parent)):
-            yield Weakness.NO_SYNC.value
-    finally:
-        for one in (probe, link):
-            one.unlink(missing_ok=True)
-
-
 def _temporary(path: Path) -> Path:
-    """The name under which ``path`` is written: short, as one that is as long as names may be has no room for more."""
+    """The name under which ``path`` is written, short enough for a ``path`` whose name is as long as names may be."""
     return path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")
 
 
-def _strict(value: Any) -> Any:
+def _strict(value: object) -> object:
     if isinstance(value, Mapping):
         return {well_formed(str(key)): _strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -173,7 +156,7 @@ def _write(path: Path, content: bytes) -> str:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return digests.of(content)
+    return digests.xxh3(content)
 
 
 def _sync(path: Path) -> bool:

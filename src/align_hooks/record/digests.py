@@ -1,19 +1,20 @@
 """Digests of what a record holds: xxh3 of 128 bits, which reads as fast as memory does.
 
-They tell a record that was changed, cut or mixed with another from one that is as it was written. They are no signature: whoever
-means to forge a record can make new ones. :func:`seal` puts one into a JSON text itself, where there is no row to hold it: in the
-rows, the manifests and ``run.json``.
+They show that a record was changed, cut or mixed with another. They are no signature: whoever forges a record can make new digests. Rows,
+manifests and ``run.json`` hold their own digest, which :func:`seal` puts into the JSON text, for no row lists them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import BinaryIO
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
+
+from align_hooks.record.layout import Array, JsonObject
 
 LENGTH = 32
 """Hexadecimal digits of a digest."""
@@ -27,38 +28,33 @@ class Unsealed(ValueError):
     """A text that is not what was sealed: it was changed, or cut, or never sealed."""
 
 
-def of(content: bytes | memoryview | NDArray[Any]) -> str:
+def xxh3(content: bytes | memoryview | Array) -> str:
     """The digest of bytes, 32 hexadecimal digits; of an array, which must be contiguous, that of its bytes."""
-    data = content.view(np.uint8).reshape(-1).data if isinstance(content, np.ndarray) and content.size else content
-    return xxhash.xxh3_128(b"" if isinstance(data, np.ndarray) else data).hexdigest()
+    return xxh3_of_pieces([content.reshape(-1).view(np.uint8).data if isinstance(content, np.ndarray) else content])
 
 
-class Digest:
-    """The digest of what comes in pieces."""
-
-    def __init__(self) -> None:
-        self._state = xxhash.xxh3_128()
-
-    def update(self, piece: Any) -> None:
-        """Take one more piece."""
-        self._state.update(piece)
-
-    def digest(self) -> str:
-        """That of all pieces so far."""
-        return str(self._state.hexdigest())
+def xxh3_of_pieces(pieces: Iterable[bytes | memoryview]) -> str:
+    """The digest of bytes that come in pieces."""
+    state = xxhash.xxh3_128()
+    for piece in pieces:
+        state.update(piece)
+    return str(state.hexdigest())
 
 
-class Digesting(Digest):
+class Digesting:
     """A binary file to write to, which knows the digest of what was written."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__()
-        self._file = file
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._state = file, xxhash.xxh3_128()
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         """Write ``data``; how many bytes were written."""
-        self.update(data)
-        return int(self._file.write(data))
+        self._state.update(data)
+        return self._file.write(data)
+
+    def digest(self) -> str:
+        """The digest of all that was written so far."""
+        return str(self._state.hexdigest())
 
 
 def seal(text: bytes) -> bytes:
@@ -66,27 +62,28 @@ def seal(text: bytes) -> bytes:
     indented = text.endswith(b"\n}")
     before, after = ENDS[0] if indented else ENDS[1]
     body = text.removesuffix(b"\n}" if indented else b"}")
-    return body + before + of(body).encode() + after
+    return body + before + xxh3(body).encode() + after
 
 
 def is_sealed(text: bytes) -> bool:
-    """Whether a text ends as a sealed one does."""
-    return any(_split(text, *ends) is not None for ends in ENDS)
+    """Whether a text ends as a sealed text does."""
+    return _split(text) is not None
 
 
-def opened(text: bytes) -> dict[str, Any]:
-    """What a sealed text says, without the digest; raises Unsealed where the digest is not that of the text."""
+def opened(text: bytes) -> JsonObject:
+    """The object of a sealed text, without the digest; raises Unsealed where the digest is not that of the text."""
+    parts = _split(text)
+    if parts is None or parts[1] != xxh3(parts[0]):
+        raise Unsealed("it was changed since it was written (its digest differs)")
+    content: JsonObject = json.loads(text)
+    del content["digest"]
+    return content
+
+
+def _split(text: bytes) -> tuple[bytes, str] | None:
+    """The sealed part of a text and its digest; None where the text does not end as a sealed text does."""
     for before, after in ENDS:
-        found = _split(text, before, after)
-        if found is not None and found[1] == of(found[0]):
-            content = json.loads(text)
-            del content["digest"]
-            return dict(content)
-    raise Unsealed("it was changed since it was written (its digest differs)")
-
-
-def _split(text: bytes, before: bytes, after: bytes) -> tuple[bytes, str] | None:
-    size = LENGTH + len(after)
-    if not text.endswith(after) or not text[:-size].endswith(before):
-        return None
-    return text[: -size - len(before)], text[-size:][:LENGTH].decode("ascii", "replace")
+        size = LENGTH + len(after)
+        if text.endswith(after) and text[:-size].endswith(before):
+            return text[: -size - len(before)], text[-size:][:LENGTH].decode("ascii", "replace")
+    return None

@@ -1,7 +1,7 @@
 """How a rank's run ended, from the words in which its manifest keeps it.
 
-These words are part of the format: a process writes them as it ends, and records hold them for years. Here they become an :class:`End`
-and a message, and nothing else reads them.
+These words are part of the format: a process writes them as it ends, and records hold them for years. This module alone reads them, and
+makes an :class:`End` and a message of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from align_hooks.record.last_words import Ended
 
 
 class End(Enum):
-    """How a run ended. SIGNALLED left last words, UNKNOWN nothing at all, OTHER words of which this version knows none."""
+    """How a run ended. SIGNALLED left last words, UNKNOWN no word, OTHER words that this version does not know."""
 
     FINISHED = "finished"
     EARLY = "early"
@@ -70,33 +70,32 @@ FORMS = tuple(
         (End.STOPPED, "rank.stopped", r"stopped recording at step (?P<step>[0-9]{1,18}) while writing (?P<what>.+?): (?P<error>.+)"),
     )
 )
-"""The words of manifests; of an ending the first form that fits counts."""
+"""The words of manifests; the first form that fits an ending counts."""
 
 
 def ending(rank: int, ended: object, words: Ended | None) -> Ending:
-    """From what a manifest says, and from the last words of a process that did not come to say it."""
+    """The ending that a manifest says, or the last words of a process that did not live to write it there."""
     if ended:
         return _from_manifest(rank, str(ended))
     if words is None:
         return Ending(End.UNKNOWN, message("rank.never_ended", rank=rank))
     if not words.stack:
-        return Ending(End.SIGNALLED, message("rank.ended_by_signal", rank=rank, signal=words.by))
+        return Ending(End.SIGNALLED, message("rank.ended_by_signal", rank=rank, signal=words.signal))
     file, line, function = words.stack[0]
-    where = message("rank.ended_by_signal_in", rank=rank, signal=words.by, file=file, line=line, function=function)
+    where = message("rank.ended_by_signal_in", rank=rank, signal=words.signal, file=file, line=line, function=function)
     return Ending(End.SIGNALLED, where)
 
 
 def _from_manifest(rank: int, text: str) -> Ending:
     for end, id, form in FORMS:
-        fits = form.fullmatch(text)
-        if fits is not None:
-            values = {name: _value(name, text) for name, text in fits.groupdict().items()}
+        if slots := form.fullmatch(text):
+            values = {name: _value(name, text) for name, text in slots.groupdict().items()}
             return Ending(end, message(id, **({} if end is End.FINISHED else {"rank": rank}), **values))
     return Ending(End.OTHER, message("rank.ended_otherwise", rank=rank, how=text))
 
 
 def _value(name: str, text: str) -> Argument:
-    """A slot of a form: a number, what was being written where it is known, or what a framework said."""
+    """A slot of a form: a number, a known member of :class:`Writing`, or the text of an error."""
     if name in NUMBERS:
         return int(text)
-    return next((one for one in Writing if name == "what" and one.value == text), text)
+    return next((writing for writing in Writing if name == "what" and writing.value == text), text)

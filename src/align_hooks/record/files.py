@@ -6,19 +6,16 @@ import json
 import os
 import stat
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from align_hooks.errors import RecordError
 from align_hooks.record import digests, layout
-
-Array = NDArray[Any]
-
+from align_hooks.record.layout import Array, JsonObject
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -29,56 +26,53 @@ LONGEST_HEADER = 100_000_000
 PIECE = 1 << 24
 """Bytes of a file that are read at once."""
 QUOTED = 200
-"""Characters of an error of a library that are repeated."""
+"""Characters of a library's error that a message repeats."""
 CHANGED = "was changed since it was recorded (its digest differs); copy it again, or record the step again"
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError)
-"""What numpy raises of a header that is none: it parses it as Python."""
+"""What numpy raises for a broken header, which it parses as Python."""
 DIGESTS = "xxh3_128"
-"""The key in the metadata of a file of tensors under which each tensor's digest stands."""
+"""The key of the tensors' digests in the metadata of a safetensors file."""
 
 
-def read_json(path: Path, digest: str | None = None) -> dict[str, Any]:
+def read_json(path: Path, digest: str | None = None) -> JsonObject:
     """A JSON object; with a ``digest``, that of the file."""
     content = _bytes(path)
     _check(content, digest, path)
     return parsed(content, path)
 
 
-def read_sealed(path: Path, *, older: bool = False) -> dict[str, Any]:
-    """A JSON object that holds its own digest; ``older`` takes one that never had one too, as before format 2."""
-    content = _bytes(path)
-    if older and not digests.is_sealed(content) and _had_none(found := parsed(content, path)):
-        return found
+def read_sealed(path: Path, *, older: bool = False) -> JsonObject:
+    """A JSON object that holds its own digest; with ``older`` also an object of format 1, which never had a digest."""
+    text = _bytes(path)
+    if older and not digests.is_sealed(text):
+        content = parsed(text, path)
+        if content.get("format") != layout.FORMAT and "segment" not in content:  # no object named a segment before format 2
+            return content
     try:
-        return digests.opened(content)
+        return digests.opened(text)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}; copy it again, or record the run again") from None
 
 
-def _had_none(found: Mapping[str, Any]) -> bool:
-    """Whether an object never had a digest: it is of an earlier format, and names no segment, which none did before format 2."""
-    return found.get("format") != layout.FORMAT and "segment" not in found
-
-
-def parsed(content: bytes, path: Path) -> dict[str, Any]:
-    """The object that a JSON text is."""
+def parsed(text: bytes, path: Path) -> JsonObject:
+    """The object of a JSON text."""
     try:
-        found = json.loads(content)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise RecordError(f"{path} holds no JSON object")
-    return found
+    return content
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file of rows with their ends, none where there is no file; what a killed process left torn has no end. Raises
-    RecordError where one is longer than any row."""
+    """The lines of a file of rows with their ends, none where there is no file. A line that a killed process left torn has no end. Raises
+    RecordError for a line that is longer than any row."""
     if not path.exists():
         return
-    if not is_regular(path):
-        raise RecordError(f"{path} is no file of a record: it is not a regular file")
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RecordError(f"{path} is no file of a record: it is not a regular file")
         with path.open("rb") as file:
             while line := file.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE:
@@ -89,25 +83,17 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def no_row(path: Path, number: int, why: str = "") -> RecordError:
-    """The error for a line that is no row; it is not shown, as it may be anybody's file."""
+    """The error for a line that is no row. The line is not shown, as the file may be anybody's."""
     return RecordError(f"{path}:{number} is no row of a record{why}; copy the record again, or record it again")
 
 
-def is_regular(path: Path) -> bool:
-    """Whether there is a file, and no device or pipe, at a path."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
 def in_words(error: BaseException) -> str:
-    """An error's own words, in one line, and no more of them than one reads."""
+    """The text of an error, in one line of at most :data:`QUOTED` characters."""
     return " ".join(str(error)[:QUOTED].split()) or type(error).__name__
 
 
 def _bytes(path: Path) -> bytes:
-    """A JSON text. Its first and last byte are looked at before memory is taken for the others."""
+    """A JSON text. Its first and last byte are checked before memory is taken for the others."""
     try:
         with _regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -123,31 +109,28 @@ def _bytes(path: Path) -> bytes:
 
 
 def _regular(path: Path) -> BinaryIO:
-    """An open file; raises ValueError where there is something else: a device has no end."""
+    """An open regular file; raises ValueError for anything else: a device has no end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is not a regular file")
     return path.open("rb")
 
 
 def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
-    if digest is not None and digests.of(content) != digest:
+    if digest is not None and digests.xxh3(content) != digest:
         raise RecordError(f"{path} {CHANGED}")
 
 
 def _check_file(path: Path, digest: str) -> None:
-    """Raise RecordError where a file's digest is another; read in pieces, as its size may be anything."""
-    found = digests.Digest()
+    """Raise RecordError where a file's digest is not ``digest``; the file is read in pieces, as it may have any size."""
     with _regular(path) as file:
-        while piece := file.read(PIECE):
-            found.update(piece)
-    if found.digest() != digest:
-        raise RecordError(f"{path} {CHANGED}")
+        if digests.xxh3_of_pieces(iter(lambda: file.read(PIECE), b"")) != digest:
+            raise RecordError(f"{path} {CHANGED}")
 
 
 def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
-    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` maps it into memory, which checks its header and its length.
+    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked.
 
-    It is mapped first in any case: a header that promises more than the file holds is refused before memory is taken.
+    The file is mapped first in any case: a header that promises more than the file holds is refused before memory is taken.
     """
     try:
         _regular(path).close()
@@ -170,18 +153,18 @@ STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
 
 class TensorFile:
-    """One safetensors file, its header parsed once; raises RecordError where it is not whole, or no longer the same file.
+    """One safetensors file, its header parsed once; raises RecordError where the file is not whole, or was replaced.
 
-    Tensors are read by their place in the file and not through the library's handle, which maps the file: every page read
-    through it counts as ours until it is closed, and a file cut short under it ends the process. Nor does it read bf16 without
-    another package, which would be a dependency of ours that may move numpy.
+    Tensors are read by their place in the file and not through the library's handle, which maps the file: every page that was read
+    through the handle counts as ours until it is closed, and the process ends when the mapped file is cut short. Nor does the library read
+    bf16 without another package, which would be a dependency of ours that may move numpy.
     """
 
     def __init__(
         self, path: Path, digest: str | None = None, *, types: Sequence[str] = ("F32",), remedy: str = "record the step again"
     ) -> None:
-        """``digest`` is that of the header, which holds those of the tensors. ``types`` are those of :data:`STORED` that a tensor may have:
-        a record keeps fp32 alone. ``remedy`` ends every refusal."""
+        """``digest`` is that of the header, which holds the tensors' digests. ``types`` are the types of :data:`STORED` that a tensor may
+        have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
             with _regular(path) as file:
@@ -209,7 +192,7 @@ class TensorFile:
         return tuple(self._tensors[name]["shape"])
 
     def read(self, name: str) -> Array:
-        """One tensor as fp32; raises RecordError where it has another type than it may have."""
+        """One tensor as fp32; raises RecordError for a type that is not among the file's ``types``."""
         facts = self._tensors[name]
         kind = facts["dtype"]
         if kind not in self._types or kind not in STORED:
@@ -221,7 +204,7 @@ class TensorFile:
                 if _identity(file) != self._known:
                     raise RecordError(f"{self.path} was replaced while it was being read; start again once nobody writes it")
                 data = np.fromfile(file, stored, (stop - start) // stored.itemsize, offset=self._start + start)
-            if name in self._digests and digests.of(data) != self._digests[name]:
+            if name in self._digests and digests.xxh3(data) != self._digests[name]:
                 raise RecordError(f"{self.path}: {name} {CHANGED}")
             return _widened(data, kind).reshape(facts["shape"])
         except (OSError, ValueError) as error:
@@ -229,25 +212,25 @@ class TensorFile:
 
 
 EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
-"""A file without a tensor, which a rank has that holds copies alone. The library writes it wrong before 0.4.4, and does not read it."""
+"""A file without a tensor, of a rank that holds copies alone. Before 0.4.4 the library writes such a file wrong and cannot read it."""
 
 
 def _header(file: BinaryIO) -> bytes:
-    """The header of a safetensors file, a JSON text; raises ValueError where it cannot be that of a file of this size."""
+    """The header of a safetensors file, a JSON text; raises ValueError where it does not fit the size of the file."""
     room = os.fstat(file.fileno()).st_size - 8
     size = int.from_bytes(file.read(8), "little")
     if size > min(room, LONGEST_HEADER):
         raise ValueError("it is shorter than its header")
     header = file.read(size)
     tensors = json.loads(header)
-    stops = [one["data_offsets"][1] for name, one in tensors.items() if name != "__metadata__"]
+    stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
     if max(stops, default=0) != room - size:
         raise ValueError("its size is not what its header says")
     return header
 
 
 def _refuse_torn(path: Path) -> None:
-    """Raise what the library raises of a file that is not whole."""
+    """Raise the library's error for a file that is not whole."""
     try:
         with safe_open(path, framework="np"):
             pass
@@ -257,14 +240,14 @@ def _refuse_torn(path: Path) -> None:
 
 
 def _widened(data: Array, kind: str) -> Array:
-    """Numbers as stored, in fp32. A bf16 is the upper half of the fp32 that is the same number."""
+    """Stored numbers in fp32. A bf16 is the upper half of the equal fp32 number."""
     if kind == "BF16":
         return (data.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which whoever loads weights refuses by name
+    with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which the loader of weights refuses by name
         return data.astype(np.float32, copy=False)
 
 
-def _identity(file: Any) -> tuple[int, int, int]:
-    """What changes when a file is replaced or written to."""
+def _identity(file: BinaryIO) -> tuple[int, int, int]:
+    """Facts of a file that change when it is replaced or written to."""
     facts = os.fstat(file.fileno())
     return facts.st_ino, facts.st_size, facts.st_mtime_ns

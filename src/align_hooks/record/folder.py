@@ -1,8 +1,8 @@
 """The directory of a run as the border of what is written, deleted and read.
 
-A run may hold links: a user's, a snapshot's, a stranger's. Nothing is written or deleted through one, and nothing is read that lies
-outside: a record carried from elsewhere could show any file of its reader. A hard link shares its bytes with a file elsewhere, so no
-file of a run is changed in place that has more than one name.
+A run may hold links: a user's, a snapshot's, a stranger's. Nothing is written or deleted through a link. Nothing that lies outside the run
+is read: a record carried from elsewhere could show any file of its reader. A hard link shares its bytes with a file elsewhere, so a file of
+a run that has more than one name is never changed in place.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from align_hooks.errors import RecordError
 
 TEMPORARY = ".tmp"
-"""How the names of files end that are being written."""
+"""The end of the name of a file that is being written."""
 ATTEMPTS = 20
-"""How often a directory is made again that another rank removes while it is empty."""
+"""How often a directory is made again when another rank removes it while it is empty."""
 
 
 def make(run: Path, folder: Path) -> Path:
@@ -27,7 +27,7 @@ def make(run: Path, folder: Path) -> Path:
     if run not in (folder, *folder.parents):
         raise RecordError(f"{folder} is not in {run}; give a path in the run's directory")
     in_the_way = link(run, folder)
-    if in_the_way is not None:  # seen before anything is made: what is behind it is not ours
+    if in_the_way is not None:  # checked before anything is made: the target of a link is not ours
         raise RecordError(f"{in_the_way} is a link, and nothing is written through one; put a directory in its place")
     for last in (*[False] * ATTEMPTS, True):
         try:
@@ -51,7 +51,7 @@ def inside(run: Path, path: Path) -> Path:
 
 
 def is_shared(path: Path) -> bool:
-    """Whether what is at ``path`` is no file of its own: a link, or one that has another name elsewhere."""
+    """Whether ``path`` is a link, no regular file, or a file that has another name elsewhere."""
     try:
         facts = path.lstat()
     except FileNotFoundError:
@@ -65,15 +65,15 @@ def is_own(run: Path, folder: Path) -> bool:
 
 
 def link(run: Path, path: Path) -> Path | None:
-    """The link that stands between ``run`` and a path in it, the path itself among them; None where there is none."""
+    """The link between ``run`` and a path in it, or the path itself where it is a link; None where there is none."""
     return next((part for part in (path, *path.parents) if run in part.parents and part.is_symlink()), None)
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:
-    """Delete those of ``paths`` that are there, and directories of steps that this leaves empty.
+    """Delete those of ``paths`` that exist, and directories of steps that this leaves empty.
 
-    Links on the way to a path keep what is behind them; a directory that holds anything else stays. Other ranks write at the same time: of
-    what they share with this one only ``step_N`` is removed, and :func:`make` knows of it.
+    Nothing is deleted through a link. A directory that holds anything else stays. Other ranks write at the same time: of the directories
+    that they share with this rank only ``step_N`` is removed, and :func:`make` expects that.
     """
     folders = set()
     for path in paths:
@@ -81,8 +81,8 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
             folders.add(path.parent)
             with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 path.unlink()
-    above = {one for folder in folders for one in (folder, *folder.parents) if run in one.parents}
-    for emptied in sorted((one for one in above if one.relative_to(run).parts[0].startswith("step_")), reverse=True):
+    above = {parent for folder in folders for parent in (folder, *folder.parents) if run in parent.parents}
+    for emptied in sorted((path for path in above if path.relative_to(run).parts[0].startswith("step_")), reverse=True):
         try:
             emptied.rmdir()
         except OSError as error:
@@ -91,12 +91,12 @@ def remove(run: Path, paths: Iterable[Path]) -> None:
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Delete files in a folder that a killed process was writing; ``beginning`` is how their names begin where others write there too."""
+    """Delete the temporary files of killed processes in a folder; where others write too, only files whose names have a ``beginning``."""
     try:
-        found = [one.name for one in folder.iterdir()]
+        names = [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return
-    for name in found:
+    for name in names:
         parts = name.split(".")
         if name.startswith(f".{beginning}") and name.endswith(TEMPORARY) and len(parts) > 3 and parts[-2].isdigit():
             (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a run holds and how large it is: what to carry to the other cluster, and what is not there although it was asked for."""
+"""The quantities that a run holds, their size on disk, and quantities that were asked for and are missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
@@ -15,20 +14,20 @@ from align_hooks.record.problems import Problem, ProblemKind, unreadable
 from align_hooks.record.reader import Run
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
-"""Every kind of thing that a run may hold; sketches stand behind what was stored itself."""
-READ: dict[str, Callable[[Any, int], object]] = {
+"""Every kind of quantity that a run may hold; sketches stand behind the tensors that were stored."""
+READ: dict[str, Callable[[Run, int], object]] = {
     "batches": lambda run, step: run.batch_facts(step),
     "local_norms": lambda run, step: [run.norm_rows(rank) for rank in run.manifests],
     "gradients": lambda run, step: run.gradients(step),
     "weights": lambda run, step: run.weights(step),
     "optimizer_state": lambda run, step: run.optimizer_state(step),
 }
-"""How what is there of a quantity is looked into; of tensors only headers are read."""
+"""The check of each quantity at one step; of tensors only headers are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """``steps`` of which a kind is there on every rank, what was ``asked``, as the user wrote it, and ``bytes`` on disk of all ranks."""
+    """The ``steps`` that have a kind on every rank, the steps ``asked`` for, as the user wrote them, and ``bytes`` on disk of all ranks."""
 
     kind: str
     steps: tuple[int, ...]
@@ -37,28 +36,25 @@ class Holding:
 
 
 def holdings(run: Run) -> tuple[Holding, ...]:
-    """Of a run, made by ``open_run``; kinds that were neither asked for nor are there are left out."""
+    """The holdings of a run, made by ``open_run``; kinds that were neither asked for nor recorded are left out."""
     sizes = bytes_by_kind(run)
-    found = []
-    for kind in KINDS:
-        there = tuple(run.steps_of(kind.name))
-        asked = "all" if kind.switch is None else run.facts.settings.get(kind.switch.name) or "none"
-        if there or asked != "none":
-            found.append(Holding(kind.name, there, asked, sizes[kind.name]))
-    return tuple(found)
+    asked = {kind: "all" if kind.switch is None else run.facts.settings.get(kind.switch.name) or "none" for kind in KINDS}
+    every = (Holding(kind.name, tuple(run.steps_of(kind.name)), asked[kind], sizes[kind.name]) for kind in KINDS)
+    return tuple(holding for holding in every if holding.steps or holding.asked != "none")
 
 
 def not_whole(run: Run) -> tuple[Problem, ...]:
-    """What was asked for, could be there and is not, and files that are not whole. Of tensors only headers are read."""
-    return (*_lacking(run), *_unreadable(run))
+    """Quantities that were asked for, could be recorded and are missing, and files that are not whole. Of tensors only headers are read."""
+    return (*_missing(run), *_unreadable(run))
 
 
-def _lacking(run: Run) -> Iterator[Problem]:
+def _missing(run: Run) -> Iterator[Problem]:
     if not run.made_by_hand and not run.steps:
         yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
     for kind in KINDS:
         asked = run.asked(kind.switch.name) if kind.switch is not None and not run.made_by_hand else ()
-        listed = {step for one in run.committed.values() for step in one.listed.get(kind.name, {})}  # of these the run's problems tell
+        # the run's own problems name the listed steps that are lost
+        listed = {step for committed in run.committed.values() for step in committed.listed.get(kind.name, {})}
         lost = sorted({step for step in kind.possible(run.steps) if step in asked} - set(run.steps_of(kind.name)) - listed)
         if lost:
             words = message("run.not_recorded", kind=kind.name, count=len(lost), step=lost[0])
@@ -75,8 +71,13 @@ def _unreadable(run: Run) -> Iterator[Problem]:
                 break
 
 
+OTHER = "other"
+DEEPEST = 8
+"""How deep directories are read: a run's own are half as deep."""
+
+
 def bytes_by_kind(run: Run) -> Counter[str]:
-    """Bytes on disk by kind; what is none of them is :data:`OTHER`. Links are not followed."""
+    """Bytes on disk by kind, :data:`OTHER` for files of no kind. Links are not followed."""
     sizes: Counter[str] = Counter()
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
     while folders:
@@ -84,13 +85,8 @@ def bytes_by_kind(run: Run) -> Counter[str]:
     return sizes
 
 
-OTHER = "other"
-DEEPEST = 8
-"""How deep directories are looked into: a run's own are half of it."""
-
-
 def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Count a folder's files; the folders in it, with those that lead there. There may be millions of files, so names stay strings."""
+    """Count a folder's files; its folders, each with the names that lead to it. There may be millions of files, so names stay strings."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -98,12 +94,12 @@ def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[
                     sizes[_kind(inside or (".",), entry.name)] += entry.stat(follow_symlinks=False).st_size
                 elif len(inside) < DEEPEST:
                     yield entry.path, (*inside, entry.name)
-    except OSError:  # what a running job replaced, or what is not ours to read
+    except OSError:  # a running job replaced the file, or the folder is not ours to read
         return
 
 
 def _kind(inside: tuple[str, ...], name: str) -> str:
-    """What a file belongs to, by its folders in the run and its name (:mod:`.layout`)."""
+    """The kind of a file, by its folders in the run and its name (:mod:`.layout`)."""
     if not inside[0].startswith("step_"):
         folder = "/".join(inside)
         return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)
@@ -114,16 +110,15 @@ def _kind(inside: tuple[str, ...], name: str) -> str:
 def ranges(steps: tuple[int, ...]) -> str:
     """Steps as people write them, ``0-9,20``; with a stride ``0-100/10``."""
     parts: list[str] = []
-    at = 0
-    while at < len(steps):
-        stride = steps[at + 1] - steps[at] if at + 1 < len(steps) else 1
-        end = at
-        while end + 1 < len(steps) and steps[end + 1] - steps[end] == stride:
+    begin = 0
+    while begin < len(steps):
+        stride = steps[begin + 1] - steps[begin] if begin + 1 < len(steps) else 1
+        end = begin + 1
+        while end < len(steps) and steps[end] - steps[end - 1] == stride:
             end += 1
-        if end == at or (end == at + 1 and stride > 1):
-            end = at
-            parts.append(str(steps[at]))
-        else:
-            parts.append(f"{steps[at]}-{steps[end]}" + (f"/{stride}" if stride > 1 else ""))
-        at = end + 1
+        if end - begin == 2 and stride > 1:  # two steps make no stride
+            end -= 1
+        last = f"-{steps[end - 1]}" if end - begin > 1 else ""
+        parts.append(f"{steps[begin]}{last}" + (f"/{stride}" if last and stride > 1 else ""))
+        begin = end
     return ",".join(parts)

@@ -1,12 +1,12 @@
-"""What a process leaves behind that a signal ends: which signal, and where it was.
+"""The last words of a process that a signal ends: which signal, and the stack.
 
-A handler in Python waits for the interpreter, which a collective that hangs never gives back. faulthandler's is C: it writes the stack
+A handler in Python waits for the interpreter, which a hanging collective never releases. faulthandler's handler is C: it writes the stack
 to a file that is open already and hands the signal on to the default action, so that the process dies at once, of the signal, as it
-does without us. A signal that somebody handles, in Python or in C, is left to them, and so is one that somebody handles later:
+does without us. A signal that the script handles, in Python or in C, stays with the script, also where the script handles it later:
 registering replaces no Python handler, and a Python handler replaces the registration.
 
-One exception stays: a process that waits inside the kernel, for a network file system say, dies of a signal without a handler and runs a
-handler only once that wait is over.
+There is one exception. Without a handler, a signal ends a process that waits inside the kernel, for a network file system say. A handler
+runs only once that wait is over.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import BinaryIO
 from align_hooks.record import folder, layout
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""What schedulers, launchers and closing terminals end a process with. None of them can leave a word of SIGKILL."""
+"""The signals with which schedulers, launchers and closing terminals end a process. SIGKILL cannot be handled."""
 LARGEST = 1 << 16
 """Bytes that are read: faulthandler stops after a hundred frames."""
 FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,600})$', re.MULTILINE)
 
 
 def path(run: Path, rank: int, number: signal.Signals) -> Path:
-    """Where a rank's stack goes when the signal ends it; empty while it lives, absent once it ended by itself."""
+    """The file of a rank's stack when the signal ends it; empty while the rank lives, absent once it ended by itself."""
     return layout.last_words(run, rank, number.name)
 
 
@@ -46,9 +46,9 @@ class LastWords:
     _handlers: dict[signal.Signals, int | None] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Let each signal that nobody handles leave where it ended this process; raises OSError where there can be no file.
+        """Let each unhandled signal write the stack at which it ends this process; raises OSError where there can be no file.
 
-        What an earlier process of the rank left is removed in any case: it did not end this one.
+        The file of an earlier process of the rank is removed in any case: its signal did not end this process.
         """
         for number in SIGNALS:
             place = path(self.run, self.rank, number)
@@ -56,21 +56,20 @@ class LastWords:
             place.unlink(missing_ok=True)
             if _handler(number) is not None:
                 continue
-            file = place.open("xb", buffering=0)
-            self._files[number] = file
+            self._files[number] = file = place.open("xb", buffering=0)
             faulthandler.register(number, file=file, all_threads=False, chain=True)
             self._handlers[number] = _handler(number)
         os.register_at_fork(after_in_child=self._forget)
 
     def withdraw(self) -> None:
-        """Handle no signal any more and remove the files: this process ended by itself."""
+        """Unregister every signal and remove the files: this process ended by itself."""
         numbers = list(self._files)
         self._forget()
         for number in numbers:
             path(self.run, self.rank, number).unlink(missing_ok=True)
 
     def _forget(self) -> None:
-        """Give signals back that are still ours, which ones that somebody handles by now are not; a forked child does no more."""
+        """Unregister the signals that nothing else handles by now, and close the files; a forked child does no more."""
         for number, file in self._files.items():
             if _handler(number) == self._handlers[number]:
                 faulthandler.unregister(number)
@@ -79,36 +78,36 @@ class LastWords:
 
 
 def _handler(number: signal.Signals) -> int | None:
-    """The address of the C function that handles a signal, None where it is the default action; Python tells only of its own."""
-    ask = ctypes.pythonapi.PyOS_getsig
-    ask.argtypes, ask.restype = (ctypes.c_int,), ctypes.c_void_p
-    found: int | None = ask(number)
-    return found
+    """The address of the C function that handles a signal, None for the default action; ``signal`` knows only Python's handlers."""
+    getsig = ctypes.pythonapi.PyOS_getsig
+    getsig.argtypes, getsig.restype = (ctypes.c_int,), ctypes.c_void_p
+    address: int | None = getsig(number)
+    return address
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a signal ended a process: the signal's name and the Python stack, the innermost frame first; empty where Python ran none."""
 
-    by: str
+    signal: str
     stack: Sequence[tuple[str, int, str]] = ()
 
     def __str__(self) -> str:
         where = "".join(f" in {file}:{line} {function}" for file, line, function in self.stack[:1])
-        return f"was ended by {self.by}{where}"
+        return f"was ended by {self.signal}{where}"
 
 
 def read(run: Path, rank: int) -> Ended | None:
-    """Which signal ended a rank, and where; None where it left no word of one. What is no file of ours is as good as none."""
+    """The signal that ended a rank, and its stack; None without last words. A file that is not ours counts as none."""
     for number in SIGNALS:
         text = _text(path(run, rank, number))
         if text.startswith(("Stack", "Current thread", "Thread")):
-            return Ended(number.name, [(one["file"], int(one["line"]), one["function"]) for one in FRAME.finditer(text)])
+            return Ended(number.name, [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)])
     return None
 
 
 def _text(place: Path) -> str:
-    """The beginning of a regular file, which is opened through no link; empty where there is none."""
+    """The beginning of a regular file, not opened through a link; empty without such a file."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -4,7 +4,7 @@
 
     RUN/run.json                          rank 0: what ran, with which settings, hyper-parameters as the optimizer holds them
     RUN/manifest/rank_M.json              each rank: launch facts, place, parameter table, hooks, how it ended, its segments
-    RUN/manifest/rank_M.claim             locked while the rank's process lives; holds who that is, and is no part of the record
+    RUN/manifest/rank_M.claim             locked while the rank's process lives, which it names; no part of the record
     RUN/scalars/rank_M.jsonl              one row a step; a step is whole when its row stands here, which lists the step's files
     RUN/local_norms/rank_M.jsonl          this rank's squared sums, one row a step
     RUN/sketches/gradients/rank_M.jsonl   this rank's signed sums of the gradients of step N, one row a step
@@ -19,8 +19,8 @@
     RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
                                           holds the count of updates and the type in which the optimizer keeps each moment
 
-M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything here changes. In which order files are written, what
-each promises and what its absence says is in ``docs/record.md``.
+M is the launcher's global rank. Bump ``FORMAT`` when the meaning of anything in this list changes. ``docs/record.md`` has the order in
+which files are written, what each promises and what its absence means.
 """
 
 from __future__ import annotations
@@ -28,13 +28,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from align_hooks.quantities import batches, gradients, optimizer_state, weights
 from align_hooks.quantities.registry import KINDS, ROWS, STATES
 from align_hooks.quantities.scalars import SCALARS
 
+Array: TypeAlias = NDArray[Any]
+"""Numbers of any type: the content of a ``.npy`` file, or a tensor."""
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object as it was read. :func:`.schema.structured` gives it types."""
 FORMAT = 2
-"""Since 2 rows list their step's files with digests, and rows, manifests and ``run.json`` hold their own."""
+"""Since format 2, rows list their step's files with digests, and rows, manifests and ``run.json`` hold their own digests."""
 READ = (1, 2)
 """The formats that are read."""
 FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
@@ -57,7 +64,7 @@ def claim(run: Path, rank: int) -> Path:
 
 
 def last_words(run: Path, rank: int, signal: str) -> Path:
-    """Where a rank was when a signal ended it (:mod:`.last_words`)."""
+    """The stack of a rank that a signal ended (:mod:`.last_words`)."""
     return run / "last_words" / f"rank_{rank}.{signal}"
 
 
@@ -85,15 +92,15 @@ GRADIENTS = gradients.TENSORS
 MODEL, WEIGHT_PADDING, CONFIG, SQUARED = weights.MODEL, weights.PADDING, weights.CONFIG, weights.SQUARED
 STATE = optimizer_state.DESCRIPTION
 BATCH = batches.DESCRIPTION
-"""What rows list, by its path in ``step_N/rank_M``."""
+"""Files that rows list, by their path in ``step_N/rank_M``."""
 FILES = tuple(file for kind in KINDS for file in kind.files)
 """Every file that ``step_N/rank_M`` may hold."""
 LINES = tuple(kind.name for kind in ROWS if kind is not SCALARS)
-"""What a row lists that is a row of another file, by this file's folder; the rest are files of their own."""
+"""The folders of files of rows whose single rows a row of scalars lists. Everything else that it lists is a file."""
 
 
 def is_state(name: str) -> bool:
-    """Whether what a row lists by ``name`` is a state, numbered by updates made."""
+    """Whether a name that a row lists is that of a state, numbered by updates made."""
     return name.startswith(STATES)
 
 
@@ -104,24 +111,27 @@ def number(name: str, prefix: str) -> int | None:
     return int(digits) if fits else None
 
 
+def steps(run: Path) -> Iterator[tuple[int, Path]]:
+    """Every ``step_N`` by its number."""
+    numbers = ((number(path.name, "step_"), path) for path in run.glob("step_*"))
+    return ((step, path) for step, path in numbers if step is not None)
+
+
 def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
-    """Every ``step_N/rank_M``, or those of one rank; what a link leads to is not listed."""
-    for path in run.glob("step_*"):
-        if number(path.name, "step_") is None:
-            continue
+    """Every ``step_N/rank_M``, or those of one rank; the target of a link is not listed."""
+    for _, path in steps(run):
         if rank is not None and os.path.lexists(path / f"rank_{rank}"):
             yield path / f"rank_{rank}"
         elif rank is None and not path.is_symlink():
-            yield from (one for one in path.glob("rank_*") if number(one.name, "rank_") is not None)
+            yield from (folder for folder in path.glob("rank_*") if number(folder.name, "rank_") is not None)
 
 
 def steps_with(run: Path, rank: int, name: str) -> list[int]:
     """The numbers N, ascending, for which ``step_N/rank_M/name`` exists."""
-    numbers = (number(path.name, "step_") for path in run.glob("step_*") if (path / f"rank_{rank}" / name).exists())
-    return sorted(one for one in numbers if one is not None)
+    return sorted(step for step, path in steps(run) if (path / f"rank_{rank}" / name).exists())
 
 
 def ranks(run: Path) -> list[int]:
     """The ranks that left a manifest, ascending."""
     numbers = (number(path.stem, "rank_") for path in (run / "manifest").glob("rank_*.json"))
-    return sorted(one for one in numbers if one is not None)
+    return sorted(rank for rank in numbers if rank is not None)

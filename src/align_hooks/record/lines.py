@@ -1,7 +1,7 @@
 """Rows of norms and of sketches, each read when asked for: a long run has gigabytes of them.
 
-Which line is a step's is said by the row of scalars, which lists its digest. Where none is listed, before format 2, it is the last that
-begins with the step.
+The row of scalars lists the digest of its step's line. Before format 2 nothing is listed, and the last line that begins with the step
+counts.
 """
 
 from __future__ import annotations
@@ -10,62 +10,63 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.files import in_words, read_lines
+from align_hooks.record.layout import JsonObject
 
 STEP = re.compile(rb'\{"step": (\d{1,15}), ')
-"""How a row of the writer begins."""
+"""The beginning of every row of the writer."""
 
 
 class Lines:
     """One rank's rows of one kind. ``listed`` maps a step to the digest of its line; ``unlisted`` says of which other steps any line is
-    taken, None where of none.
+    taken, None where of no step.
 
     Raises RecordError for a line that is no row, where lines are taken that nothing lists.
     """
 
     def __init__(self, path: Path, listed: Mapping[int, str], unlisted: Callable[[int], bool] | None = None) -> None:
         self.path, self.listed, self._unlisted = path, dict(listed), unlisted
-        self._at: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         steps = {digest: step for step, digest in listed.items()}
-        at = 0
+        offset = 0
         for line in read_lines(path):
-            if line.endswith(b"\n"):  # what a killed process left torn has no end
-                step = steps.get(digests.of(line[:-1]))
+            if line.endswith(b"\n"):  # a line that a killed process left torn has no end
+                step = steps.get(digests.xxh3(line[:-1]))
                 step = self._begun_with(line) if step is None else step
                 if step is not None:
-                    self._at[step] = at
-            at += len(line)
+                    self._offsets[step] = offset
+            offset += len(line)
 
     def _begun_with(self, line: bytes) -> int | None:
+        """The step that a line which nothing lists begins with; None where such a line is not taken."""
         if self._unlisted is None:
             return None
-        found = STEP.match(line)
-        if found is None:
+        begin = STEP.match(line)
+        if begin is None:
             raise RecordError(f"{self.path} holds what is no row of a record; copy it again, or record the run again")
-        step = int(found.group(1))
+        step = int(begin.group(1))
         return step if step not in self.listed and self._unlisted(step) else None
 
     @property
     def steps(self) -> set[int]:
         """Steps that have a row."""
-        return set(self._at)
+        return set(self._offsets)
 
     @property
     def lost(self) -> list[int]:
-        """Steps whose row was recorded and is not there, ascending."""
-        return sorted(self.listed.keys() - self._at.keys())
+        """Steps whose row was recorded and is gone, ascending."""
+        return sorted(self.listed.keys() - self._offsets.keys())
 
-    def row(self, step: int) -> dict[str, Any]:
+    def row(self, step: int) -> JsonObject:
         """The row of a step; raises RecordError where it cannot be read."""
         try:
             with self.path.open("rb") as file:
-                file.seek(self._at[step])
+                file.seek(self._offsets[step])
                 line = file.readline()
-                if step in self.listed and digests.of(line[:-1]) != self.listed[step]:
+                if step in self.listed and digests.xxh3(line[:-1]) != self.listed[step]:
                     raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
                 row = json.loads(line)
         except (OSError, ValueError, RecursionError) as error:

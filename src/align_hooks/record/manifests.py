@@ -1,6 +1,6 @@
-"""What the ranks of a run say of themselves: their manifests, put side by side, and refused where they are not of one job.
+"""The manifests of a run's ranks, refused where they are not of one job.
 
-Parameter tables are most of a manifest, and data-parallel ranks have the same: equal shards are kept once.
+Parameter tables are most of a manifest, and data-parallel ranks have the same tables: equal shards are kept once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from align_hooks.quantities.registry import ROWS
 from align_hooks.record import layout
 from align_hooks.record.files import QUOTED, read_json, read_sealed
 from align_hooks.record.folder import inside
+from align_hooks.record.layout import JsonObject
 from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
 
@@ -28,12 +28,12 @@ MIXED = (
 
 
 def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[Group, ...]]:
-    """Every rank's manifest, without the parameter groups of its optimizer, and those of all ranks.
+    """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks.
 
     Raises RecordError for another format, a manifest that cannot be read, and ranks of different jobs.
     """
     manifests: dict[int, Manifest] = {}
-    groups = Groups()
+    groups = _Groups()
     known: dict[Shard, Shard] = {}
     for rank in ranks:
         path = layout.manifest(run, rank)
@@ -44,7 +44,7 @@ def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest]
         groups.add(manifest.groups)
         table = tuple(known.setdefault(shard, shard) for shard in manifest.parameters)
         manifests[rank] = replace(manifest, parameters=table, groups=())
-    return manifests, groups.all()
+    return manifests, groups.merged()
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -58,9 +58,9 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Group]) -> Facts:
-    """``run.json``, with the parameter groups of all ranks: rank 0 knows those of its own stage only.
+    """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only.
 
-    Raises RecordError where it is not of the run that the ``manifests`` are of.
+    Raises RecordError where ``run.json`` and the ``manifests`` are of different runs.
     """
     path = layout.run_file(run)
     if not path.exists():
@@ -68,18 +68,18 @@ def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Gr
     content = read_sealed(inside(run, path), older=True)
     _refuse_format(content, path)
     facts = structured(Facts, content, path, numbers=("optimizer",))
-    others = {one.run_id for one in manifests.values() if one.run_id} - {facts.run_id}
-    if others:
-        raise RecordError(f"{path} is of run {facts.run_id} and the manifests of run {min(others)}: {MIXED}")
+    strangers = {manifest.run_id for manifest in manifests.values() if manifest.run_id} - {facts.run_id}
+    if strangers:
+        raise RecordError(f"{path} is of run {facts.run_id} and the manifests of run {min(strangers)}: {MIXED}")
     if facts.optimizer is None:
         return facts
-    every = Groups()
-    every.add(facts.optimizer.groups)
-    every.add(groups)
-    return replace(facts, optimizer=replace(facts.optimizer, groups=every.all()))
+    of_all_ranks = _Groups()
+    of_all_ranks.add(facts.optimizer.groups)
+    of_all_ranks.add(groups)
+    return replace(facts, optimizer=replace(facts.optimizer, groups=of_all_ranks.merged()))
 
 
-def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
+def _refuse_format(content: JsonObject, path: Path) -> None:
     if content.get("format") not in layout.READ:
         raise RecordError(
             f"{path} has format {str(content.get('format'))[:20]!r}, this version reads {', '.join(map(str, layout.READ))}; "
@@ -87,21 +87,21 @@ def _refuse_format(content: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, other: Manifest) -> None:
-    """Raise RecordError where a rank's manifest is not of the first one's run, or, where it does not say of which, not of its job."""
-    known = [one.run_id for one in (manifest, other)]
-    mine, its = (replace(one.launch, rank=0, host="") for one in (manifest, other))
-    if None not in known and known[0] != known[1]:
-        raise RecordError(f"{run}: rank {rank} holds run {known[0]} and rank {first} run {known[1]}: {MIXED}")
-    if (None in known and mine != its) or mine.world_size != its.world_size:
+def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, reference: Manifest) -> None:
+    """Raise RecordError where a rank's manifest is of another run than the first rank's. Where either names no run, the job is compared."""
+    ids = [manifest.run_id, reference.run_id]
+    launch, expected = (replace(launched, rank=0, host="") for launched in (manifest.launch, reference.launch))
+    if None not in ids and ids[0] != ids[1]:
+        raise RecordError(f"{run}: rank {rank} holds run {ids[0]} and rank {first} run {ids[1]}: {MIXED}")
+    if (None in ids and launch != expected) or launch.world_size != expected.world_size:
         raise RecordError(
-            f"{run}: rank {rank} belongs to another job than rank {first} ({str(mine)[:QUOTED]} against {str(its)[:QUOTED]}); "
+            f"{run}: rank {rank} belongs to another job than rank {first} ({str(launch)[:QUOTED]} against {str(expected)[:QUOTED]}); "
             "record into an empty directory"
         )
 
 
-class Groups:
-    """Parameter groups of several ranks: one of equal hyper-parameters, the n-th of these, is that of the other ranks.
+class _Groups:
+    """Parameter groups of several ranks. The n-th group of equal hyper-parameters on one rank is the n-th such group on every rank.
 
     Two groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0.
     """
@@ -110,7 +110,7 @@ class Groups:
         self._known: dict[tuple[str, int], tuple[Group, dict[str, None]]] = {}
 
     def add(self, groups: Iterable[Group]) -> None:
-        """Those of one rank more."""
+        """Add the groups of one more rank."""
         seen: Counter[str] = Counter()
         for group in groups:
             alike = repr(replace(group, parameters=()))  # not the group itself: NaN is equal to nothing
@@ -118,13 +118,13 @@ class Groups:
             _, names = self._known.setdefault((alike, seen[alike]), (group, {}))
             names.update(dict.fromkeys(group.parameters))
 
-    def all(self) -> tuple[Group, ...]:
-        """All of them, in the order in which they were met, each with the parameters of all ranks."""
+    def merged(self) -> tuple[Group, ...]:
+        """All groups in the order in which they were added, each with the parameters of all ranks."""
         return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
 
 
 def refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests: it is no directory made by hand."""
+    """Raise RecordError where a record of ours has lost all of its manifests. It is no directory made by hand."""
     ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
     ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
     left = [path for path in ours if os.path.lexists(path)]
@@ -135,7 +135,7 @@ def refuse_lost_manifests(run: Path) -> None:
 
 
 def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a description of a batch is a hook's: those of the guide's snippet in its place have none, or name no segment."""
+    """Whether a description of a batch names a segment. The guide's snippet, called in the place of a hook, writes none that does."""
     try:
         return "segment" in read_json(inside(run, path))
     except RecordError:

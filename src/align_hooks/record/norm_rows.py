@@ -1,4 +1,4 @@
-"""One rank's squared sums of all steps, read once and kept as one matrix: a job of 512 ranks has half a million of them a step."""
+"""One rank's squared sums of all steps, read once and kept as one matrix: a job of 512 ranks has half a million squared sums a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 from align_hooks.record.lines import Lines
 from align_hooks.record.schema import Norm, NormRow, structured
 from align_hooks.record.shard import Shard
@@ -20,7 +20,7 @@ from align_hooks.record.shard import Shard
 class NormRows:
     """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row.
 
-    ``counts`` tells which names are no copies. ``taken`` are the framework's own norms, a step.
+    ``counts`` is False for a name that is a copy. ``taken`` are the framework's own norms of each step.
     """
 
     path: Path
@@ -30,27 +30,24 @@ class NormRows:
     squared: Array
     taken: Mapping[int, Sequence[Norm]]
 
-    def of(self, step: int) -> Array:
+    def squared_sums(self, step: int) -> Array:
         """The squared sums of one step, in the order of ``names``; raises RecordError where the step has no row."""
         if step not in self.steps:
             raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
-        row: Array = self.squared[self.steps[step]]
-        return row
+        return np.asarray(self.squared[self.steps[step]])
 
     def column(self, name: str, steps: Sequence[int]) -> Array:
         """The squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
-        rows = [self.steps[step] for step in steps]
-        found: Array = self.squared[rows, self.names[name]]
-        return found
+        return np.asarray(self.squared[[self.steps[step] for step in steps], self.names[name]])
 
     def named(self, step: int) -> dict[str, float]:
-        """Canonical name to the squared sum of one step, without the copies of which none was recorded."""
-        values = zip(self.names, self.of(step).tolist(), strict=True)
+        """Canonical name to the squared sum of one step, without copies whose sum was not recorded."""
+        values = zip(self.names, self.squared_sums(step).tolist(), strict=True)
         return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
 
 
 def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
-    """The rows of one rank, which must have a number for every trainable shard that counts; of a copy NaN stands for none."""
+    """The rows of one rank, which must have a number for every trainable shard that counts; a copy without a number gets NaN."""
     path, rows = lines.path, {step: lines.row(step) for step in sorted(lines.steps)}
     wanted = [shard for shard in shards if shard.trainable]
     squared = np.full((len(rows), len(wanted)), np.nan)

@@ -1,26 +1,25 @@
 """The one definition of a local norm, used on both sides and by the reader.
 
-A gradient piece is taken in row-major order in chunks of ``CHUNK`` elements. The squares of a chunk are summed in fp32,
+A gradient piece is cut, in row-major order, into chunks of ``CHUNK`` elements. The squares of a chunk are summed in fp32,
 where the framework does it; chunk sums are added in fp64. The norm is the square root of that sum, so the squared sums of
-shards add up to the whole. Plain fp32 norms will not do: ``torch.norm`` on a CPU is 2.2e-3 off at 32000 × 1024 elements
-and MindSpore's ``L2Loss`` 4.2e-2, while chunks of 8192 stay within 4e-6 on either.
+shards add up to the whole. Plain fp32 norms are too inexact: ``torch.norm`` on a CPU is 2.2e-3 off at 32000 × 1024 elements
+and MindSpore's ``L2Loss`` 4.2e-2, while chunks of 8192 stay within 4e-6 on either framework.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.job.streams import say
+from align_hooks.record.layout import Array
 
 CHUNK = 8192
 
 
-def squared_sum(array: NDArray[Any]) -> float:
+def squared_sum(array: Array) -> float:
     """The squared sum of a float array; the reference implementation of the definition."""
     flat = np.ascontiguousarray(array, np.float32).reshape(-1)
     whole = flat.size // CHUNK * CHUNK

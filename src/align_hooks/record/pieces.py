@@ -1,4 +1,4 @@
-"""What of a step is a file of its own: the batch and the tensors. Each function returns the digests that the step's row lists."""
+"""The files of a step that are no rows: the batch and the tensors. Each function returns the digest that the step's row lists."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError
 from align_hooks.record import atomic, digests, folder, layout
 from align_hooks.record.files import DIGESTS, EMPTY
-
-Array = NDArray[Any]
+from align_hooks.record.layout import Array, JsonObject
 
 
 def write_batch(
@@ -27,25 +24,25 @@ def write_batch(
     rows: Sequence[int],
     *,
     slices: Sequence[Sequence[int]] | None = None,
-    joined_first: Mapping[str, Any] | None = None,
+    joined_first: Mapping[str, object] | None = None,
     segment: str | None = None,
 ) -> str:
     """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had. Returns the digest of
-    ``batch.json``, which holds those of the others.
+    ``batch.json``, which holds the digests of the arrays.
 
     ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank has, None for all. A pipeline stage
-    that sees nothing of the batch writes none.
+    that sees nothing of the batch writes no array.
 
-    ``joined_first`` is said where the ranks do not train on the rows that they were fed: those of the data-parallel ranks, in their
-    order, are one batch, which is only then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
+    ``joined_first`` is given where the ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their
+    order, are one batch, which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
 
-    ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``; a causal one is
+    ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``. A causal mask is
     written once for the run, for other readers: ours makes it from the length. ``batch.json`` comes last and makes the batch whole.
     """
     place = folder.make(run, layout.step(run, step, rank))
-    facts: dict[str, Any] = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
+    facts: JsonObject = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
     if slices is not None:
-        facts["slices"] = [list(one) for one in slices]
+        facts["slices"] = [list(bounds) for bounds in slices]
     if joined_first is not None:
         facts["joined_first"] = dict(joined_first)
     if segment is not None:
@@ -61,8 +58,8 @@ def write_batch(
                     atomic.write_array(layout.causal_mask(run), array[:1])
                 continue
         written = atomic.write_array(place / f"{name}.npy", array)
-        facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array), "file": written}
-    return atomic.write_json(place / "batch.json", facts)
+        facts["arrays"][name] = {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": sha256(array), "file": written}
+    return atomic.write_json(place / layout.BATCH, facts)
 
 
 def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
@@ -70,47 +67,43 @@ def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[s
 
     Each tensor's digest stands in the header's metadata; the digest of the header is returned.
     """
-    wrong = [one for one, tensor in tensors.items() if tensor.dtype != np.float32]
+    wrong = [key for key, tensor in tensors.items() if tensor.dtype != np.float32]
     if wrong:
         raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
-    whole = {one: np.ascontiguousarray(tensor) for one, tensor in tensors.items()}
+    contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
     path = layout.step(run, step, rank) / name
     folder.make(run, path.parent)
-    metadata = {"format": "pt", DIGESTS: json.dumps({one: digests.of(tensor) for one, tensor in whole.items()})}
+    metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
     if segment is not None:
         metadata["segment"] = segment
 
     def write(temporary: Path) -> str:
-        if whole:
-            save_file(whole, temporary, metadata=metadata)
+        if contiguous:
+            save_file(contiguous, temporary, metadata=metadata)
         else:
             temporary.write_bytes(EMPTY)
         with temporary.open("rb") as file:
-            head = file.read(8)
-            return digests.of(head + file.read(int.from_bytes(head, "little")))
+            size = file.read(8)
+            return digests.xxh3(size + file.read(int.from_bytes(size, "little")))
 
     return atomic.replace(path, write)
 
 
 def is_causal(mask: Array) -> bool:
-    """Whether a bool mask, True where attention is forbidden, forbids exactly what lies after each position."""
+    """Whether a bool mask, True where attention is forbidden, forbids exactly the positions after each position."""
     size = mask.shape[-1]
     return mask.ndim == 4 and mask.shape[-2] == size and bool((mask == ~np.tri(size, dtype=bool)).all())
 
 
 def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
-    """Lowest and highest id among tokens and among the labels that the loss mask lets count; None with neither."""
+    """Lowest and highest id among tokens and the labels that the loss mask lets count; None without tokens and labels."""
     labels, mask = arrays.get("labels"), arrays.get("loss_mask")
     if labels is not None and mask is not None:
         labels = labels[mask > 0]
-    found = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
-    return [int(min(array.min() for array in found)), int(max(array.max() for array in found))] if found else None
+    ids = [array for array in (arrays.get("tokens"), labels) if array is not None and array.size]
+    return [int(min(array.min() for array in ids)), int(max(array.max() for array in ids))] if ids else None
 
 
-def digest(array: Array) -> str:
-    """SHA-256 of an array's bytes in C order: what two runs are asked for that should have been fed the same."""
-    return (
-        hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
-        if array.size
-        else hashlib.sha256().hexdigest()
-    )
+def sha256(array: Array) -> str:
+    """SHA-256 of an array's bytes in C order, by which two runs are compared that should have been fed alike."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()

@@ -1,4 +1,4 @@
-"""What recording will write, from what was asked for and how large the model is."""
+"""The size of a record, from the steps that were asked for and the size of the model."""
 
 from __future__ import annotations
 

@@ -1,12 +1,22 @@
-"""Why a record is not whole: each reason by its kind and its place, with what a report says of it."""
+"""Why a record is not whole: each reason by its kind and its place, with the message that a report shows.
+
+Ranks may be missing or have ended early, steps between others may be missing, rows may be cut, files may not have been copied.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from align_hooks.messages import Joined, Message, message, rendered
+from align_hooks.messages import Joined, Message, message, rendered, sentences
+from align_hooks.record import layout
+from align_hooks.record.ending import End
+
+if TYPE_CHECKING:
+    from align_hooks.record.reader import Run
 
 
 class ProblemKind(Enum):
@@ -27,8 +37,9 @@ class ProblemKind(Enum):
 class Problem:
     """One reason; printed, it is its English sentence.
 
-    ``rank`` and ``step`` are the first that it is about, None where it is about none; of a run that did not finish ``step`` is its last
-    whole one. ``place`` is the file in the run, empty where it is about no single one. ``error`` is what reading that file raised.
+    ``rank`` and ``step`` are the first that have the problem, None where it has none; of a run that did not finish ``step`` is its last
+    whole one. ``place`` is the file in the run, empty where the problem is of no single file. ``error`` is the text of the error that
+    reading the file raised.
     """
 
     kind: ProblemKind
@@ -48,10 +59,65 @@ def unreadable(error: Exception, rank: int | None = None, step: int | None = Non
 
 
 def distinct(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems in their order, each error once: whoever opens a file and whoever reads all of it meet the same one."""
+    """Problems in their order, each error once: opening a file and reading all of it raise the same error."""
     kept, errors = [], {""}
     for problem in problems:
         if not problem.error or problem.error not in errors:
             kept.append(problem)
         errors.add(problem.error)
     return kept
+
+
+def missing_ranks(run: Run) -> Problem | None:
+    """How many ranks left no manifest and which is the first; None where no rank is missing."""
+    count = run.world_size - len(run.manifests)
+    if count <= 0:
+        return None
+    first = next(rank for rank in range(run.world_size) if rank not in run.manifests)
+    words = message("run.ranks_missing", count=count, ranks=run.world_size, rank=first)
+    return Problem(ProblemKind.RANKS_MISSING, words, rank=first)
+
+
+def lacking(run: Run) -> Iterator[Problem]:
+    """Everything that a run, made by ``open_run``, was to hold and lacks."""
+    if run.missing is not None:
+        yield run.missing
+    if not run.facts.is_there:
+        yield Problem(ProblemKind.FACTS_MISSING, message("run.facts_missing"), place="run.json")
+    gaps = [step + 1 for step, after in zip(run.steps, run.steps[1:], strict=False) if after != step + 1]
+    if gaps:
+        yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0]), step=gaps[0])
+    last = run.steps[-1] if run.steps else None
+    whole = message("run.last_whole_step", step=last) if last is not None else message("run.no_whole_step")
+    for rank, ending in run.endings.items():
+        if ending.end is not End.FINISHED:
+            yield Problem(ProblemKind.NOT_FINISHED, sentences(ending.message, whole), rank, last, f"manifest/rank_{rank}.json")
+    yield from _lost(run)
+
+
+def _lost(run: Run) -> Iterator[Problem]:
+    """What was recorded and is gone, one problem for every kind of thing that a rank has lost."""
+    for rank, committed in run.committed.items():
+        for segment in run.manifests[rank].starts():
+            count = committed.counts[segment.id]
+            if count < (segment.rows or 0):
+                words = message("segment.rows_cut", rank=rank, recorded=segment.rows, there=count)
+                yield Problem(ProblemKind.ROWS_CUT, words, rank, place=f"scalars/rank_{rank}.jsonl")
+        for name, listed in committed.listed.items():
+            if name in layout.LINES:
+                gone = run.lines(name, rank).lost
+            else:
+                gone = sorted(step for step in listed if not os.path.lexists(layout.step(run.path, step, rank) / name))
+            if gone:
+                yield _gone(run, rank, name, gone)
+
+
+def _gone(run: Run, rank: int, name: str, gone: list[int]) -> Problem:
+    """The file or rows that rows list by a ``name`` and that are missing, or changed, of the steps ``gone``."""
+    step = gone[0]
+    place = layout.rows(run.path, name, rank) if name in layout.LINES else layout.step(run.path, step, rank) / name
+    path = str(place.relative_to(run.path))
+    words = message("lost.of_step", rank=rank, path=path, step=step)
+    if len(gone) > 1:
+        words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step)
+    return Problem(ProblemKind.LOST, words, rank, step, path)

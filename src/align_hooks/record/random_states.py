@@ -1,7 +1,7 @@
-"""Digests of the states of random generators: how they are taken, kept in a row of scalars, and read back.
+"""Digests of the states of random generators, and how a row of scalars keeps them.
 
-Two runs draw the same numbers where their generators' states are the same, so eight bytes of a digest say as much as the kilobytes of a
-state. Imports no framework; ``torch_side/random_states.py`` and ``ms_side/random_states.py`` say which generators there are.
+Two runs draw the same numbers where their generators' states are equal, so eight bytes of a digest replace the kilobytes of a
+state. Imports no framework; ``torch_side/random_states.py`` and ``ms_side/random_states.py`` list the generators.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import hashlib
 import random
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
 SIZE = 8
-"""Bytes of a digest: two states of a run that differ have the same one once in 2**64."""
+"""Bytes of a digest: two different states have equal digests once in 2**64."""
 
 
 def digest(state: bytes) -> str:
@@ -25,32 +26,30 @@ def digest(state: bytes) -> str:
 def of_python_and_numpy() -> dict[str, str]:
     """Digests of the generators behind ``random`` and ``numpy.random``; neither is moved by this."""
     version, words, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state()
+    name, keys, *position = np.random.get_state()
     return {
         "python": digest(array("Q", words).tobytes() + repr((version, gauss)).encode()),
-        "numpy": digest(np.asarray(keys).tobytes() + repr((name, *rest)).encode()),
+        "numpy": digest(np.asarray(keys).tobytes() + repr((name, *position)).encode()),
     }
 
 
 def changes(seen: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """What is written of digests that were taken one after the other: the first whole, of each later one the generators that moved.
+    """What a row keeps of digests in the order in which they were taken: the first whole, then the generators that moved since.
 
-    What nothing moved after is left out, so that a step without dropout costs one entry, however many micro-batches it has.
+    Entries after the last move are left out, so that a step without dropout costs one entry, however many micro-batches it has.
     """
     kept: list[dict[str, str]] = []
     before: Mapping[str, str] = {}
-    for one in seen:
-        kept.append({name: value for name, value in one.items() if before.get(name) != value})
-        before = {**before, **one}
+    for digests in seen:
+        kept.append({name: value for name, value in digests.items() if before.get(name) != value})
+        before = {**before, **digests}
     while len(kept) > 1 and not kept[-1]:
         kept.pop()
     return kept
 
 
 def whole(kept: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Of what :func:`changes` kept, every generator's digest at the start of the step, then of each micro-batch up to the last that any
-    generator moved before."""
-    found: list[dict[str, str]] = []
-    for one in kept:
-        found.append({**(found[-1] if found else {}), **one})
-    return found
+    """Every generator's digest at the start of the step, then of each micro-batch up to the last that a generator moved before, from the
+    entries that :func:`changes` ``kept``."""
+    none: dict[str, str] = {}
+    return list(accumulate(kept, lambda digests, moved: {**digests, **moved}, initial=none))[1:]

@@ -13,7 +13,7 @@ from align_hooks.record.schema import Manifest, RankRow, Row
 def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *, per_token: bool) -> Row:
     """A step's row from rank to row; ``per_token`` says whether all tokens are differentiated alike.
 
-    Losses are None where a rank that is missing holds one of its own.
+    Losses are None where a missing rank holds a loss of its own.
     """
     row = rows[min(rows)].of_job()
     holders = list(_loss_holders(rows, manifests))
@@ -22,17 +22,17 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
     if len(holders) > 1:
         row = _mean(row, holders, per_token=per_token)
     elif holders:
-        (one,) = holders
-        row = replace(row, loss=one.loss, objective_loss=one.objective_loss, valid_tokens=one.valid_tokens)
-    parts = [one.squared for one in rows.values() if one.squared is not None]
+        (holder,) = holders
+        row = replace(row, loss=holder.loss, objective_loss=holder.objective_loss, valid_tokens=holder.valid_tokens)
+    parts = [of_rank.squared for of_rank in rows.values() if of_rank.squared is not None]
     if row.grad_norm is None and len(parts) == len(rows):
         row = replace(row, grad_norm=math.sqrt(total) if (total := sum(parts)) >= 0 else math.nan)
     return row
 
 
 def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
-    """A row with the losses of all of its holders; one that does not know its own leaves none."""
-    counts, losses, objectives = ([getattr(one, key) for one in holders] for key in ("valid_tokens", "loss", "objective_loss"))
+    """A row with the mean losses of its holders; without losses where a holder lacks one."""
+    counts, losses, objectives = ([getattr(holder, key) for holder in holders] for key in ("valid_tokens", "loss", "objective_loss"))
     if None in (*counts, *losses, *objectives):
         return replace(row, loss=None, objective_loss=None, valid_tokens=None)
     tokens = sum(counts)
@@ -44,16 +44,16 @@ def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
 
 
 def _loss_places(manifests: Mapping[int, Manifest]) -> int:
-    """How many data- and context-parallel places must have a loss for the job's to be known; 0 where no rank is missing."""
+    """How many data- and context-parallel places must have a loss before the job's is known; 0 where no rank is missing."""
     first = next(iter(manifests.values()))
     ranks = first.launch.world_size
     return 0 if len(manifests) == ranks else first.place.get("dp_size", ranks) * first.size("cp")
 
 
 def _loss_holders(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest]) -> Iterator[RankRow]:
-    """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same one.
+    """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same loss.
 
-    Where each of them holds the loss of the whole batch, one row in all.
+    Where each rank holds the loss of the whole batch, one row in all.
     """
     seen = set()
     for rank, row in sorted(rows.items()):

@@ -1,7 +1,7 @@
-"""What the JSON of a record holds: ``run.json``, a rank's manifest and a row of scalars, each checked once, where its file is read.
+"""The types of a record's JSON: ``run.json``, a rank's manifest and a row of scalars, each checked once, where its file is read.
 
-A record may come from a stranger. What is calculated with has a type here; what is only shown is a ``Table``. A key that nobody here knows
-is a later version's and is passed over, and one that is null is one that is not there.
+A record may come from a stranger. A value that code calculates with has a type; a value that is only shown stands in a ``Table``. An
+unknown key is a later version's and is ignored. A key that is null counts as absent.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from functools import cache
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Meta, Struct, convert
 from msgspec.structs import fields
 
 from align_hooks.errors import RecordError
@@ -23,22 +23,22 @@ from align_hooks.record.sketch import PROJECTIONS
 from align_hooks.settings import Steps
 
 Json: TypeAlias = object
-"""A value of JSON as it was written: it is compared or shown, and not calculated with."""
+"""A value of JSON as it was written, to be compared or shown; no code calculates with it."""
 Table: TypeAlias = dict[str, Json]
 Id: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W_]{1,64}\Z")]
 """The id of a run."""
 Step: TypeAlias = Annotated[int, Meta(ge=0, lt=10**15)]
-"""No run has so many; a directory's name can hold the number."""
+"""No run has more steps; a directory's name can hold the number."""
 Count: TypeAlias = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Size: TypeAlias = Annotated[int, Meta(ge=0)]
 RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Bounds: TypeAlias = Annotated[list[int], Meta(min_length=2, max_length=2)]
 Rate: TypeAlias = float | list[float]
-"""A learning rate, or one a parameter group where they have their own."""
+"""A learning rate, or a rate for each parameter group where they differ."""
 
 
 class Group(Struct, frozen=True):
-    """Hyper-parameters that some parameters share, as the optimizer held them at the start; None is not known."""
+    """Hyper-parameters that some parameters share, as the optimizer held them at the start; None is unknown."""
 
     parameters: tuple[str, ...]
     learning_rate: float | None = None
@@ -76,7 +76,7 @@ class Training(Struct, frozen=True):
 
 
 class Injected(Struct, frozen=True):
-    """The run whose gradients were handed over, and at which steps."""
+    """The run whose gradients were injected, and the steps at which they were."""
 
     run: str | None = None
     run_id: str | None = None
@@ -84,11 +84,11 @@ class Injected(Struct, frozen=True):
 
 
 OPTIMIZER_STATE = "optimizer state"
-"""What both sides call an override of the optimizer's state."""
+"""The name of an override of the optimizer's state on either side."""
 
 
 class Override(Struct, frozen=True):
-    """Something of the run that a setting of ours changed."""
+    """A property of the run that one of our settings changed."""
 
     what: str | None = None
     before: Json = None
@@ -97,12 +97,12 @@ class Override(Struct, frozen=True):
 
     @property
     def loads_optimizer_state(self) -> bool:
-        """Whether the optimizer goes on from a state that a record holds."""
+        """Whether the optimizer goes on from a recorded state."""
         return self.what == OPTIMIZER_STATE and self.after != "reset"
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """``run.json``: what ran, with which settings. Nothing is known of a run that has none."""
+    """``run.json``: the run and its settings. Of a run without the file nothing is known."""
 
     format: int | None = None
     run_id: Id | None = None
@@ -158,16 +158,16 @@ class Launched(Struct, frozen=True):
 
 
 class Hook(Struct, frozen=True):
-    """What became of one hook, and how often it was called."""
+    """The state of one hook, and how often it was called."""
 
     state: str = ""
     calls: int = 0
 
 
 class Segment(Struct, frozen=True, rename={"id": "segment"}):
-    """One start of a job. ``id`` is None where rows have none: they were recorded before format 2.
+    """One start of a job. ``id`` is None where rows have no segment: they were recorded before format 2.
 
-    Of an earlier one the steps before ``stop`` count, and of states that with number ``stop``, except of those kinds that the later one
+    Of an earlier segment the steps before ``stop`` count, and the states of number ``stop``, except the kinds that the later segment
     recorded ``again``.
     """
 
@@ -180,18 +180,18 @@ class Segment(Struct, frozen=True, rename={"id": "segment"}):
 
     @property
     def rows(self) -> int | None:
-        """How many rows it wrote; None where it never said."""
+        """How many rows it wrote; None where it did not record that."""
         return (self.recorded or {}).get("scalars")
 
     def counts(self, name: str, number: int) -> bool:
-        """Whether what a row lists by ``name`` is part of the record; ``scalars`` is the row itself."""
+        """Whether the entry ``name`` of a row's list is part of the record; ``scalars`` is the row itself."""
         if self.stop is None or number < self.stop:
             return True
         return number == self.stop and layout.is_state(name) and not name.startswith(self.again)
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What one rank says of itself. ``place`` is its index on each axis, ``dp``, and the axis's size, ``dp_size``; ``groups`` are the
+    """The facts of one rank. ``place`` is its index on each axis, ``dp``, and the axis's size, ``dp_size``; ``groups`` are the
     optimizer's on this rank; ``deleting`` are steps of an earlier record that its start was to delete."""
 
     launch: Launched
@@ -215,7 +215,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     def starts(self) -> tuple[Segment, ...]:
         """The starts of the job that the rank's record is made of, earliest first."""
-        earlier = [one for one in self.segments if one.stop is not None]  # format 1 kept no steps: all of its rows count
+        earlier = [segment for segment in self.segments if segment.stop is not None]  # format 1 kept no steps: all of its rows count
         return (*earlier, Segment(self.segment, self.started, self.ended, self.recorded))
 
     def size(self, axis: str) -> int:
@@ -224,7 +224,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step's scalars; None is not known."""
+    """One step's scalars; None is unknown."""
 
     step: Step
     loss: float | None
@@ -244,8 +244,9 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRow(Row, frozen=True, kw_only=True):
-    """One rank's row. ``whole`` where its loss is that of all ranks, ``squared`` its part of the global norm's square, ``micro_batches`` a
-    micro-batch's sum of losses, tokens and part of the objective, ``random`` as :mod:`.random_states` keeps it."""
+    """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
+    ``micro_batches`` holds each micro-batch's sum of losses, tokens and part of the objective, ``random`` is explained in
+    :mod:`.random_states`."""
 
     whole: bool = False
     squared: float | None = None
@@ -254,15 +255,13 @@ class RankRow(Row, frozen=True, kw_only=True):
     unrecorded_inputs: tuple[str, ...] = ()
 
     def of_job(self) -> Row:
-        """The row without what is this rank's alone."""
+        """The row without the fields of this rank alone."""
         return Row(**{name: getattr(self, name) for name in Row.__struct_fields__})
 
 
 class Norm(Struct, frozen=True):
-    """A global norm that the framework took, and this rank's part of its square, as the framework (``same``) and as we take it (``exact``).
-
-    ``ranks`` is how many ranks' parts make the norm, and ``first`` the lowest of them.
-    """
+    """A global norm that the framework took, and this rank's part of its square, summed in the framework's way (``same``) and in ours
+    (``exact``). ``ranks`` is how many ranks' parts make the norm, and ``first`` the lowest of these ranks."""
 
     norm: float
     same: float | None = None
@@ -294,7 +293,7 @@ class SketchRow(Struct, frozen=True):
 
 
 def _refuse_negative(squares: Mapping[str, float]) -> None:
-    """Raise ValueError for what is no sum of squares, or one that is finite and whose sum with others would not be."""
+    """Raise ValueError for a number that is no sum of squares, or is finite and so large that its sum with others is not."""
     for name, square in squares.items():
         if square < 0 or 1e300 <= square < math.inf:
             raise ValueError(f"{name} is {square:g}, which is no squared sum")
@@ -310,7 +309,7 @@ class Stored(Struct, frozen=True):
 
 
 class JoinedFirst(Struct, frozen=True):
-    """Of ranks whose rows are one batch before that is cut: into how many micro-batches, and whether each was fed all of it."""
+    """For ranks whose rows are one batch before it is cut: the number of micro-batches, and whether each rank was fed the whole batch."""
 
     micro_batches: Annotated[int, Meta(ge=1)]
     whole: bool
@@ -343,32 +342,32 @@ class State(Struct, frozen=True):
     dtypes: dict[str, str] = {}
 
 
-Kind = TypeVar("Kind", bound=Struct)
+Structure = TypeVar("Structure", bound=Struct)
 
 
-def structured(kind: type[Kind], content: Mapping[str, Any], where: object, *, numbers: Container[str] = ()) -> Kind:
+def structured(kind: type[Structure], content: Mapping[str, Json], where: object, *, numbers: Container[str] = ()) -> Structure:
     """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand.
 
-    Raises RecordError that names the file, or the row, and the key where a value is wrong.
+    Raises RecordError where a value is wrong; the error names ``where``, the file or the row, and the key.
     """
     try:
         known = {key: number(value) if key in numbers else value for key, value in content.items()}
         return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
-    except (ValidationError, ValueError, RecursionError, OverflowError) as error:  # of a name that is no text, and of an integer
+    except (ValueError, RecursionError, OverflowError) as error:  # a name that is no text is a ValueError, a long integer an OverflowError
         why, _, at = str(error).replace("`", "").partition(" - at $")
         named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
         raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None
 
 
-def number(value: Any) -> Any:
-    """A value with numbers for the strings that stand for NaN and the infinities in strict JSON; names of parameters stay names."""
+def number(value: Json) -> Json:
+    """A value with numbers in place of the strings for NaN and the infinities in strict JSON; names of parameters stay names."""
     if isinstance(value, list):
         return [number(item) for item in value]
     if isinstance(value, dict):
         return {key: item if key == "parameters" else number(item) for key, item in value.items()}
-    return float(value) if value in ("nan", "inf", "-inf") else value
+    return float(value) if isinstance(value, str) and value in ("nan", "inf", "-inf") else value
 
 
 @cache
 def _required(kind: type[Struct]) -> frozenset[str]:
-    return frozenset(one.encode_name for one in fields(kind) if one.required)
+    return frozenset(field.encode_name for field in fields(kind) if field.required)

@@ -1,9 +1,9 @@
-"""What a record says about itself: that its ranks together hold every element once, and that copies are copies.
+"""A record held against itself: its ranks together hold every element once, and copies are copies.
 
-Each rank writes what it holds and no rank sees another, so only here, where all are read, can a shard that was lost or counted
-twice be noticed: the norm made of all recorded squared sums must be the norm that the framework took of gradients of its own
-choice. Copies, of norms under tensor parallelism or of everything under data parallelism, must have one norm on all ranks; the
-ranks of one data-parallel place must have been fed one batch; all ranks must have clipped by one norm.
+Each rank writes its own shards and reads no other rank's. So only a reader of all ranks can notice a shard that was lost or counted
+twice: the norm made of all recorded squared sums must be the norm that the framework took of gradients of its own
+choice. Copies, of norms under tensor parallelism or of everything under data parallelism, must have one norm on all ranks. The
+ranks of one data-parallel place must have been fed one batch. All ranks must have clipped by one norm.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from align_hooks.record.reader import Run
 
 SAME = 2e-6
-"""How far a norm may be from itself taken again: both add up the parts of all ranks in fp32, in another order."""
+"""How far a norm may be from itself taken again: both sums of the ranks' parts are fp32, in different orders."""
 EXACT = 1e-6
-"""How far two sums of the same squares may be apart: chunks are summed in fp32, and a gradient's pieces are cut otherwise."""
+"""How far two sums of the same squares may be apart: chunks are summed in fp32, and the pieces of a gradient are cut differently."""
 UNKNOWN = 1e-4
-"""How far a framework's norm may be from ours where it cannot be taken again in its way (compiled graphs)."""
+"""How far a framework's norm may be from ours where its way cannot be repeated (compiled graphs)."""
 MEAN = 1e-4
 """How far a loss may be from the mean of its tokens' losses, relative: both are sums in fp32 of one set of fp32 numbers."""
 COPY = {"float32": 1e-5}
@@ -40,7 +40,7 @@ WEIGHT = 1e-4
 
 
 class Kind(Enum):
-    """What a record says twice and differently; the value is the id of its words."""
+    """What a record says twice and differently; the value is a message's id."""
 
     RANKS_OF_NORM = "self_check.ranks_of_norm"
     NORM_TAKEN_AGAIN = "self_check.norm_taken_again"
@@ -59,7 +59,7 @@ class Kind(Enum):
 
 
 class Witness(Enum):
-    """Who says one of the two; the value is the id of the words. What tokens weigh has no number: :data:`WEIGHED` words it."""
+    """The source of a claim; the value is a message's id. The weight of tokens has no number, and its messages are in :data:`WEIGHED`."""
 
     FRAMEWORK = "self_check.by_framework"
     RECORD = "self_check.recorded"
@@ -79,7 +79,7 @@ class Witness(Enum):
 
 
 class Weighing(Enum):
-    """How tokens weigh in a loss: each alike, each micro-batch as one, or neither."""
+    """The weight of tokens in a loss: equal for all tokens, equal for all micro-batches, or neither."""
 
     ALIKE = "alike"
     BY_MICRO_BATCH = "by micro-batch"
@@ -93,12 +93,12 @@ WEIGHED = {
     (Witness.DERIVATIVE, Weighing.BY_MICRO_BATCH): "self_check.by_micro_batch_in_derivative",
     (Witness.DERIVATIVE, Weighing.NEITHER): "self_check.neither_in_derivative",
 }
-"""The ids of what the two say of it."""
+"""The messages' ids of what the two sources say of the weight of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One of the two things that a record says of the same: what, None where there is no number to show, who says so, and of which rank."""
+    """One of two things that a record says of the same: its source, a value, None where there is no number to show, and the rank."""
 
     witness: Witness
     value: float | Weighing | None = None
@@ -106,7 +106,7 @@ class Claim:
 
     @property
     def words(self) -> Message:
-        """As people read it."""
+        """The claim as a message."""
         if isinstance(self.value, Weighing):
             return message(WEIGHED[self.witness, self.value])
         return message(self.witness.value, **_without_none(value=self.value, rank=self.rank))
@@ -114,10 +114,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Something that a record says twice and differently: of which step, what, and both claims.
+    """A step's fact that a record says twice and differently, with the two claims.
 
-    ``name`` is the tensor or the array, ``rank`` the one that is odd where one is, ``place`` its data-parallel rank where that was fed
-    otherwise, and ``count`` how many ranks are odd where it is not known which.
+    ``name`` is the tensor or the array, ``rank`` the odd rank where there is one, ``place`` its data-parallel rank where that was fed
+    otherwise, and ``count`` how many ranks are odd where their numbers are unknown.
     """
 
     step: int
@@ -130,14 +130,9 @@ class Contradiction:
     count: int | None = None
 
     @property
-    def what(self) -> Message:
-        """What the two claims are about, in words."""
+    def subject(self) -> Message:
+        """The fact that the two claims are about, as a message."""
         return message(self.kind.value, **_without_none(name=self.name or None, rank=self.rank, place=self.place, count=self.count))
-
-    @property
-    def of_loss(self) -> bool:
-        """Whether it is about what the run's script made of its token losses, and not about what the record holds of the run."""
-        return self.kind is Kind.LOSS
 
 
 def _without_none(**arguments: str | float | None) -> dict[str, str | float]:
@@ -146,10 +141,10 @@ def _without_none(**arguments: str | float | None) -> dict[str, str | float]:
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """``steps`` are those whose norms were held against the framework's own, ``unchecked`` those that had none to be held against.
+    """``steps`` are the steps whose norms were held against the framework's, ``unchecked`` those at which the framework took none.
 
-    ``copies`` is how many copies on other ranks were compared; ``inexact`` the largest distance, relative, between the norm that the
-    framework took and the exact one, which is the framework's own rounding.
+    ``copies`` is how many copies on other ranks were compared; ``inexact`` the largest relative distance between the framework's norm
+    and the exact norm, which is the framework's own rounding.
     """
 
     steps: tuple[int, ...]
@@ -161,20 +156,20 @@ class SelfCheck:
     @property
     def of_layout(self) -> list[Contradiction]:
         """Contradictions of what was recorded: shards, copies, batches, numbers of ranks."""
-        return [one for one in self.contradictions if not one.of_loss]
+        return [contradiction for contradiction in self.contradictions if contradiction.kind is not Kind.LOSS]
 
     @property
     def of_losses(self) -> list[Contradiction]:
-        """Losses that are not the mean of their tokens' losses."""
-        return [one for one in self.contradictions if one.of_loss]
+        """Losses that are not the mean of their tokens' losses: the record is whole, and the run's script weighs tokens otherwise."""
+        return [contradiction for contradiction in self.contradictions if contradiction.kind is Kind.LOSS]
 
 
 def self_check(run: Run) -> SelfCheck:
     """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole.
 
-    Of a run that a rank is missing from nothing can be said to be lost: its norms are unchecked.
+    The norms of a run that lacks a rank are unchecked: elements of the missing rank are not lost.
     """
-    found: list[Contradiction] = []
+    contradictions: list[Contradiction] = []
     checked: list[int] = []
     unchecked: list[int] = []
     inexact = 0.0
@@ -186,92 +181,85 @@ def self_check(run: Run) -> SelfCheck:
     for step in norms:
         calls = taken_norms(run, step) if whole else []
         (checked if calls else unchecked).append(step)
-        found += [*recomputed(step, calls), *accounted(run, step, calls, ours[step])]
+        contradictions += [*recomputed(step, calls), *accounted(run, step, calls, ours[step])]
         inexact = max([inexact, *(_apart(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
-    found += list(unlike_gradients(run, norms, copies, limit))
+    contradictions += unlike_gradients(run, norms, copies, limit)
     for step in run.weight_steps():
         squares = {rank: run.weight_squares(rank, step) for rank in run.manifests}
-        found += list(unlike_weights(step, copies, squares, limit))
+        contradictions += unlike_weights(step, copies, squares, limit)
     if run.manifests:
         for step in run.batch_steps():
-            found += [*fed_alike(run, step), *averaged(run, step)]
+            contradictions += [*fed_alike(run, step), *averaged(run, step)]
         for step in run.steps:
             rows = run.rank_rows(step)
-            found += [*agreed(rows, step), *weighed(run, rows, step)]
-    ordered = tuple(sorted(found, key=lambda one: one.step))
+            contradictions += [*agreed(rows, step), *weighed(run, rows, step)]
+    ordered = tuple(sorted(contradictions, key=lambda contradiction: contradiction.step))
     return SelfCheck(tuple(checked), tuple(unchecked), sum(len(ranks) - 1 for ranks in copies.values()), inexact, ordered)
-
-
-# ---- the framework's own norm
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One norm that the framework took: its result, and the sum over its ranks of their squares, as it and as we take them."""
+    """One norm that the framework took: its result, and the sum of its ranks' squares in the framework's way and in ours."""
 
     norm: float
     same: float | None
     exact: float | None
     ranks: int
     expected: int
-    others: tuple[float, ...]
+    repeated: tuple[float, ...]
 
 
 def taken_norms(run: Run, step: int) -> list[Taken]:
-    """The norms that the framework took at a step: one, or one of experts and one of the others.
+    """The norms that the framework took at a step: one norm, or one of experts and one of the other parameters.
 
-    Of ranks that took the same norm of copies (data-parallel ones, without a distributed optimizer) the first group is used.
+    Where ranks took the same norm of copies (data-parallel ranks, without a distributed optimizer) the first group is used.
     """
     tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
-    found = []
-    for index in range(max((len(table) for table in tables.values()), default=0)):
+    norms = []
+    for index in range(max(map(len, tables.values()), default=0)):
         rows = [table[index] for table in tables.values() if index < len(table)]
         first = min(row.first for row in rows)
         group = [row for row in rows if row.first == first]
         same, exact = _sum([row.same for row in group]), _sum([row.exact for row in group])
-        found.append(Taken(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
-    return found
+        norms.append(Taken(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
+    return norms
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
-    """The sum of all parts; None where one is not known."""
+    """The sum of all parts; None where a part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
 
 def recomputed(step: int, calls: Sequence[Taken]) -> Iterator[Contradiction]:
-    """Whether each norm is that of the gradients it was given, taken again in the same way, and the same on all ranks."""
+    """Whether each norm is the norm of its gradients, taken again in the same way, and the same on all ranks."""
     for call in calls:
         if call.ranks != call.expected:
-            ranks = Claim(Witness.FRAMEWORK, call.expected), Claim(Witness.RECORD, call.ranks)
-            yield Contradiction(step, Kind.RANKS_OF_NORM, *ranks)
+            yield Contradiction(step, Kind.RANKS_OF_NORM, Claim(Witness.FRAMEWORK, call.expected), Claim(Witness.RECORD, call.ranks))
         elif call.same is not None and _apart(call.norm, math.sqrt(call.same)) > SAME:
             norms = Claim(Witness.FRAMEWORK, call.norm), Claim(Witness.SAME_GRADIENTS, math.sqrt(call.same))
             yield Contradiction(step, Kind.NORM_TAKEN_AGAIN, *norms)
-        odd = [norm for norm in call.others if _apart(call.norm, norm) > SAME]
+        odd = [norm for norm in call.repeated if _apart(call.norm, norm) > SAME]
         if odd:
             norms = Claim(Witness.FIRST_RANK, call.norm), Claim(Witness.LATER_RANK, odd[0])
             yield Contradiction(step, Kind.NORM_OF_RANKS, *norms, count=len(odd))
 
 
 def accounted(run: Run, step: int, calls: Sequence[Taken], ours: float) -> Iterator[Contradiction]:
-    """Whether the recorded norms together, squared ``ours``, are those of the gradients that the framework chose: none lost, none twice."""
+    """Whether the recorded norms, of squared sum ``ours``, make up the framework's: no gradient is lost, none counts twice."""
     if not calls:
         return
     exact = all(call.exact is not None for call in calls)
     theirs = math.fsum(call.exact if call.exact is not None else call.norm * call.norm for call in calls)
     if _apart(math.sqrt(theirs), math.sqrt(ours)) > (EXACT if exact else UNKNOWN):
         norms = Claim(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Claim(Witness.RECORDED_NORMS, math.sqrt(ours))
-        culprit = _culprit(run, step, ours - theirs, ours * 4 * EXACT)
-        if culprit is None:
-            yield Contradiction(step, Kind.ELEMENTS, *norms)
-        else:
-            rank, native = culprit
-            yield Contradiction(step, Kind.LEFT_OUT if ours > theirs else Kind.COUNTED_ALONE, *norms, name=native, rank=rank)
+        rank, native = _culprit(run, step, ours - theirs, ours * 4 * EXACT) or (None, "")
+        kind = Kind.ELEMENTS if rank is None else Kind.LEFT_OUT if ours > theirs else Kind.COUNTED_ALONE
+        yield Contradiction(step, kind, *norms, name=native, rank=rank)
 
 
 def _culprit(run: Run, step: int, difference: float, blur: float) -> tuple[int, str] | None:
-    """The rank and the parameter whose squares are the difference; None where there is none or are several."""
+    """The rank and the parameter whose squares are the difference; None where no parameter or several fit."""
     squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
     sums: dict[tuple[int, str], float] = {}
     for rank in run.manifests:
@@ -280,54 +268,50 @@ def _culprit(run: Run, step: int, difference: float, blur: float) -> tuple[int, 
                 key = rank, shard.native
                 sums[key] = sums.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
     near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
-    if len({native for _, native in near}) != 1:
-        return None
-    return max(near)  # of copies the first counts, so a later one is the odd one
+    alone = len({native for _, native in near}) == 1
+    return max(near) if alone else None  # the first copy counts, so a later copy is the odd one
 
 
-# ---- copies
+Extent: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]
+"""Canonical name, box and range of a shard."""
 
 
-Held: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]
-"""Canonical name, box and range of what a rank holds."""
-
-
-def copies_of(run: Run) -> dict[Held, list[int]]:
-    """Whatever several ranks hold, to these ranks, the one that counts first."""
-    holders: dict[Held, list[tuple[bool, int]]] = {}
+def copies_of(run: Run) -> dict[Extent, list[int]]:
+    """The extents that several ranks hold, to these ranks; the rank that counts comes first."""
+    holders: dict[Extent, list[tuple[bool, int]]] = {}
     for rank in run.manifests:
         for shard in run.shards(rank):
             if shard.trainable:
                 holders.setdefault((shard.name, shard.box, shard.flat), []).append((not shard.counted, rank))
-    return {key: [rank for _, rank in sorted(found)] for key, found in holders.items() if len(found) > 1}
+    return {extent: [rank for _, rank in sorted(ranks)] for extent, ranks in holders.items() if len(ranks) > 1}
 
 
-def unlike_gradients(run: Run, steps: Sequence[int], copies: Mapping[Held, list[int]], limit: float) -> Iterator[Contradiction]:
-    """Copies of a gradient whose norm is not that of the rank that counts; the worst rank of each tensor, at every step."""
+def unlike_gradients(run: Run, steps: Sequence[int], copies: Mapping[Extent, list[int]], limit: float) -> Iterator[Contradiction]:
+    """Copies of a gradient whose norm is not that on the rank that counts; the worst rank of each tensor, at every step."""
     for (name, _, _), ranks in copies.items():
-        held = np.sqrt(np.stack([run.norm_rows(rank).column(name, steps) for rank in ranks]))
+        norms = np.sqrt(np.stack([run.norm_rows(rank).column(name, steps) for rank in ranks]))
         with np.errstate(invalid="ignore"):
-            error = np.abs(held - held[0]) / np.maximum(held, held[0])
-        error[(held == held[0]) | np.isnan(held) | np.isnan(held[0])] = 0.0
+            error = np.abs(norms - norms[0]) / np.maximum(norms, norms[0])
+        error[(norms == norms[0]) | np.isnan(norms) | np.isnan(norms[0])] = 0.0
         error[np.isnan(error)] = np.inf
         for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
             worst = int(error[:, index].argmax())
-            counts, differs = (Claim(Witness.COPY, float(held[at, index]), ranks[at]) for at in (0, worst))
+            counts, differs = (Claim(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
             yield Contradiction(steps[index], Kind.GRADIENT_COPIES, counts, differs, name=name, rank=ranks[worst])
 
 
 def unlike_weights(
-    step: int, copies: Mapping[Held, list[int]], squares: Mapping[int, Mapping[str, float]], limit: float
+    step: int, copies: Mapping[Extent, list[int]], squares: Mapping[int, Mapping[str, float]], limit: float
 ) -> Iterator[Contradiction]:
     """The same of weights."""
-    for (name, _, _), (first, *others) in copies.items():
-        held = {rank: math.sqrt(squares[rank][name]) for rank in (first, *others) if name in squares[rank]}
-        one = held.pop(first, math.nan)
-        apart = [(error, rank) for rank, norm in held.items() if (error := _apart(one, norm)) > limit]
-        if apart and not math.isnan(one):
+    for (name, _, _), ranks in copies.items():
+        norms = {rank: math.sqrt(squares[rank][name]) for rank in ranks if name in squares[rank]}
+        counted = norms.pop(ranks[0], math.nan)
+        apart = [(error, rank) for rank, norm in norms.items() if (error := _apart(counted, norm)) > limit]
+        if apart and not math.isnan(counted):
             rank = max(apart)[1]
-            norms = Claim(Witness.COPY, one, first), Claim(Witness.COPY, held[rank], rank)
-            yield Contradiction(step, Kind.WEIGHT_COPIES, *norms, name=name, rank=rank)
+            claims = Claim(Witness.COPY, counted, ranks[0]), Claim(Witness.COPY, norms[rank], rank)
+            yield Contradiction(step, Kind.WEIGHT_COPIES, *claims, name=name, rank=rank)
 
 
 def fed_alike(run: Run, step: int) -> Iterator[Contradiction]:
@@ -337,58 +321,54 @@ def fed_alike(run: Run, step: int) -> Iterator[Contradiction]:
         place = run.manifests[rank].place
         digests = {name: stored.sha256 for name, stored in fed.arrays.items() if name in layout.FED}
         digests |= {"attention_mask": "causal"} if fed.attention_mask == "causal" else {}
-        for name, mine in digests.items():
+        for name, digest in digests.items():
             key = (0, 0, name) if fed.joined_first and fed.joined_first.whole else (place.get("dp", rank), place.get("cp", 0), name)
-            first, digest = seen.setdefault(key, (rank, mine))
-            if digest != mine:
+            first, expected = seen.setdefault(key, (rank, digest))
+            if digest != expected:
                 arrays = Claim(Witness.ARRAY, rank=first), Claim(Witness.OTHER_ARRAY, rank=rank)
                 yield Contradiction(step, Kind.BATCH, *arrays, name=name, rank=rank, place=key[0])
 
 
 def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
-    """Numbers of a step that every rank must have alike."""
-    first, one = next(iter(rows.items()))
+    """Numbers of a step that must be equal on every rank."""
+    first, reference = next(iter(rows.items()))
     for key, kind in (("grad_norm", Kind.GRAD_NORM), ("loss_scale", Kind.LOSS_SCALE), ("skipped", Kind.SKIPPED)):
         for rank, row in rows.items():
-            mine, other = getattr(one, key), getattr(row, key)
-            if mine is not None and other is not None and _apart(float(mine), float(other)) > SAME:
-                numbers = Claim(Witness.RANK, mine, first), Claim(Witness.RANK, other, rank)
-                yield Contradiction(step, kind, *numbers, rank=rank)
+            expected, value = getattr(reference, key), getattr(row, key)
+            if expected is not None and value is not None and _apart(float(expected), float(value)) > SAME:
+                yield Contradiction(step, kind, Claim(Witness.RANK, expected, first), Claim(Witness.RANK, value, rank), rank=rank)
                 break
-
-
-# ---- the loss
 
 
 def averaged(run: Run, step: int) -> Iterator[Contradiction]:
     """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it.
 
-    Where it is not, the script weighs tokens otherwise, or adds something that no token has.
+    Where it is not, the script weighs tokens otherwise, or adds a term that belongs to no token.
     """
     row = run.row(step)
     try:
         batch = run.batch(step, ("token_losses", "loss_mask"))
-    except RecordError:  # what is wrong with a file is said where its batch is read
+    except RecordError:  # the reading of the batch reports the error
         return
     losses, mask = batch.token_losses, batch.loss_mask
     loss, counted = (None, None) if row is None else (row.loss, row.valid_tokens)
     if loss is None or not math.isfinite(loss) or losses is None or mask is None or mask.shape != losses.shape:
         return
     weights = mask.astype(np.float64)
-    total = float((np.where(weights > 0, losses, 0) * weights).sum())  # frameworks leave anything where a token does not count
-    by = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
-    mean = total / by[0] if by else loss
-    if all(_apart(total / count, loss) > MEAN for count in by) and by:
+    total = float((np.where(weights > 0, losses, 0) * weights).sum())  # the loss of a token that does not count is arbitrary
+    counts = [float(count) for count in (weights.sum(), counted) if count]  # Megatron counts a mask's weights in whole tokens
+    mean = total / counts[0] if counts else loss
+    if all(_apart(total / count, loss) > MEAN for count in counts) and counts:
         yield Contradiction(step, Kind.LOSS, Claim(Witness.RUN, loss), Claim(Witness.TOKEN_LOSSES, mean))
 
 
 def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
-    """How tokens weighed in what was differentiated, against what the run's settings say.
+    """The weight of tokens in the differentiated objective, against the weight by the run's settings.
 
     A micro-batch's share of the objective over its sum of losses is the weight of each of its tokens: one weight for all with a
     per-token loss, one over the micro-batch's number of tokens without.
     """
-    shares = [one for row in rows.values() for one in row.micro_batches]
+    shares = [share for row in rows.values() for share in row.micro_batches]
     known = [
         (objective / loss, tokens)
         for loss, tokens, objective in shares
@@ -403,15 +383,15 @@ def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contra
 
 
 def _spread(values: Sequence[float]) -> float:
-    """How far apart weights are, relative; infinitely where one is no weight: negative, 0 or not a number."""
+    """How far apart weights are, relative; infinite for a weight that is negative, 0 or not a number."""
     if not all(math.isfinite(value) and value > 0 for value in values):
         return math.inf
     return max(values) / min(values) - 1 if values else 0.0
 
 
-def _apart(one: float, other: float) -> float:
-    if one == other or (math.isnan(one) and math.isnan(other)):
+def _apart(a: float, b: float) -> float:
+    if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
-    if not (math.isfinite(one) and math.isfinite(other)):
+    if not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
-    return abs(one - other) / max(abs(one), abs(other))
+    return abs(a - b) / max(abs(a), abs(b))

@@ -1,20 +1,19 @@
-"""A rank's part of one canonical tensor: what the whole is, and which of its elements stand here.
+"""A rank's part of one canonical tensor: the shape of the whole, and the elements that this rank holds.
 
-Ranks write what they hold and never talk to each other about it; the reader puts the whole together and proves that
-every element came exactly once. A tensor- or pipeline-parallel part is a box of the whole. A distributed optimizer cuts
-through rows, so a box may be narrowed to a range of its elements in row-major order.
+Ranks write their shards without communication. The reader puts the whole together and proves that every element came exactly once. A
+tensor- or pipeline-parallel part is a box of the whole. A distributed optimizer cuts through rows, so a box may be narrowed to a range of
+its elements in row-major order.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from align_hooks.names.fused import Fused
 
 LONGEST_NAME = 1000
-"""Characters of a parameter's name, and no more."""
+"""Characters of the longest name of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,8 @@ class Shard:
     """One row of a rank's parameter table.
 
     ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements
-    [start, stop) in row-major order; None is all. ``counted`` is False on ranks that hold a copy which another rank
-    already accounts for. ``trainable`` is False for a frozen parameter, which has no gradient. ``dtype`` is the
+    [start, stop) in row-major order; None is all. ``counted`` is False for a copy of elements that another rank
+    counts. ``trainable`` is False for a frozen parameter, which has no gradient. ``dtype`` is the
     parameter's own, before the record made fp32 of it.
     """
 
@@ -38,8 +37,8 @@ class Shard:
 
     def __post_init__(self) -> None:
         """Raise ValueError where box or range are no part of the tensor."""
-        if max(len(self.name), len(self.native)) > LONGEST_NAME:
-            raise ValueError(f"a name of {max(len(self.name), len(self.native))} characters is none of a parameter")
+        if (length := max(len(self.name), len(self.native))) > LONGEST_NAME:
+            raise ValueError(f"a name of {length} characters is none of a parameter")
         if not self.box:
             object.__setattr__(self, "box", tuple((0, size) for size in self.shape))
         if min(self.shape, default=0) < 0 or math.prod(self.shape) >= 1 << 50 or len(self.box) != len(self.shape):
@@ -60,7 +59,7 @@ class Shard:
         """Number of elements of this part."""
         return math.prod(self.local_shape)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """As a manifest keeps it."""
         return asdict(self)
 

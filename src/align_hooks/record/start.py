@@ -1,8 +1,8 @@
-"""The start of a rank's recording: what its directory holds already, and what becomes of it.
+"""The start of a rank's recording: the record that its directory holds already is refused, replaced or continued.
 
-Nothing of an earlier record is touched before the model is built, when it is known what this start will record: a start that fails
-before leaves what was there. Then one file is renamed, the rank's manifest, and with it the earlier record is replaced, or ends where
-this one goes on (:mod:`.committed`). Only what does not count any more is deleted, and only after that.
+No file of an earlier record changes before the model is built, when it is known what this start will record: a start that fails
+before that leaves the earlier record as it was. Then one file is renamed, the rank's manifest. The rename replaces the earlier record, or
+ends it where this one goes on (:mod:`.committed`). After the rename, the files that do not count any more are deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.files import read_sealed
+from align_hooks.record.layout import JsonObject
 from align_hooks.record.schema import Manifest, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
@@ -34,15 +34,15 @@ def rows_of(run: Path, rank: int) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The record that a start replaces or continues: its ``manifest``, None where that cannot be read."""
+    """The record that a start replaces or continues: its ``manifest``, None where the manifest cannot be read."""
 
     manifest: Manifest | None
 
 
 def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> Earlier | None:
-    """The record that this start replaces or continues; None where it is the first. ``claimed`` is its own claim, None before it has one.
+    """The record that this start replaces or continues; None at the first start. ``claimed`` is this start's claim, None before it has one.
 
-    Raises RefusedRun where the directory holds what this start may not touch.
+    Raises RefusedRun where the directory holds a record that this start may not change.
     """
     path = layout.manifest(run, launch.rank)
     refuse_links(run, launch.rank)
@@ -55,24 +55,24 @@ def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = N
                 "choose another directory"
             )
         return None
-    found = _read(path)
+    manifest = _read(path)
     if how == "refuse":
-        over = (found and found.ended) or claimed is None or claimed.is_proof  # a start that was killed, or that failed
+        over = (manifest and manifest.ended) or claimed is None or claimed.is_proof  # the earlier start was killed, or failed
         if holds_anything(run) or not over:
             raise RefusedRun(
                 f"{PREFIX}RUN={run} already holds a run of rank {launch.rank}; "
                 f"choose another directory, or set {PREFIX}RUN_EXISTS=replace (or continue, for a resumed run)"
             )
         return None
-    ranks = found.launch.world_size if found else launch.world_size
+    ranks = manifest.launch.world_size if manifest else launch.world_size
     if how == "continue" and ranks != launch.world_size and holds_anything(run):
         raise RefusedRun(
             f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of {ranks} ranks and this job has {launch.world_size}; "
             "a record is of one number of ranks, choose another directory"
         )
-    if how == "continue" and not found:
+    if how == "continue" and not manifest:
         raise RefusedRun(f"{path} cannot be read, so there is nothing to continue; record anew with {PREFIX}RUN_EXISTS=replace")
-    return Earlier(found)
+    return Earlier(manifest)
 
 
 def _read(path: Path) -> Manifest | None:
@@ -84,50 +84,53 @@ def _read(path: Path) -> Manifest | None:
 
 
 def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
-    """Raise RefusedRun for a link among a run's files, or among the directories of ``steps`` and the state after them: it leads to what is
-    somebody else's."""
+    """Raise RefusedRun for a link among a run's files, or among the directories of ``steps`` and of the state after them: the target of a
+    link is somebody else's."""
     files = [layout.run_file(run), layout.manifest(run, rank), *rows_of(run, rank)]
-    numbers = (layout.number(path.name, "step_") for path in run.glob("step_*"))
-    places = [layout.step(run, number, rank) for number in numbers if number is not None and steps.start <= number <= steps.stop and steps]
+    places = [layout.step(run, step, rank) for step, _ in layout.steps(run) if steps and steps.start <= step <= steps.stop]
     for path in (*files, *(place / below for place in places for below in FOLDERS)):
-        wrong = folder.link(run, path)
-        if wrong is not None:
-            raise RefusedRun(f"{wrong} is a link, and nothing is written through one; remove it, or choose another directory")
+        if link := folder.link(run, path):
+            raise RefusedRun(f"{link} is a link, and nothing is written through one; remove it, or choose another directory")
 
 
 def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
     """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves.
 
-    Only what is there is looked at: a run may intend a million ``steps``."""
-    there = {number for path in run.glob("step_*") if (number := layout.number(path.name, "step_")) is not None}
-    for place in (layout.step(run, step, rank) for step in there.intersection(steps)):
+    Only directories that exist are checked: a run may intend a million ``steps``."""
+    for place in (layout.step(run, step, rank) for step in {step for step, _ in layout.steps(run)}.intersection(steps)):
         for path in (place, *(place / below for below in FOLDERS)):
             if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
                 raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {path} is not yours to write; choose another directory")
 
 
-def counted(run: Path, rank: int, manifest: Manifest) -> Committed:
-    """The rows that count by a rank's ``manifest``; raises RecordError where they cannot be read."""
-    return read_committed(layout.scalars(run, rank), manifest)
+def counted(run: Path, rank: int, manifest: Manifest | None, *, replaced: bool = False) -> Committed | None:
+    """The rows that count by a rank's ``manifest``, None without one. Raises RecordError where they cannot be read; the rows of a record
+    that is ``replaced`` need not be whole, and are None then."""
+    try:
+        return None if manifest is None else read_committed(layout.scalars(run, rank), manifest)
+    except RecordError:
+        if not replaced:
+            raise
+        return None
 
 
-def went_on(manifest: Manifest, rows: Committed, first: int, again: Iterable[str]) -> list[dict[str, Any]]:
-    """What the manifest of a start that goes on with step ``first`` says of the segments before it. ``manifest`` is the earlier one, with
+def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Iterable[str]) -> list[JsonObject]:
+    """The segments before a start that goes on with step ``first``, for its manifest. ``manifest`` is the earlier manifest, with
     the ``rows`` that count; ``again`` are the kinds of states that the start records of ``first`` itself."""
     kept = []
-    for one in manifest.starts():
-        if one.stop is None or one.stop > first:
-            one = replace(one, stop=first, again=tuple(sorted(again)))
-        elif one.stop == first:  # what an earlier start went on to record again was written over, whatever became of that start
-            one = replace(one, again=tuple(sorted({*one.again, *again})))
-        kept.append(replace(one, recorded={**(one.recorded or {}), "scalars": rows.counts[one.id]}))
-    return [to_builtins(one) for one in kept]
+    for segment in manifest.starts():
+        if segment.stop is None or segment.stop > first:
+            segment = replace(segment, stop=first, again=tuple(sorted(again)))
+        elif segment.stop == first:  # an earlier start that recorded kinds again wrote over them, even if it failed later
+            segment = replace(segment, again=tuple(sorted({*segment.again, *again})))
+        kept.append(replace(segment, recorded={**(segment.recorded or {}), "scalars": rows.counts[segment.id]}))
+    return [to_builtins(segment) for segment in kept]
 
 
 def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Path) -> None:
     """Raise RefusedRun where a run that is continued was of another side or model."""
-    for key, other in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
-        if other:
+    for key, differs in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
+        if differs:
             raise RefusedRun(f"{PREFIX}RUN_EXISTS=continue: {run} holds a run of another {key}; choose another directory")
 
 
@@ -139,13 +142,13 @@ def remove_replaced(run: Path, launch: Launch) -> None:
 
 
 def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
-    """Delete the ranks of a larger job that no rank of this one replaces; those that recorded something only where it is replaced."""
-    for rank in (one for one in layout.ranks(run) if one >= launch.world_size):
+    """Delete the ranks of a larger job that no rank of this job replaces; ranks that recorded something only with ``recorded``."""
+    for rank in (rank for rank in layout.ranks(run) if rank >= launch.world_size):
         rows = rows_of(run, rank)[::-1]
         if not recorded and (any(path.exists() for path in rows) or next(layout.step_folders(run, rank), None)):
             continue
         manifest = _read(layout.manifest(run, rank))
-        steps = steps_of(manifest, readable(run, rank, manifest))
+        steps = steps_of(manifest, counted(run, rank, manifest, replaced=True))
         sweep(run, rank, steps)
         remove(run, rank, steps)
         words = [last_words.path(run, rank, number) for number in last_words.SIGNALS]
@@ -158,7 +161,7 @@ def remove(run: Path, rank: int, steps: Iterable[int]) -> None:
 
 
 def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
-    """Delete what a killed process of this rank was writing, beside its manifest and rows and in ``steps``."""
+    """Delete the temporary files of a killed process of this rank, beside its manifest and rows and in ``steps``."""
     for path in (layout.manifest(run, rank), *rows_of(run, rank)):
         folder.sweep(path.parent, f"{path.name}.")
     if rank == 0:
@@ -171,30 +174,21 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
                 folder.sweep(below)
 
 
-def readable(run: Path, rank: int, manifest: Manifest | None) -> Committed | None:
-    """The same rows as :func:`counted` gives; None where they cannot be read: what is replaced need not be whole."""
-    try:
-        return None if manifest is None else counted(run, rank, manifest)
-    except RecordError:
-        return None
-
-
 def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
-    """The steps whose files are a record's by its manifest: those that its ``rows`` list, the one that was under way, the state after it,
-    and those that it was deleting itself."""
-    found = set(manifest.deleting if manifest else ())
-    if manifest is None or rows is None:  # what cannot be read lists nothing
-        return sorted(found)
-    first = manifest.first_step  # which may lie beyond the rows of the run that it went on with
-    begun = max(first, max(rows.rows, default=-1) + 1)
-    found |= {begun, begun + 1} | set(rows.rows)
-    return sorted(found.union(*rows.listed.values()))
+    """The steps whose files are a record's by its manifest: the steps that its ``rows`` list, the step that was under way, the state after
+    that step, and the steps that the record itself was deleting."""
+    deleting = manifest.deleting if manifest else ()
+    if manifest is None or rows is None:  # a manifest or rows that cannot be read list nothing
+        return sorted({*deleting})
+    # the first step may lie beyond the rows of the run that the start went on with
+    begun = max(manifest.first_step, max(rows.rows, default=-1) + 1)
+    return sorted({*deleting, begun, begun + 1, *rows.rows}.union(*rows.listed.values()))
 
 
 def holds_a_run(run: Path) -> bool:
-    """Whether a directory holds what ``RUN_EXISTS=refuse`` protects: anything recorded, or a rank that is recording.
+    """Whether ``RUN_EXISTS=refuse`` protects a directory: anything was recorded in it, or a rank is recording.
 
-    A start that recorded nothing and is over, however it ended, must not block the next.
+    A start that recorded nothing and is over, however it ended, must not block the next start.
     """
     return holds_anything(run) or any(claim.is_held(layout.claim(run, rank)) for rank in layout.ranks(run))
 
@@ -205,5 +199,5 @@ def holds_anything(run: Path) -> bool:
 
 
 def again(settings: Settings, first: int) -> list[str]:
-    """The kinds of states that a start records of the step that it begins with."""
+    """The kinds of states that a start records of its first step."""
     return [kind.name for kind in KINDS if kind.is_state and first in settings.steps(kind)]

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.lines import Lines
-from align_hooks.record.sketch_rows import Sketches, added_up
+from align_hooks.record.schema import SketchRow, structured
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import sketch
+from align_hooks.record.tensors import Tensors
 
 if TYPE_CHECKING:
     from align_hooks.record.reader import Run
 
+Sketches: TypeAlias = dict[str, NDArray[np.float64]]
+"""Canonical name to squared sum and signed sums of a whole tensor, fp64 ``[1 + PROJECTIONS]``."""
+
 
 def norms(run: Run, step: int) -> dict[str, float]:
-    """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of one."""
+    """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
     refuse_parts(run, "norm")
     total: dict[str, float] = {}
     for rank in run.manifests:
         rows = run.norm_rows(rank)
-        squared = rows.of(step).tolist()
-        for shard in run.shards(rank):
-            if shard.counted and shard.trainable:
-                total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
+        squared = rows.squared_sums(step).tolist()
+        for shard in run.counted(rank):
+            total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
     return {name: math.sqrt(squared) for name, squared in total.items()}
 
 
@@ -36,30 +42,42 @@ def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
     total = np.zeros(len(steps))
     for rank in run.manifests:
         rows = run.norm_rows(rank)
-        columns = [rows.names[shard.name] for shard in run.shards(rank) if shard.counted and shard.trainable]
+        columns = [rows.names[shard.name] for shard in run.counted(rank)]
         total += rows.squared[[rows.steps[step] for step in steps]][:, columns].sum(axis=1)
     return dict(zip(steps, total.tolist(), strict=True))
 
 
 def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
-    """Canonical name to the sketch of its whole tensor, from every rank's rows."""
-    shards = {
-        file.path: [one for one in run.shards(rank) if one.counted and (one.trainable or not SKETCHES[kind].trainable)]
-        for rank, file in files.items()
-    }
-    return added_up({file.path: file.row(step) for file in files.values()}, shards, step)
+    """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up.
+
+    Raises RecordError for a shard that is missing and for sums that are none.
+    """
+    whole: Sketches = {}
+    for rank, lines in files.items():
+        row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
+        for shard in run.counted(rank, trainable=SKETCHES[kind].trainable):
+            if shard.name not in row.sums:
+                raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")
+            part = np.array(row.sums[shard.name])
+            whole[shard.name] = whole[shard.name] + part if shard.name in whole else part
+    return whole
 
 
-def refuse_parts(run: Run, what: str) -> None:
-    """Raise RecordError where a missing rank holds a part of a tensor."""
+def sketches_of(tensors: Tensors) -> Sketches:
+    """The sketches of recorded tensors, each read once."""
+    return {name: sketch(tensors[name], Shard(name, tensors.shape(name), name, "float32")) for name in tensors}
+
+
+def refuse_parts(run: Run, quantity: str) -> None:
+    """Raise RecordError where a missing rank holds a part of a tensor, whose ``quantity`` is then not whole."""
     if run.missing is None:
         return
-    there: dict[str, int] = {}
+    recorded: dict[str, int] = {}
     whole: dict[str, int] = {}
-    for shard in (shard for rank in run.manifests for shard in run.shards(rank) if shard.counted):
-        there[shard.name] = there.get(shard.name, 0) + shard.elements
+    for shard in (shard for rank in run.manifests for shard in run.counted(rank, trainable=False)):
+        recorded[shard.name] = recorded.get(shard.name, 0) + shard.elements
         whole[shard.name] = math.prod(shard.shape)
-    name = next((name for name in there if there[name] < whole[name]), None)
+    name = next((name for name in recorded if recorded[name] < whole[name]), None)
     if name is not None:
         why = rendered(run.missing.message)
-        raise RecordError(f"{run.path}: the {what} of {name} is not whole: {why}; copy or record every rank")
+        raise RecordError(f"{run.path}: the {quantity} of {name} is not whole: {why}; copy or record every rank")

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError
-from align_hooks.record.files import Array, TensorFile
+from align_hooks.record.files import TensorFile
+from align_hooks.record.layout import Array
 from align_hooks.record.shard import Shard
 
 
@@ -19,7 +20,7 @@ class Tensors(Mapping[str, Array]):
 
     def __init__(self, files: Mapping[int, Sequence[tuple[Path, str | None]]], tables: Mapping[int, Sequence[Shard]]) -> None:
         """``files`` are a rank's safetensors files, each with the digest of its header, ``tables`` the shards that they must hold; raises
-        RecordError where one lacks."""
+        RecordError where a shard is missing."""
         self._files = {rank: [TensorFile(path, digest) for path, digest in paths] for rank, paths in files.items()}
         self._parts: dict[str, list[tuple[int, Shard]]] = {}
         for rank, shards in tables.items():
@@ -52,35 +53,35 @@ class Tensors(Mapping[str, Array]):
         if math.prod(first.shape) > sum(shard.elements for _, shard in parts):  # before memory is taken for it
             raise self._not_whole(name, "some of its elements are on no rank")
         whole = np.zeros(first.shape, np.float32)
-        there = np.zeros(first.shape, bool)
+        filled = np.zeros(first.shape, bool)
         for rank, shard in parts:
             if shard.shape != first.shape:
                 raise self._not_whole(name, f"rank {rank} says that it is {list(shard.shape)}, rank {parts[0][0]} {list(first.shape)}")
             place = tuple(slice(*bounds) for bounds in shard.box)
             data = self._local(rank, shard)
             range_ = slice(None) if shard.flat is None else slice(*shard.flat)
-            if there[place].reshape(-1)[range_].any():
+            if filled[place].reshape(-1)[range_].any():
                 raise self._not_whole(name, f"elements of rank {rank} are on an earlier rank too")
             if shard.flat:
-                whole[place].flat[range_] = data
-                there[place].flat[range_] = True
+                whole[place].flat[range_], filled[place].flat[range_] = data, True
             else:
-                whole[place], there[place] = data, True
-        if not there.all():
-            raise self._not_whole(name, f"{int((~there).sum())} of its elements are on no rank")
+                whole[place], filled[place] = data, True
+        if not filled.all():
+            raise self._not_whole(name, f"{int((~filled).sum())} of its elements are on no rank")
         return whole
 
     def _not_whole(self, name: str, why: str) -> RecordError:
-        return RecordError(f"{self._home(self._parts[name][0][0], name).path}: {name} is not whole: {why}; record with every rank")
+        path = self._file(self._parts[name][0][0], name).path
+        return RecordError(f"{path}: {name} is not whole: {why}; record with every rank")
 
-    def _home(self, rank: int, name: str) -> TensorFile:
+    def _file(self, rank: int, name: str) -> TensorFile:
         return next(file for file in self._files[rank] if name in file)
 
     def _local(self, rank: int, shard: Shard) -> Array:
-        home = self._home(rank, shard.name)
-        data = home.read(shard.name)
+        file = self._file(rank, shard.name)
+        data = file.read(shard.name)
         if data.shape != shard.local_shape:
             raise RecordError(
-                f"{home.path}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
+                f"{file.path}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
             )
         return data

@@ -1,6 +1,6 @@
 """Every byte of a run against its digest: ``show --verify``.
 
-Whatever else reads a run checks what it reads. This reads all: what nobody has looked at yet, before a record is carried on, and after.
+Every other reader checks the files that it reads. This module reads all files, before a record is carried to another machine and after.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from align_hooks.record.reader import Run
 
 @dataclass(slots=True)
 class Verified:
-    """How many ``files`` of a ``run`` were read against their digests, rows of norms and sketches counted as one each; how many were read
-    that have ``no_digest``; and what is ``wrong``."""
+    """How many ``files`` of a ``run`` were held against their digests, each row of norms and sketches counted as a file; how many files
+    have ``no_digest``; and the problems of files that are ``wrong``."""
 
     run: Path
     files: int = 0
@@ -38,10 +38,10 @@ class Verified:
         """Bytes of the files that were read."""
         return sum(self._sizes.values())
 
-    def read(self, path: Path, digest: str | None, how: Callable[[], object], rank: int | None = None, step: int | None = None) -> None:
-        """Read one file, of a rank and a step where it is of one, and count it."""
+    def read(self, path: Path, digest: str | None, read: Callable[[], object], rank: int | None = None, step: int | None = None) -> None:
+        """Read one file, of a rank and a step where it has them, and count it."""
         try:
-            how()
+            read()
             self._sizes[path] = path.stat().st_size
         except (RecordError, OSError) as error:
             self.wrong.append(unreadable(error, rank, step, str(path.relative_to(self.run))))
@@ -53,68 +53,68 @@ class Verified:
 
 def verify(run: Run, progress: Progress = silent) -> Verified:
     """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
-    read against their digests when the run was opened."""
-    found = Verified(run.path)
+    checked against their digests when the run was opened."""
+    verified = Verified(run.path)
     formats = {layout.run_file(run.path): run.facts.format} if run.facts.is_there else {}
     formats |= {layout.manifest(run.path, rank): manifest.format for rank, manifest in run.manifests.items()}
     for path, number in formats.items():
-        found.read(path, "its own" if number == layout.FORMAT else None, lambda: None)
+        verified.read(path, "its own" if number == layout.FORMAT else None, lambda: None)
     recorded = [
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
     for done, (rank, name, step) in enumerate(recorded):
         progress(message("progress.verifying", step=step, rank=rank), done, len(recorded))
-        for path, digest, how in _pieces(run, rank, name, step, found):
-            found.read(path, digest, how, rank, step)
+        for path, digest, read in _pieces(run, rank, name, step, verified):
+            verified.read(path, digest, read, rank, step)
     mask = layout.causal_mask(run.path)
     if mask.exists() and run.manifests:
-        found.read(mask, "its content", lambda: _causal(run, mask))
-    return found
+        verified.read(mask, "its content", lambda: _causal(run, mask))
+    return verified
 
 
-def summary(found: Verified) -> Message:
-    """What was verified."""
-    size = f"{found.bytes / 1e9:.1f} GB" if found.bytes >= 1e9 else f"{found.bytes / 1e6:.1f} MB"
+def summary(verified: Verified) -> Message:
+    """The result of :func:`verify`, as a message."""
+    size = f"{verified.bytes / 1e9:.1f} GB" if verified.bytes >= 1e9 else f"{verified.bytes / 1e6:.1f} MB"
     right, wrong, without = None, None, None
-    if found.files and found.wrong:
-        wrong = message("verify.wrong", files=found.files, size=size, count=len(found.wrong))
-    elif found.files:
-        right = message("verify.right", count=found.files, size=size)
-    if found.no_digest:
-        without = message("verify.without_digests", count=found.no_digest)
-    if not found.files and not found.no_digest:
+    if verified.files and verified.wrong:
+        wrong = message("verify.wrong", files=verified.files, size=size, count=len(verified.wrong))
+    elif verified.files:
+        right = message("verify.right", count=verified.files, size=size)
+    if verified.no_digest:
+        without = message("verify.without_digests", count=verified.no_digest)
+    if not verified.files and not verified.no_digest:
         return message("verify.nothing")
     return message("verify.verified", what=sentences(right, wrong, without))
 
 
-def _pieces(run: Run, rank: int, name: str, step: int, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
-    """What is recorded of a step by one name: its path, its digest, and how it is read."""
+def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
+    """The files of a step's name: path, digest, and the function that reads the file."""
     if name in layout.LINES:
         lines = run.lines(name, rank)
-        if step in lines.steps:  # a line that is not there is lost, which the run's problems say
+        if step in lines.steps:  # a missing line is lost, which the run's problems say
             yield lines.path, lines.listed.get(step), lambda: lines.row(step)
         return
     try:
         path, digest = run.file(rank, step, name)
     except RecordError as error:
-        found.wrong.append(unreadable(error, rank, step, str((layout.step(run.path, step, rank) / name).relative_to(run.path))))
+        verified.wrong.append(unreadable(error, rank, step, str((layout.step(run.path, step, rank) / name).relative_to(run.path))))
         return
-    if name.endswith(".npy"):  # digests of arrays stand in batch.json
+    if name.endswith(".npy"):  # batch.json holds the digests of arrays
         return
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
         yield path, digest, lambda: described(source)
-        yield from _arrays(source, found)
+        yield from _arrays(source)
     elif name.endswith(".json"):
         yield path, digest, lambda: read_json(path, digest)
     else:
         yield path, digest, lambda: _tensors(path, digest)
 
 
-def _arrays(source: Source, found: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
+def _arrays(source: Source) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
     try:
         arrays = described(source).arrays
-    except RecordError:  # said where it is read itself
+    except RecordError:  # reported where batch.json itself is read
         return
     for name, stored in arrays.items():
         yield source.place / f"{name}.npy", stored.file, partial(source.array, name, stored.file)

@@ -1,4 +1,4 @@
-"""What the file system of a run cannot do of what a record rests on, in the words in which manifests keep it."""
+"""What a record needs of its file system and does not get, in the words in which manifests keep it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from align_hooks.messages import Message, message
 
 
 class Weakness(Enum):
-    """One thing that a file system lacks; the value is what manifests say of it."""
+    """Something that a file system lacks; the value is the sentence in manifests."""
 
     NO_LINKS = "it has no hard links: a rank that is killed while it claims the directory may leave a manifest that is not whole"
     NO_SYNC = "it does not sync files or directories: a machine that loses power may lose steps that were whole"
@@ -19,7 +19,7 @@ class Weakness(Enum):
 
 
 def weakness(text: str) -> Message | str:
-    """What a manifest says, as a message; what no version of ours wrote stays as it is."""
+    """A manifest's sentence as a message; a sentence that no version of ours wrote stays as it is."""
     if text == Weakness.NO_LINKS.value:
         return message("weakness.no_links")
     if text == Weakness.NO_SYNC.value:

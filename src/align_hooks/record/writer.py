@@ -1,6 +1,6 @@
 """One rank's writer: numpy in, files out.
 
-The row of scalars is written last in a step and is what makes the step count: it lists everything that the step wrote, with digests. So
+The row of scalars is written last in a step and makes the step count: it lists everything that the step wrote, with digests. So
 a job killed at any moment leaves a record that is readable up to its last whole step.
 """
 
@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from numpy.typing import NDArray
+from typing import BinaryIO
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.job.ranks import Launch
@@ -32,6 +30,7 @@ from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.continued import continued
 from align_hooks.record.files import read_sealed
+from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
@@ -39,15 +38,13 @@ from align_hooks.record.schema import Facts, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
-Array = NDArray[Any]
-
 
 @dataclass
 class Writer:
-    """The record of one rank, from its first claim on the directory to its last word.
+    """The record of one rank, from its claim on the directory to its end.
 
-    Raises RefusedRun where the directory cannot be used; after :meth:`describe`, OSError where the disk gives out and RecordError where
-    the directory was taken over. ``weaker`` says, a sentence each, what the file system cannot do of what a record rests on.
+    Raises RefusedRun where the directory cannot be used; after :meth:`describe`, OSError where the disk is full or fails and RecordError
+    where another job took the directory. ``weaker`` has a sentence for each thing that a record needs and its file system lacks.
     """
 
     run: Path
@@ -59,14 +56,14 @@ class Writer:
     segment: str = field(default_factory=lambda: secrets.token_hex(8))
     _claim: claim.Claim | None = None
     _rows: dict[Path, BinaryIO] = field(default_factory=dict)
-    _manifest: dict[str, Any] = field(default_factory=dict)
+    _manifest: JsonObject = field(default_factory=dict)
     _earlier: start.Earlier | None = None
     _listed: dict[str, str] = field(default_factory=dict)
     _described: bool = False
     _holds_all: bool = False
 
     def begin(self) -> None:
-        """Claim this rank's place in the directory, honouring ``RUN_EXISTS``. What an earlier run left there stays as it is."""
+        """Claim this rank's place in the directory, honouring ``RUN_EXISTS``. The files of an earlier run stay as they are."""
         rank, run = self.launch.rank, self.run
         self._manifest = {
             "format": layout.FORMAT,
@@ -79,7 +76,7 @@ class Writer:
         }
         path = layout.manifest(run, rank)
         try:
-            start.earlier(run, self.launch, self.settings.run_exists)  # what is refused anyway is left without a file of ours
+            start.earlier(run, self.launch, self.settings.run_exists)  # before a claim: a directory that is refused stays unchanged
             folder.make(run, path.parent)
             self._claim = claim.take(layout.claim(run, rank), self.launch)
             self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
@@ -88,7 +85,7 @@ class Writer:
                 self._manifest["weaker"] = self.weaker
             ids = {"segment": self.segment, "run_id": self._run_id()} if rank == 0 else {}
             self._claim.add(started=self._manifest["started"], **ids)
-            if self._earlier is None and rank == 0:  # of the others only when rank 0 is known to be of this job
+            if self._earlier is None and rank == 0:  # other ranks wait until rank 0 is known to be of this job
                 (atomic.write_sealed if path.exists() else atomic.create)(path, self._manifest)
         except FileExistsError:
             raise self._refused(f"{path} was made by another job in this moment; choose another directory") from None
@@ -103,30 +100,31 @@ class Writer:
             raise
 
     def _refused(self, why: str) -> RefusedRun:
+        """Release the claim; the error to raise."""
         if self._claim is not None:
             self._claim.release(unused=True)
             self._claim = None
         return RefusedRun(why)
 
     def _run_id(self) -> str:
-        """The id of the run that this start begins or goes on with; rank 0's alone counts."""
+        """The id of the run that this start begins or goes on with; rank 0's id alone counts."""
         if self._earlier is not None and self._earlier.manifest is not None and self.settings.run_exists == "continue":
             return self._earlier.manifest.run_id or self._run_facts().run_id or self.segment
         return self.segment
 
     def _run_facts(self) -> Facts:
+        """The earlier record's ``run.json``."""
         path = layout.run_file(self.run)
         return structured(Facts, read_sealed(path, older=True), path, numbers=("optimizer",)) if path.exists() else Facts()
 
-    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: Mapping[str, Any], steps: range) -> None:
-        """Write what is known once model and optimizer are built, before the first step. What the directory held is replaced here, or
-        continued.
+    def describe(self, *, place: Mapping[str, int], shards: Sequence[Shard], facts: JsonObject, steps: range) -> None:
+        """Write the facts that are known once model and optimizer are built, before the first step. Here an earlier record in the directory
+        is replaced or continued.
 
         ``facts`` are those of the whole run (versions, overrides, model, optimizer, training); rank 0 writes them.
-        ``steps`` are those that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
+        ``steps`` are the steps that the run intends. Raises RefusedRun where the disk cannot hold the plan, and where a
         continued run is another model or was injected from another run.
         """
-        table = [shard.facts() for shard in shards]
         whole = all(shard.local_shape == shard.shape for shard in shards if shard.counted)
         self._holds_all = whole and all(place.get(f"{axis}_size", 1) == 1 for axis in ("tp", "pp", "ep"))
         elements = sum(shard.elements for shard in shards if shard.counted)
@@ -140,15 +138,18 @@ class Writer:
                     f"choose fewer steps in {_tensor_variables()}, or another disk"
                 )
             groups = (facts.get("optimizer") or {}).get("groups", [])
-            self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
-            self._manifest |= {"first_step": steps.start, **self._ids()}
+            self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "groups": groups}
+            self._manifest |= {"planned_bytes": planned, "first_step": steps.start, **self._ids()}
             run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
             run_facts |= {"world_size": self.launch.world_size, "created": self._manifest["started"]}
-            run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps)}
-            run_facts |= facts
+            run_facts |= {"settings": self.settings.as_text(), "planned_steps": len(steps), **facts}
             before = self._run_facts() if continuing else Facts()
-            rows = self._earlier_rows(continuing)
-            if before.is_there and self._manifest["run_id"] in (None, before.run_id):  # and not of a run that a killed start has replaced
+            earlier = self._earlier.manifest if self._earlier is not None else None
+            rows = start.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
+            if before.is_there and self._manifest["run_id"] in (
+                None,
+                before.run_id,
+            ):  # else run.json is of a run that a killed start replaced
                 kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
                 run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
             self._put_manifest(steps, shards, rows, continuing)
@@ -157,14 +158,14 @@ class Writer:
         except OSError as error:
             raise RefusedRun(f"{PREFIX}RUN={self.run} cannot be written: {error.strerror or error}; choose another disk") from None
         except RefusedRun:
-            if self._earlier is not None and not self._described:  # it stays, and is nobody's from now on
+            if self._earlier is not None and not self._described:  # the earlier record stays, and nobody holds it any more
                 self._refused("")
             raise
 
-    def _ids(self) -> dict[str, Any]:
-        """Which run this is, and which start of it: rank 0 draws both and writes them into its claim, where the others read them.
+    def _ids(self) -> dict[str, str | None]:
+        """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them.
 
-        A rank that sees no claim of its job's rank 0, on a disk of its own, has a segment of its own and no run id.
+        A rank that sees no claim of its job's rank 0, on a disk of its own, draws a segment of its own and has no run id.
         """
         path = layout.claim(self.run, 0)
         if self.launch.rank == 0:
@@ -180,18 +181,12 @@ class Writer:
         return {"run_id": None, "segment": self.segment}
 
     def _is_of_this_job(self) -> bool:
-        """Whether rank 0, as far as it is seen from here, is of this rank's job."""
+        """Whether rank 0, as far as this rank sees its claim, is of this rank's job."""
         first = claim.read(layout.claim(self.run, 0)) if self.launch.rank else {}
         return not first or claim.is_of(first, self.launch)
 
-    def _earlier_rows(self, continuing: bool) -> Committed | None:
-        """The rows of the record that is continued, or replaced; None where there is none, or where it is replaced and cannot be read."""
-        if self._earlier is None or self._earlier.manifest is None:
-            return None
-        return (start.counted if continuing else start.readable)(self.run, self.launch.rank, self._earlier.manifest)
-
     def _put_manifest(self, steps: range, shards: Sequence[Shard], rows: Committed | None, continuing: bool) -> None:
-        """Make the manifest of this start the one that counts, in one rename, and delete what does not count any more."""
+        """Make the manifest of this start count, in one rename, and delete the files that do not count any more."""
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         path = layout.manifest(run, rank)
         self._check()
@@ -201,7 +196,7 @@ class Writer:
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
             start.refuse_other(earlier.manifest, self.side, shards, run)
-            self._manifest["segments"] = start.went_on(earlier.manifest, rows, first, start.again(self.settings, first))
+            self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         start.sweep(run, rank, known)
@@ -212,47 +207,45 @@ class Writer:
             start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
 
     def _check(self) -> None:
-        """Raise RecordError where the directory is not this job's any more."""
+        """Raise RecordError where another job has the directory now."""
         if self._claim is not None:
             self._claim.check()
 
-    def scalars(self, row: Mapping[str, Any]) -> None:
+    def scalars(self, row: Mapping[str, object]) -> None:
         """Append the row that completes a step; it lists everything that was written since the last."""
         path = layout.scalars(self.run, self.launch.rank)
         listed, self._listed = self._listed, {}
         wrote_files = any(key.partition("/")[2] not in layout.LINES for key in listed)
-        if wrote_files:  # they are synced, and so is what lists them, after the rows that it lists too
+        if wrote_files:  # files are synced; so is the row that lists them, after the other rows that it lists
             self._sync()
         self._append(path, digests.seal(self._line({**row, "files": listed})))
         if wrote_files:
             self._sync()
         self._count(SCALARS)
 
-    def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Append one step's squared sums, canonical name to fp64, of what this rank holds, copies too.
+    def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
+        """Append one step's squared sums, canonical name to fp64, of this rank's shards, copies included.
 
-        ``taken`` are the global norms that the framework took of gradients of its own choice: ``norm`` its result, ``same`` and
-        ``exact`` this rank's squared part of it as the framework and as we take it, ``ranks`` and ``first`` the number of ranks
-        whose parts make the norm, and the lowest of them.
+        ``taken`` are the global norms that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it.
         """
-        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(one) for one in taken]})
+        self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]})
 
-    def sketches(self, of: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
+    def sketches(self, kind: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
-        self.row(SKETCHES[of.name], step, {"sums": {name: list(one) for name, one in sums.items()}})
+        self.row(SKETCHES[kind.name], step, {"sums": {name: list(of_tensor) for name, of_tensor in sums.items()}})
 
-    def row(self, kind: Kind, step: int, content: Mapping[str, Any]) -> None:
+    def row(self, kind: Kind, step: int, content: Mapping[str, object]) -> None:
         """Append the row of one step of a quantity that is rows."""
         line = self._line({"step": step, **content})
         self._append(layout.rows(self.run, kind.name, self.launch.rank), line)
-        self._listed[f"{step}/{kind.name}"] = digests.of(line)
+        self._listed[f"{step}/{kind.name}"] = digests.xxh3(line)
         self._count(kind)
 
-    def _line(self, row: Mapping[str, Any]) -> bytes:
+    def _line(self, row: Mapping[str, object]) -> bytes:
         return atomic.encoded(atomic.json_text({**row, "rank": self.launch.rank, "segment": self.segment}, indent=None))
 
     def _count(self, kind: Kind) -> None:
-        """Count what was written, by the variable that asked for it."""
+        """Count a written quantity, by the variable that asked for it."""
         self.written[kind.variable] += 1
 
     def _append(self, path: Path, line: bytes) -> None:
@@ -275,7 +268,7 @@ class Writer:
         rows: Sequence[int],
         *,
         slices: Sequence[Sequence[int]] | None = None,
-        joined_first: Mapping[str, Any] | None = None,
+        joined_first: Mapping[str, object] | None = None,
     ) -> None:
         """Write a step's batch; see :func:`write_batch`."""
         self._check()
@@ -290,18 +283,18 @@ class Writer:
         self._count(GRADIENTS)
 
     def weights(
-        self, step: int, tensors: Mapping[str, Array], config: Mapping[str, Any], squared: Mapping[str, float] | None = None
+        self, step: int, tensors: Mapping[str, Array], config: Mapping[str, object], squared: Mapping[str, float] | None = None
     ) -> None:
         """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory.
 
         Padded vocabulary rows go to a file of their own: no Hugging Face tensor has them. The model file is written
-        last and makes the set whole. A rank whose tensors all are copies that another one writes gives none; ``squared`` are the
-        squared sums of everything that it holds, copies too.
+        last and makes the set whole. A rank that holds only copies of other ranks' tensors passes none; ``squared`` are the
+        squared sums of all its shards, copies included.
         """
         if squared:
             self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
-        if tensors and self._holds_all:  # of a part of a model it would make a checkpoint that no model can load
+        if tensors and self._holds_all:  # with a part of a model it would make a checkpoint that no model can load
             self._json(step, layout.CONFIG, config)
         if padding:
             self._tensors(step, layout.WEIGHT_PADDING, padding)
@@ -313,8 +306,8 @@ class Writer:
     ) -> None:
         """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32.
 
-        ``updates`` is the optimizer's own count, the exponent of its bias correction. ``dtypes`` are those in which it keeps
-        each moment, by name of the moment.
+        ``updates`` is the optimizer's own count, the exponent of its bias correction. ``dtypes`` maps each moment to the type in which the
+        optimizer keeps it.
         """
         for moment, tensors in moments.items():
             self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
@@ -326,16 +319,16 @@ class Writer:
         self._check()
         self._listed[f"{step}/{name}"] = write_tensors(self.run, step, self.launch.rank, name, tensors, self.segment)
 
-    def _json(self, step: int, name: str, content: Mapping[str, Any]) -> None:
+    def _json(self, step: int, name: str, content: Mapping[str, object]) -> None:
         self._check()
         path = layout.step(self.run, step, self.launch.rank) / name
         folder.make(self.run, path.parent)
         self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
 
-    def finish(self, *, hooks: Mapping[str, Any], ended: str) -> None:
-        """Close the rows, write how the run ended and let the directory go; may be called when recording has stopped early too.
+    def finish(self, *, hooks: Mapping[str, object], ended: str) -> None:
+        """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too.
 
-        A start that failed before the model was built leaves what it would have replaced or continued as it was.
+        A start that failed before the model was built leaves the record that it would have replaced or continued as it was.
         """
         try:
             for file in self._rows.values():
@@ -353,18 +346,18 @@ class Writer:
 
 
 def _tensor_variables() -> str:
-    """The variables that ask for tensors, as a sentence has them."""
+    """The variables that ask for tensors, as a list in a sentence."""
     *names, last = (PREFIX + kind.variable.upper() for kind in TENSORS)
     return f"{', '.join(names)} and {last}"
 
 
 def _make_ready(path: Path) -> None:
-    """Cut a last line that a killed run left without its end, so that the next row starts on a line of its own; end a row that lacks no
-    more than that. A file that has another name elsewhere, in a snapshot, is copied first: rows are added to this one alone."""
+    """Cut a last line that a killed run left torn, so that the next row starts on a line of its own; end a row that lacks only the end of
+    its line. A file that has another name elsewhere, in a snapshot, is copied first: rows are added to the copy."""
     if not path.exists():
         return
     content = path.read_bytes()
-    at = content.rfind(b"\n") + 1
-    whole = content + b"\n" if digests.WHOLE_ROW.search(content[at:]) else content[:at]
+    last = content.rfind(b"\n") + 1
+    whole = content + b"\n" if digests.WHOLE_ROW.search(content[last:]) else content[:last]
     if whole != content or folder.is_shared(path):
         atomic.write_bytes(path, whole)
