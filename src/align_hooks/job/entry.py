@@ -14,7 +14,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, TypeAlias
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.job import arguments_only
@@ -27,8 +28,13 @@ from align_hooks.settings import Settings
 if TYPE_CHECKING:
     from align_hooks.session import Session
 
+ExceptHook: TypeAlias = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
 STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the one re-execution, so that there is never a second."""
+
+AT_START = ("PYTHONHASHSEED",)
+"""Variables that an interpreter reads only when it starts."""
 
 BEGINNING = ("arguments", "config")
 """The hooks of either side that see that a process is going to train."""
@@ -70,9 +76,15 @@ def _account(session: Session, code: int) -> int:
     return exit_code(code, problems)
 
 
-def room(side: str) -> Any:
+def room(side: str) -> ModuleType:
     """A side's ``environment`` module."""
     return importlib.import_module(f"align_hooks.{side}_side.environment")
+
+
+def variables(side: str, settings: Settings) -> dict[str, str]:
+    """The variables that the settings need in the environment of a process of ``side``."""
+    wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
+    return wanted | (room(side).DETERMINISTIC if settings.deterministic else {})
 
 
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
@@ -89,10 +101,9 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if not settings.any_set() or arguments_only.VARIABLE in environment:
         return None
     hold()
-    here = room(side)
-    wanted = here.variables(settings)
+    here, wanted = room(side), variables(side, settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
-    too_late = set(here.AT_START) & changed.keys()
+    too_late = set(AT_START) & changed.keys()
     environment.update(changed)
     again = environment.pop(STARTED, None) == str(os.getpid())
     if too_late and restart and not again:
@@ -100,7 +111,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         flush(sys.stdout)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if sys.flags.ignore_environment:
-        too_late |= set(here.AT_START) & wanted.keys()
+        too_late |= set(AT_START) & wanted.keys()
     if any(name in sys.modules for name in here.FRAMEWORK):
         too_late |= changed.keys()
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
@@ -166,10 +177,10 @@ def _watch(side: str, settings: Settings) -> None:
     importlib.import_module("align_hooks.hooking.attach").attach([one for one in hooks if one.name in BEGINNING], session)
 
 
-def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
+def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:
     """An ``excepthook`` that ends the process with the line and the exit code of an error of ours, as the launcher does."""
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> object:
         if not isinstance(error, AlignHooksError):
             return hook(kind, error, trace)
         with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook holds back what ours prints

@@ -22,7 +22,7 @@ from types import FrameType
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
 from align_hooks.job import arguments_only
-from align_hooks.job.entry import room
+from align_hooks.job.entry import variables
 from align_hooks.job.processes import VARIABLE, Process, told, unheard
 from align_hooks.job.ranks import Launch
 from align_hooks.job.script import report
@@ -94,7 +94,7 @@ def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) 
     """The command's environment. Directories become absolute: a script may change into another one before it trains."""
     places = {one.name: getattr(settings, one.name) for one in fields(settings)}
     absolute = {PREFIX + name.upper(): str(place) for name, place in places.items() if isinstance(place, Path | Source)}
-    switches = {name: value for side in SIDES for name, value in room(side).variables(settings).items()}
+    switches = {name: value for side in SIDES for name, value in variables(side, settings).items()}
     path = os.pathsep.join([str(STARTUP), *filter(None, [inherited.get("PYTHONPATH")])])
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
 
