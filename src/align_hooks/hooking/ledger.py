@@ -9,12 +9,12 @@ framework alone, and decorates or replaces what it likes. Each wrapper then goes
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -134,7 +134,7 @@ class Ledger:
             yield
         finally:
             waiting, self.waiting = self.waiting, None
-            steps: list[Callable[[], None]] = [*(partial(self._again, target) for target in lifted), *waiting]
+            steps: list[Callable[[], None]] = [*(functools.partial(self._again, target) for target in lifted), *waiting]
             problems = []
             for step in steps:
                 try:
@@ -159,6 +159,11 @@ class Ledger:
         before = vars(owner)[name] if owned else getattr(owner, name, None)
         setattr(owner, name, value)
         self.journal.append(Change(owner, name, before, vars(owner)[name], owned))
+
+    def surround(self, owner: Owner, name: str, body: Function) -> None:
+        """Put ``body`` in the place of a function, journalled; it is called with the function and the arguments of the call."""
+        original = getattr(owner, name)
+        self.replace(owner, name, functools.wraps(original)(lambda *args, **kwargs: body(original, *args, **kwargs)))
 
     def undo(self) -> None:
         """Undo all changes, the last first; raises AttachError after trying every one."""

@@ -21,7 +21,7 @@ from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.job.arguments_only import leave
+from align_hooks.job import arguments_only
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.objects import Config
@@ -37,19 +37,13 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     """Call ``build_context`` after the settings were applied to its configuration."""
     config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
     if isinstance(config, MindFormerConfig) and session.config is not config:
-        session.config = config
-        if config.get("run_mode") in TRAINS:
+        session.config, trains = config, config.get("run_mode") in TRAINS
+        if arguments_only.asked():
+            arguments_only.leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=trains)
+        if trains:
             session.begin()
         if session.begun:
             apply(session, config)
-    return wrapped(*args, **kwargs)
-
-
-def stop(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """End the process in place of ``build_context``, before anything is built."""
-    config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
-    if isinstance(config, MindFormerConfig):
-        leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=config.get("run_mode") in TRAINS)
     return wrapped(*args, **kwargs)
 
 
