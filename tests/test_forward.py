@@ -30,8 +30,7 @@ def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:
     settings = Settings.from_environment({"ALIGN_HOOKS_RUN": "a", "ALIGN_HOOKS_BATCHES": "all"})
     session = TorchSession("torch", settings, Launch(), chunks=("a model",))
     session.recording.writer, session.step = cast(Writer, object()), 0
-    wrapper = forward.wrap(session)
-    return session, wrapper(model, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS, "loss_mask": MASK})
+    return session, forward.wrap(session, model, "a model", (TOKENS, TOKENS, None), {"labels": TOKENS, "loss_mask": MASK})
 
 
 @pytest.mark.parametrize("model", [named, functools.wraps(named)(lambda *args, **kwargs: named(*args, **kwargs))])

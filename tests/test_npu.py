@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from align_hooks.job.entry import variables
 from align_hooks.job.ranks import Launch
 from align_hooks.settings import Settings
 from align_hooks.torch_side import environment, seeds
@@ -77,7 +78,7 @@ def test_an_npu_is_read_back_once_it_is_in_use(npu: Npu) -> None:
 
 
 def test_the_variables_of_hccl_are_set_with_the_others() -> None:
-    wanted = environment.variables(Settings(deterministic=True))
+    wanted = variables("torch", Settings(deterministic=True))
     assert (wanted["HCCL_DETERMINISTIC"], wanted["CLOSE_MATMUL_K_SHIFT"]) == ("true", "1")
     assert "HCCL_ALGO" not in wanted and "HCCL_ALGO" in environment.WATCHED
 

@@ -166,7 +166,7 @@ def test_a_wrapped_function_can_still_be_pickled_by_name_and_copied(observe: Obs
     assert seen == [True, True]
 
 
-def test_the_body_is_loaded_once_and_not_before_the_first_call(observe: Observe) -> None:
+def test_the_body_is_not_loaded_before_the_first_call(observe: Observe) -> None:
     seen = observe("""
         import sys
         attach([hook("training", "train", "Optimizer.step")], new_session())
@@ -174,9 +174,9 @@ def test_the_body_is_loaded_once_and_not_before_the_first_call(observe: Observe)
         early = "hook_bodies" in sys.modules
         stand_in.train(0), stand_in.train(1), stand_in.seams.Optimizer().step(2)
         import hook_bodies
-        seen = [early, len(hook_bodies.loads), len(hook_bodies.noted)]
+        seen = [early, len(hook_bodies.noted)]
     """)
-    assert seen == [False, 1, 3]
+    assert seen == [False, 3]
 
 
 @pytest.mark.parametrize("order", ["attach(hooks, session); import stand_in.consumer", "import stand_in.seams; attach(hooks, session)"])

@@ -77,7 +77,7 @@ def test_every_body_is_a_function_of_the_right_shape_in_an_existing_file(hook: H
     assert colon and path is not None, f"{module} is no file"
     body = definitions(path).get(name)
     assert isinstance(body, ast.FunctionDef), f"{path} defines no function {name}"
-    assert len(body.args.args) == (1 if hook.targets else 2)
+    assert len(body.args.args) == (5 if hook.targets else 2)
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -19,7 +19,7 @@ from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
-from align_hooks.job.entry import room
+from align_hooks.job.entry import AT_START, room
 from align_hooks.job.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
@@ -204,5 +204,5 @@ def _of_devices(installed: Sequence[Framework], settings: Settings) -> list[str]
 def _beside(environment: Mapping[str, str], sides: Sequence[str]) -> dict[str, str]:
     """Variables of other libraries on which a run depends, as they are set."""
     rooms = [room(side) for side in sides]
-    names = dict.fromkeys(name for module in rooms for name in (*module.AT_START, *module.DETERMINISTIC, *module.WATCHED))
+    names = dict.fromkeys((*AT_START, *(name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))))
     return {name: environment[name] for name in names if name in environment}

@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 import wrapt
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
-from align_hooks.hooking.hook import Hook
+from align_hooks.hooking.hook import Args, Function, Hook, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.settings import Settings
 
@@ -28,7 +28,7 @@ VERSION_MODULES = {
     "mindspore": "mindspore.version",
     "torch": "torch.version",
 }
-"""Where a package says its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is not asked."""
+"""The module of a package that states its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is not asked."""
 
 
 class Attached(Protocol):
@@ -49,76 +49,68 @@ def attach(hooks: Iterable[Hook], session: Attached) -> None:
     session.ledger.pending.update((hook.name, hook) for hook in asked)
     for hook in asked:
         late = hook.trigger in sys.modules
-        wrapt.register_post_import_hook(_on_import(hook, session, late=late), hook.trigger)
+        wrapt.register_post_import_hook(functools.partial(_on_import, hook, session, late), hook.trigger)
 
 
-def _on_import(hook: Hook, session: Attached, *, late: bool) -> Callable[[ModuleType], None]:
-    def on_import(module: ModuleType) -> None:
-        ledger = session.ledger
-        if hook.name not in ledger.pending:  # undone, or a reload
-            return
-        if hook.targets and ledger.waiting is not None:  # another tool is patching: its names are bound by then, as for a late module
-            ledger.waiting.append(functools.partial(_on_import(hook, session, late=True), module))
-            return
-        try:
-            check_version(hook)
-            if hook.targets:
-                around = _when_first_called(hook, session)
-                for target in hook.targets:
-                    ledger.wrap(hook, module, target, around, rebind=late)
-            else:
-                load(hook.body)(session, module)
-                ledger.calls[hook.name] += 1
-        except Exception as error:  # whatever it is, it is told: here, and by the exit code even if the framework swallows it
-            expected = isinstance(error, AlignHooksError)
-            ledger.failed[hook.name] = str(error) if expected else f"hook {hook.name!r} could not be attached: {error!r}"
-            raise
-        finally:
-            del ledger.pending[hook.name]
-        ledger.attached[hook.name] = hook
-
-    return on_import
+def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) -> None:
+    """Attach a hook to the module of its trigger; ``late`` where the module was imported before the hook was registered."""
+    ledger = session.ledger
+    if hook.name not in ledger.pending:  # undone, or a reload
+        return
+    if hook.targets and ledger.waiting is not None:  # another tool is patching: its names are bound by then, as for a late module
+        ledger.waiting.append(functools.partial(_on_import, hook, session, True, module))
+        return
+    try:
+        check_version(hook)
+        for target in hook.targets:
+            ledger.wrap(hook, module, target, functools.partial(_around, hook.body, session), rebind=late)
+        if not hook.targets:
+            load(hook.body)(session, module)
+            ledger.calls[hook.name] += 1
+    except Exception as error:  # of any kind: it is told here, and by the exit code even if the framework swallows it
+        expected = isinstance(error, AlignHooksError)
+        ledger.failed[hook.name] = str(error) if expected else f"hook {hook.name!r} could not be attached: {error!r}"
+        raise
+    finally:
+        del ledger.pending[hook.name]
+    ledger.attached[hook.name] = hook
 
 
-def _when_first_called(hook: Hook, session: Attached) -> Callable[..., Any]:
-    """The body's wrapper, loaded at its first call: at the trigger's import the framework may be half imported itself."""
-    loaded: list[Callable[..., Any]] = []
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if not loaded:
-            loaded.append(load(hook.body)(session))
-        return loaded[0](wrapped, instance, args, kwargs)
-
-    return around
+def _around(body: str, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call a body, which is loaded at its first call: at the trigger's import the framework may be half imported itself."""
+    return load(body)(session, wrapped, instance, args, kwargs)
 
 
 def installed_version(package: str) -> str:
-    """The version of a framework that is importable here, as it states it itself; MindFormers 1.3.0 says r1.3.0, the name of a branch.
+    """The version of a framework that can be imported, as the framework states it; MindFormers 1.3.0 says r1.3.0, the name of a branch.
 
-    megatron-core adds the commit of the repository that it lies in, which of an installed one is whatever holds the environment.
+    megatron-core adds a commit of the repository in which it lies. For an installed one that is the repository, if any, around the
+    environment, so the commit is left out.
     """
     module = importlib.import_module(VERSION_MODULES[package])
-    said = str(getattr(module, "__version__", None) or module.version).removeprefix("r")
+    version = str(getattr(module, "__version__", None) or module.version).removeprefix("r")
     installed = package == "megatron-core" and "site-packages" in (module.__file__ or "")
-    return said.partition("+")[0] if installed else said
+    return version.partition("+")[0] if installed else version
 
 
 def check_version(hook: Hook) -> None:
     """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``, if it says its version at all."""
     if not hook.supports:
         return
-    found = installed_version(hook.package)
+    version = installed_version(hook.package)
     try:
-        inside = SpecifierSet(hook.supports).contains(Version(found).base_version)
+        inside = SpecifierSet(hook.supports).contains(Version(version).base_version)
     except InvalidVersion:
         inside = False
     if not inside:
         raise UnsupportedVersion(
-            f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {found}; install a version in that range"
+            f"hook {hook.name!r} was proven on {hook.package} {hook.supports}, found {version}; install a version in that range"
         )
 
 
-def load(body: str) -> Any:
+@functools.cache
+def load(body: str) -> Function:
     """The function that ``"package.module:function"`` names."""
-    module, _, function = body.partition(":")
-    return getattr(importlib.import_module(module), function)
+    module, _, name = body.partition(":")
+    function: Function = getattr(importlib.import_module(module), name)
+    return function

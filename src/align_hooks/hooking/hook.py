@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from align_hooks.settings import Settings
+
+Function: TypeAlias = Callable[..., Any]
+"""A function of a framework."""
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+"""The positional and the named arguments of a call to a function of a framework."""
+Result: TypeAlias = Any
+"""What a function of a framework returned."""
+Instance: TypeAlias = Any
+"""The framework's object whose method was called; None for a function."""
+Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
+"""A wrapper of wrapt: ``(wrapped, instance, args, kwargs)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One seam of one framework.
+    """A seam of a framework.
 
     ``body`` is ``"package.module:function"`` and is imported when the seam is first used, because bodies import frameworks.
-    With targets, the function takes the session and returns a wrapt wrapper ``(wrapped, instance, args, kwargs)``.
+    With targets, the function takes ``(session, wrapped, instance, args, kwargs)`` and is called in place of each target.
     Without, it takes ``(session, module)`` and is called once, when the trigger has been imported.
-    ``supports`` is empty for a package that says no version: its body holds it to what it needs of it.
+    ``supports`` is empty for a package that says no version: the body then checks the package for what it needs of it.
     """
 
     name: str

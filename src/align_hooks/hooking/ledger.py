@@ -3,27 +3,29 @@
 Undoing is derived from the journal and never written by hand. An attribute that a class merely inherited is deleted
 again, not "restored" into the subclass.
 
-Another tool may patch the same attributes. While it does, our wrappers are off and hooks wait (:meth:`Ledger.lifted`): it sees the
-framework alone, decorates or replaces what it likes, and each wrapper goes around the result, once, as if we had come last.
+Another tool may patch the same attributes. While it does, our wrappers are off and hooks wait (:meth:`Ledger.lifted`). The tool sees the
+framework alone, and decorates or replaces what it likes. Each wrapper then goes around the result, once, as if we had come last.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import wrapt
 
 from align_hooks.errors import AttachError
-from align_hooks.hooking.hook import Hook
+from align_hooks.hooking.hook import Args, Around, Function, Hook, Instance, Kwargs, Result
 
 _ABSENT = object()
+Owner: TypeAlias = Any
+"""A module or a class of a framework, which holds the attribute that a hook replaces."""
 
 
 class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
@@ -40,16 +42,17 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
 class Change:
     """One attribute replaced: on what, which, before and after, and whether the owner itself held it."""
 
-    owner: Any
+    owner: Owner
     name: str
-    before: Any
-    after: Any
+    before: object
+    after: object
     owned: bool
 
     def undo(self) -> None:
         """Put the attribute back; raises AttachError where somebody replaced it after us."""
         if vars(self.owner).get(self.name, _ABSENT) is not self.after:
-            raise AttachError(f"{_label(self.owner)}.{self.name} was replaced by other code after align_hooks wrapped it; it is left alone")
+            label = getattr(self.owner, "__qualname__", self.owner.__name__)
+            raise AttachError(f"{label}.{self.name} was replaced by other code after align_hooks wrapped it; it is left alone")
         if self.owned:
             setattr(self.owner, self.name, self.before)
         else:
@@ -58,17 +61,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """One target and the wrapper around it, with what it takes to wrap it again."""
+    """A target with the wrapper around it and the arguments that wrap it again."""
 
     hook: Hook
     module: ModuleType
     target: str
-    around: Any
+    around: Around
     changes: tuple[Change, ...]
 
     @property
     def outermost(self) -> bool:
-        """Whether nobody replaced it after us."""
+        """Whether nobody replaced the target after us."""
         first = self.changes[0]
         return vars(first.owner).get(first.name) is first.after
 
@@ -88,7 +91,7 @@ class Ledger:
         self.wrapped: list[Wrapped] = []
         self.waiting: list[Callable[[], None]] | None = None
 
-    def wrap(self, hook: Hook, module: ModuleType, target: str, around: Any, *, rebind: bool) -> None:
+    def wrap(self, hook: Hook, module: ModuleType, target: str, around: Around, *, rebind: bool) -> None:
         """Wrap ``module.target`` once, counting calls.
 
         ``rebind`` is for a module that was imported before us: names that other modules took from it with ``from …
@@ -98,20 +101,17 @@ class Ledger:
         if any(change.owner is owner and change.name == name for change in self.journal):
             return
 
-        def counting(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        def counting(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
             self.calls[hook.name] += 1
             return around(wrapped, instance, args, kwargs)
 
-        homes = owner.__mro__ if isinstance(owner, type) else (owner,)
-        raw: Any = next(
-            (vars(home)[name] for home in homes if name in vars(home)), before
-        )  # a staticmethod or classmethod, where it is one
+        homes = (vars(home) for home in (owner.__mro__ if isinstance(owner, type) else (owner,)))
+        raw = next((home[name] for home in homes if name in home), before)  # a staticmethod or classmethod, where the target is one
         wrapper, known = Wrapper(raw, counting), len(self.journal)
         self.replace(owner, name, wrapper)
-        if rebind and owner is module:
-            for other, alias in _holders(before):
-                if other is module or other.__name__ != getattr(before, "__module__", None):  # the tool that put it there keeps its own
-                    self.replace(other, alias, wrapper)
+        for holder, alias in _holders(before) if rebind and owner is module else ():
+            if holder is module or holder.__name__ != getattr(before, "__module__", None):  # the tool that put it there keeps its own
+                self.replace(holder, alias, wrapper)
         self.wrapped.append(Wrapped(hook, module, target, around, tuple(self.journal[known:])))
 
     @contextmanager
@@ -125,15 +125,16 @@ class Ledger:
             yield
             return
         self.waiting = []
-        ours, self.wrapped = [one for one in self.wrapped if one.outermost], [one for one in self.wrapped if not one.outermost]
-        changes = [change for one in ours for change in one.changes]
-        self.journal = [change for change in self.journal if not any(change is one for one in changes)]
+        lifted = [target for target in self.wrapped if target.outermost]
+        self.wrapped = [target for target in self.wrapped if not target.outermost]
+        changes = [change for target in lifted for change in target.changes]
+        self.journal = [change for change in self.journal if not any(change is undone for undone in changes)]
         withdraw(changes)
         try:
             yield
         finally:
             waiting, self.waiting = self.waiting, None
-            steps: list[Callable[[], None]] = [*(partial(self._again, one) for one in ours), *waiting]
+            steps: list[Callable[[], None]] = [*(functools.partial(self._again, target) for target in lifted), *waiting]
             problems = []
             for step in steps:
                 try:
@@ -143,46 +144,44 @@ class Ledger:
             if problems:
                 raise problems[0]
 
-    def _again(self, one: Wrapped) -> None:
+    def _again(self, lifted: Wrapped) -> None:
+        """Wrap a target again that was lifted."""
         try:
-            self.wrap(one.hook, one.module, one.target, one.around, rebind=True)
+            self.wrap(lifted.hook, lifted.module, lifted.target, lifted.around, rebind=True)
         except AttachError as error:
-            self.attached.pop(one.hook.name, None)
-            self.failed[one.hook.name] = str(error)
+            self.attached.pop(lifted.hook.name, None)
+            self.failed[lifted.hook.name] = str(error)
             raise
 
-    def replace(self, owner: Any, name: str, value: Any) -> Any:
-        """Set one attribute, journalled; returns what was there (None where nothing was)."""
+    def replace(self, owner: Owner, name: str, value: object) -> None:
+        """Set one attribute, journalled."""
         owned = name in vars(owner)
         before = vars(owner)[name] if owned else getattr(owner, name, None)
         setattr(owner, name, value)
         self.journal.append(Change(owner, name, before, vars(owner)[name], owned))
-        return before
+
+    def surround(self, owner: Owner, name: str, body: Function) -> None:
+        """Put ``body`` in the place of a function, journalled; it is called with the function and the arguments of the call."""
+        original = getattr(owner, name)
+        self.replace(owner, name, functools.wraps(original)(lambda *args, **kwargs: body(original, *args, **kwargs)))
 
     def undo(self) -> None:
         """Undo all changes, the last first; raises AttachError after trying every one."""
         problems = withdraw(self.journal)
-        self.journal.clear()
-        self.wrapped.clear()
-        self.attached.clear()
-        self.pending.clear()
+        for account in (self.journal, self.wrapped, self.attached, self.pending):
+            account.clear()
         if problems:
             raise AttachError("; ".join(problems))
 
     def unfired(self) -> list[str]:
         """Why hooks that were asked for did nothing, one sentence each, failures first; empty when all is well."""
         never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
-        idle = [
-            f"hook {name!r}: attached to {hook.trigger}, never called"
-            for name, hook in self.attached.items()
-            if hook.must_fire and not self.calls[name]
-        ]
-        return [*self.failed.values(), *never, *idle]
+        idle = [(name, hook) for name, hook in self.attached.items() if hook.must_fire and not self.calls[name]]
+        return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, dict[str, str | int]]:
         """As a manifest keeps them: hook name to its state and number of calls."""
-        states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached")
-        states |= dict.fromkeys(self.failed, "failed")
+        states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached") | dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
 
 
@@ -196,28 +195,23 @@ def withdraw(changes: list[Change]) -> list[str]:
             problems.append(str(error))
     for change in changes:  # names that other modules took from ours with "from … import …"
         if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
-            for other, alias in _holders(change.after):
-                setattr(other, alias, change.before)
+            for module, alias in _holders(change.after):
+                setattr(module, alias, change.before)
     return problems
 
 
-def find(hook: Hook, module: ModuleType, target: str) -> tuple[Any, str, Any]:
-    """Who holds ``module.target``, under which name, and what it is; raises AttachError where it is not there."""
+def find(hook: Hook, module: ModuleType, target: str) -> tuple[Owner, str, Function]:
+    """Who holds ``module.target``, under which name, and the target itself; raises AttachError where it is not there."""
     *path, name = target.split(".")
-    owner: Any = module
+    owner: Owner = module
     for part in path:
         owner = getattr(owner, part, None)
-    before = getattr(owner, name, _ABSENT) if hasattr(owner, "__dict__") else _ABSENT
-    if before is _ABSENT:
+    if not (hasattr(owner, "__dict__") and hasattr(owner, name)):
         raise AttachError(f"hook {hook.name!r}: {module.__name__} has no {target}; run with a version inside {hook.supports}")
-    return owner, name, before
+    return owner, name, getattr(owner, name)
 
 
 def _holders(value: object) -> list[tuple[ModuleType, str]]:
-    """Every module that holds ``value`` itself, and the name it holds it under."""
+    """Every module that holds ``value`` itself, and the name under which it does."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-    return [(module, alias) for module in modules for alias, held in list(vars(module).items()) if held is value]
-
-
-def _label(owner: Any) -> str:
-    return getattr(owner, "__qualname__", None) or getattr(owner, "__name__", None) or repr(owner)
+    return [(module, alias) for module in modules for alias, named in list(vars(module).items()) if named is value]

@@ -1,8 +1,8 @@
 """One line of a job, not one a rank: what all ranks of a host would print on one stream is printed by the first of them.
 
-Ranks that are refused do not talk to each other any more, so the first is found by a file that only one can create. Its name holds the
-launcher that started them (process and start time: the next job says everything again), the stream that they print on (ranks that have
-a log each say it in each), and the line itself (a line that names its rank is that rank's own).
+Ranks that are refused do not talk to each other any more, so the first is the rank that creates a file. The file's name is a digest of
+the launcher that started the ranks (process and start time: the next job prints everything again), of the stream that they print on
+(ranks that have a log each print the line in each log), and of the line itself (a line that names its rank is that rank's own).
 """
 
 from __future__ import annotations
@@ -32,16 +32,14 @@ def first_to_say(line: str) -> bool:
         return True
     try:
         stream = os.fstat(sys.stderr.fileno())
-        said = f"{os.getppid()} {_started(os.getppid())} {stream.st_dev}:{stream.st_ino} {line}"
-        path = _folder() / hashlib.sha256(said.encode("utf-8", "backslashreplace")).hexdigest()
+        key = f"{os.getppid()} {_started(os.getppid())} {stream.st_dev}:{stream.st_ino} {line}"
+        path = _folder() / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
     except (OSError, ValueError, AttributeError):
         return True
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
     return True
 
 
@@ -49,8 +47,8 @@ def _folder() -> Path:
     """A folder of this user's alone, without what earlier jobs left; raises OSError where there can be none."""
     folder = Path(tempfile.gettempdir()) / f"align_hooks-said-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
         raise PermissionError(f"{folder} is not ours alone")
     for path in folder.iterdir():
         with contextlib.suppress(OSError):

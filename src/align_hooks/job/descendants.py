@@ -1,4 +1,4 @@
-"""Processes below this one, with those that a command leaves running. Linux tells; elsewhere none is known."""
+"""Processes below this one, with those that a command leaves running. They are read from ``/proc``; where there is none, none is known."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PATIENCE = 50
 
 
 def adopt() -> None:
-    """Become the parent of what a process below leaves running when it ends, in place of ``init``."""
+    """Become the parent, in place of ``init``, of the processes that a process below leaves running when it ends."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants() -> dict[int, str]:
-    """The name of every process below this one by its pid; what has ended is collected."""
+    """The name of every process below this one by its pid; processes that have ended are collected."""
     parents, names = dict[int, int](), dict[int, str]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
@@ -42,7 +42,7 @@ def descendants() -> dict[int, str]:
 
 
 def end() -> dict[int, str]:
-    """End all of them, and return which: by SIGTERM, and what stays by SIGKILL."""
+    """End all processes below this one by SIGTERM, and those that stay by SIGKILL; returns their names by pid."""
     ended = descendants()
     for number in (signal.SIGTERM, signal.SIGKILL):
         for _ in range(PATIENCE):

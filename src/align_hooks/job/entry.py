@@ -1,9 +1,8 @@
 """Start a training script of either side with hooks attached.
 
-A side's ``__main__`` is one call of :func:`launch`. Order matters: settings are checked first, because nothing of the
-framework has been imported yet and a problem costs a second; then that the script is there, before a run directory is
-claimed for it; then the interpreter is replaced once where a variable has to be there at its start; then hooks are
-registered, and only then does the script run.
+A side's ``__main__`` is a call of :func:`launch`. Order matters. Settings are checked first, while nothing of the framework has been
+imported and a problem costs a second. The script is looked for before a run directory is claimed. The interpreter is replaced once where
+a variable has to be set when it starts. Then hooks are registered, and only then does the script run.
 """
 
 from __future__ import annotations
@@ -13,10 +12,14 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, TypeAlias
 
 from align_hooks.errors import AlignHooksError
+from align_hooks.hooking.attach import attach
+from align_hooks.hooking.hook import Hook
 from align_hooks.job import arguments_only
 from align_hooks.job.processes import REFUSED, VARIABLE, tell
 from align_hooks.job.ranks import Launch
@@ -27,11 +30,16 @@ from align_hooks.settings import Settings
 if TYPE_CHECKING:
     from align_hooks.session import Session
 
+ExceptHook: TypeAlias = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
 STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the one re-execution, so that there is never a second."""
 
+AT_START = ("PYTHONHASHSEED",)
+"""Variables that an interpreter reads only when it starts."""
+
 BEGINNING = ("arguments", "config")
-"""The hooks of either side that see that a process is going to train."""
+"""The hook of each side that sees whether a process is going to train."""
 
 
 def launch(side: str, arguments: list[str]) -> int:
@@ -70,17 +78,22 @@ def _account(session: Session, code: int) -> int:
     return exit_code(code, problems)
 
 
-def room(side: str) -> Any:
+def room(side: str) -> ModuleType:
     """A side's ``environment`` module."""
     return importlib.import_module(f"align_hooks.{side}_side.environment")
+
+
+def variables(side: str, settings: Settings) -> dict[str, str]:
+    """The variables that the settings need in the environment of a process of ``side``."""
+    wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
+    return wanted | (room(side).DETERMINISTIC if settings.deterministic else {})
 
 
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
     """Environment, session and hooks of one process; None when nothing is switched on.
 
-    With ``restart`` the interpreter is replaced where a variable must be there when it starts; without (the import
-    form), the record says that it is not effective. ``lazily`` leaves it to the hooks to begin the session, when they see
-    that this process is going to train.
+    With ``restart`` the interpreter is replaced where a variable must be set when it starts. Without it (the import form) the record says
+    that the variable is not effective. With ``lazily`` the hooks begin the session when they see that this process is going to train.
     """
     scheduler = environment.get("MS_ROLE") == "MS_SCHED"
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
@@ -89,10 +102,9 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if not settings.any_set() or arguments_only.VARIABLE in environment:
         return None
     hold()
-    here = room(side)
-    wanted = here.variables(settings)
+    module, wanted = room(side), variables(side, settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
-    too_late = set(here.AT_START) & changed.keys()
+    too_late = set(AT_START) & changed.keys()
     environment.update(changed)
     again = environment.pop(STARTED, None) == str(os.getpid())
     if too_late and restart and not again:
@@ -100,26 +112,30 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
         flush(sys.stdout)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if sys.flags.ignore_environment:
-        too_late |= set(here.AT_START) & wanted.keys()
-    if any(name in sys.modules for name in here.FRAMEWORK):
+        too_late |= set(AT_START) & wanted.keys()
+    if any(name in sys.modules for name in module.FRAMEWORK):
         too_late |= changed.keys()
-    catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
-    attach = importlib.import_module("align_hooks.hooking.attach").attach
-    session: Session = here.make_session(settings, Launch.from_environment(environment))
-    seen = {name: environment.get(name) for name in (*here.DETERMINISTIC, *here.WATCHED)}
-    session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in (seen | wanted).items()}
+    session: Session = module.make_session(settings, Launch.from_environment(environment))
+    watched = {name: environment.get(name) for name in (*module.DETERMINISTIC, *module.WATCHED)} | wanted
+    session.facts["environment"] = {name: {"value": value, "effective": name not in too_late} for name, value in watched.items()}
     if not lazily:
         session.begin()
-    attach(catalogue.HOOKS, session)
+    attach(hooks_of(side), session)
     return None if scheduler else session
 
 
-def attach_on_import(side: str, *, lazily: bool = False) -> None:
-    """The import form, and what ``run`` does when a framework is imported: attach now, account at exit.
+def hooks_of(side: str) -> tuple[Hook, ...]:
+    """Every hook of a side, in the order of a run."""
+    hooks: tuple[Hook, ...] = importlib.import_module(f"align_hooks.{side}_side.catalogue").HOOKS
+    return hooks
 
-    Imported a second time, or with nothing switched on, it does nothing. A worker process that imports the script again is
-    left alone; ``run`` is told if it comes to train. The exit code stays the script's, as an exit handler cannot know it,
-    unless an error of ours ends it. What never happened is said on stderr.
+
+def attach_on_import(side: str, *, lazily: bool = False) -> None:
+    """Attach now and account at exit: the import form, and what ``run`` does when a framework is imported.
+
+    A second import, or one with nothing switched on, does nothing. A worker process that imports the script again is
+    left alone; ``run`` is told if the worker comes to train. An exit handler cannot know the exit code, which stays the script's
+    unless an error of ours ends the process. Work that was asked for and never happened is reported on stderr.
     """
     only = arguments_only.VARIABLE in os.environ
     worker = is_worker() and not only
@@ -128,14 +144,16 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     _attached.add(side)
     try:
         if only:
-            arguments_only.attach(side, room(side))
+            _attach_whatever_is_set(side, Settings(), (*BEGINNING, "mindspeed"))
             sys.excepthook = _one_line_for_ours(sys.excepthook)
             tell(side, 0)
             return
         settings = Settings.from_environment(os.environ)
-        session = None if worker else begin(side, settings, os.environ, restart=False, lazily=lazily)
         if worker:
-            _watch(side, settings)
+            if settings.any_set():  # most workers load data, and their parent may wait for them: only whether they train is seen
+                _attach_whatever_is_set(side, settings, BEGINNING).process = os.getppid()  # and so the session never begins here
+            return
+        session = begin(side, settings, os.environ, restart=False, lazily=lazily)
     except AlignHooksError as error:
         report(error)
         tell(side, 0, ended=REFUSED, problems=str(error).splitlines())
@@ -147,32 +165,30 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
 
 
 def is_worker() -> bool:
-    """Whether multiprocessing started this process: forked, or as an interpreter of its own, which imports the script, or what a fork
-    server was told to preload, before it is told whose child it is. A name proves nothing: a script may give itself another."""
+    """Whether multiprocessing started this process, as a fork or as an interpreter, which imports the script, or what a fork server
+    preloads, before it learns whose child it is. The name of a process proves nothing: a script may give itself another."""
     import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
 
-    started = any(one.startswith("from multiprocessing.") for one in sys.orig_argv)
+    started = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
     return started or multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
-def _watch(side: str, settings: Settings) -> None:
-    """Attach to a worker process no more than what sees it come to train: most load data, and their parent may wait for them.
-
-    Its session is its parent's, and so it never begins here.
-    """
-    session = room(side).make_session(settings, Launch.from_environment(os.environ))
-    session.process = os.getppid()
-    hooks = importlib.import_module(f"align_hooks.{side}_side.catalogue").HOOKS
-    importlib.import_module("align_hooks.hooking.attach").attach([one for one in hooks if one.name in BEGINNING], session)
+def _attach_whatever_is_set(side: str, settings: Settings, names: Sequence[str]) -> Session:
+    """Attach the hooks of these names, whatever the settings ask for, and return their session."""
+    module = room(side)
+    session: Session = module.make_session(settings, Launch.from_environment(os.environ))
+    session.facts["environment"] = {name: {"value": os.environ.get(name)} for name in (*module.DETERMINISTIC, *module.WATCHED)}
+    attach([replace(hook, asked=lambda settings: True) for hook in hooks_of(side) if hook.name in names], session)
+    return session
 
 
-def _one_line_for_ours(hook: Callable[..., Any]) -> Callable[..., Any]:
+def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:
     """An ``excepthook`` that ends the process with the line and the exit code of an error of ours, as the launcher does."""
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> object:
         if not isinstance(error, AlignHooksError):
             return hook(kind, error, trace)
-        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook holds back what ours prints
+        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook would hold back our line
             report(error)
         sys.exit(error.exit_code)
 

@@ -1,4 +1,4 @@
-"""A path as a person wrote it, made the place that it names, or refused in one line; and a path as text that any file may hold."""
+"""A path as a person wrote it, resolved or refused in one line; and a path as text that any file may hold."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 def path_of(text: str | os.PathLike[str]) -> Path:
     """The absolute path, home directories and links followed, whether it is there or not.
 
-    Raises ValueError for what no file system can answer: ``~nobody``, a link to itself, a name too long.
+    Raises ValueError for a path that no file system can resolve: ``~nobody``, a link to itself, a name too long.
     """
-    given = os.fspath(text)
-    if not given:
+    name = os.fspath(text)
+    if not name:
         raise ValueError("names nothing")
-    if "\0" in given or len(given.splitlines()) > 1 or given.splitlines() != [given]:
+    if "\0" in name or name.splitlines() != [name]:
         raise ValueError("holds a NUL or a line break, which the name of no run or report may")
     try:
-        path = Path(given).expanduser()
+        path = Path(name).expanduser()
     except RuntimeError:
         raise ValueError("begins with the home directory of a user whom this machine does not know; write the path in full") from None
     try:
@@ -36,8 +36,8 @@ def path_of(text: str | os.PathLike[str]) -> Path:
 def well_formed(text: str) -> str:
     """Text that every encoding of Unicode can write.
 
-    Where the locale is no UTF-8 (``LC_ALL=C``), Python keeps the bytes of arguments, variables and file names as lone surrogates: what
-    is UTF-8 becomes the letters that were meant, and any other byte its escape, ``\\xff``.
+    Where the locale is no UTF-8 (``LC_ALL=C``), Python keeps the bytes of arguments, variables and file names as lone surrogates. Here
+    bytes of UTF-8 become the letters that they encode, and any other byte its escape, ``\\xff``.
     """
     try:
         text.encode()
@@ -47,4 +47,4 @@ def well_formed(text: str) -> str:
 
 
 def _only_bytes(text: str) -> bool:
-    return all("\udc80" <= one <= "\udcff" for one in text if "\ud800" <= one <= "\udfff")
+    return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")

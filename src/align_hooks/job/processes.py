@@ -1,6 +1,6 @@
-"""What ``run`` learns of the processes that it attached to: one small file each, in a folder that a private variable names.
+"""What ``run`` learns of the processes to which it attached: a small file each, in a folder that a private variable names.
 
-The files are written by the attached processes when they attach, when training begins and when they end, so that one that
+The attached processes write the files when they attach, when training begins and when they end, so that a process that
 was killed is known too. Outside ``run`` the variable is not set and nothing is written.
 """
 
@@ -24,15 +24,15 @@ WORKER = "a worker process came to train and was left alone; start it with torch
 MEETS_AT = ("MASTER_ADDR", "MS_SCHED_HOST")
 LOOPBACK = ("127.", "localhost", "::1")
 MOST = 99_999
-"""Ranks of one machine, and far more than that: a larger number is none of them."""
+"""More ranks than any machine has: a larger number is no number of ranks."""
 ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
 """Ranks of such jobs may be on other machines, or nowhere at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One attached process. ``began`` says whether it came to train; ``ended`` is how, None while it runs or after a kill; ``failed``
-    whether an error or a signal ended it."""
+    """An attached process. ``began`` says whether it came to train; ``ended`` how it ended, None while it runs or after a kill; ``failed``
+    whether an error or a signal ended it; ``ranks`` are the ranks of its job on this machine, itself among them."""
 
     pid: int
     side: str
@@ -44,24 +44,21 @@ class Process:
     problems: Sequence[str] = ()
     job: str = ""
     ranks: Sequence[int] = ()
-    """Those of its job that should be heard of beside it, itself among them."""
 
     def __str__(self) -> str:
         rank = f", rank {self.rank}" if self.began else ""
-        return f"{self.side} side{rank}, pid {self.pid}, {self.script}: {self._fate()}"
+        fate = self.ended or ("never ended by itself: it was killed" if self.lost else "still running")
+        return f"{self.side} side{rank}, pid {self.pid}, {self.script}: {fate}"
 
     @property
     def lost(self) -> bool:
-        """Whether it is no more and never said how it ended."""
+        """Whether it is gone and never wrote how it ended."""
         return self.ended is None and not is_alive(self.pid)
 
     @property
     def running(self) -> bool:
         """Whether it has not ended yet."""
         return self.ended is None and is_alive(self.pid)
-
-    def _fate(self) -> str:
-        return self.ended or ("never ended by itself: it was killed" if self.lost else "still running")
 
 
 def is_alive(pid: int) -> bool:
@@ -78,7 +75,7 @@ def is_alive(pid: int) -> bool:
 def tell(
     side: str, rank: int, *, began: bool = False, ended: str | None = None, failed: bool = False, problems: Sequence[str] = ()
 ) -> None:
-    """Say how this process stands. Nobody may be listening, any more or at all: that is no trouble of training's."""
+    """Write how this process stands. A folder that is gone, or was never there, does not disturb training."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
@@ -90,9 +87,9 @@ def tell(
         path.with_suffix(".new").replace(path)
 
 
-def told(folder: Path) -> list[Process]:
-    """What the processes said, ranks ascending."""
-    return sorted((_read(path) for path in folder.glob("*.json")), key=lambda one: (one.rank, one.pid))
+def attached_processes(folder: Path) -> list[Process]:
+    """The processes that wrote into the folder, ranks ascending."""
+    return sorted((_read(path) for path in folder.glob("*.json")), key=lambda process: (process.rank, process.pid))
 
 
 def _read(path: Path) -> Process:
@@ -106,17 +103,17 @@ def _read(path: Path) -> Process:
 def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
     """The job of this process, and its ranks on this machine; no ranks where the launcher leaves open which they are.
 
-    torchrun says it. msrun does not, nor does a script that starts ranks by hand: there all ranks are here if other
-    machines cannot be among them, because the job meets at this machine's loopback address, or names no address.
+    torchrun tells which. msrun does not, nor does a script that starts ranks by hand. Then all ranks are on this machine if none can be
+    elsewhere: the job meets at this machine's loopback address, or names no address.
     """
     try:
         launch = Launch.from_environment(environment)
     except SettingsError:
         return "", []
-    here, local = (environment.get(name, "") for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK"))
-    if all(one.isdecimal() and len(one) <= len(str(MOST)) for one in (here, local)):
+    size, local = (environment.get(name, "") for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK"))
+    if all(number.isdecimal() and len(number) <= len(str(MOST)) for number in (size, local)):
         first = launch.rank - int(local)
-        return launch.job, list(range(first, first + int(here)))
+        return launch.job, list(range(first, first + int(size)))
     elsewhere = any(name in environment for name in ELSEWHERE) or not all(
         environment[name].startswith(LOOPBACK) for name in MEETS_AT if name in environment
     )
@@ -124,13 +121,13 @@ def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
 
 
 def unheard(processes: Sequence[Process]) -> Iterator[str]:
-    """The ranks that no training process told of, one sentence a job. A script may train several times: as often as most ranks did."""
+    """The ranks of which too few training processes wrote, a sentence a job: a script may train several times, each rank equally often."""
     jobs: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
-    for one in processes:
-        if one.began:
-            jobs.setdefault((one.job, tuple(one.ranks)), Counter())[one.rank] += 1
+    for process in processes:
+        if process.began:
+            jobs.setdefault((process.job, tuple(process.ranks)), Counter())[process.rank] += 1
     for (job, ranks), heard in jobs.items():
-        if (job, list(ranks)) == neighbours(os.environ):  # run itself is one of these ranks, and the others are not below it
+        if (job, list(ranks)) == neighbours(os.environ):  # run itself is a rank of this job, and the other ranks are not below it
             continue
         if missing := [str(rank) for rank in ranks if heard[rank] < max(heard.values())]:
             yield (

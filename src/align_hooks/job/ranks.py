@@ -1,7 +1,7 @@
-"""What the launcher said about this process: its place among the ranks, and which job they belong to.
+"""The launcher's facts about this process: its place among the ranks, and the job to which they belong.
 
-torchrun, msrun and mpirun each speak through other variables; the first that is set wins, and among msrun's workers
-msrun's own. These facts go into every rank's manifest, and a reader refuses ranks whose facts disagree: they are of two
+torchrun, msrun and mpirun each set variables of their own. The first that is set wins; among msrun's workers
+msrun's come first. These facts go into every rank's manifest. A reader refuses ranks whose facts disagree: they are of
 different jobs.
 """
 
@@ -22,7 +22,7 @@ JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One process of a job: global rank, number of ranks, what identifies the job, and the host it ran on."""
+    """A process of a job: its global rank, the number of ranks, variables that identify the job, and the host."""
 
     rank: int = 0
     world_size: int = 1

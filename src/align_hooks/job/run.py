@@ -1,8 +1,8 @@
 """``align-hooks run -- COMMAND …``: hooks in every training process that a command starts, with no file touched.
 
-The command may be anything: torchrun, msrun, a shell script that prepares data first. What reaches a Python process
-whatever started it is its environment, so a ``sitecustomize`` (:mod:`align_hooks.job.startup`) goes first on PYTHONPATH, and
-what must be there when an interpreter starts (PYTHONHASHSEED, library switches) is set here, where it is in time.
+The command may be anything: torchrun, msrun, a shell script that prepares data first. Whatever starts a Python process, its environment
+reaches it. So a ``sitecustomize`` (:mod:`align_hooks.job.startup`) goes first on PYTHONPATH, and variables that must be set when an
+interpreter starts (PYTHONHASHSEED, library switches) are set here, in time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from types import FrameType
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
 from align_hooks.job import arguments_only
-from align_hooks.job.entry import room
-from align_hooks.job.processes import VARIABLE, Process, told, unheard
+from align_hooks.job.entry import variables
+from align_hooks.job.processes import VARIABLE, Process, attached_processes, unheard
 from align_hooks.job.ranks import Launch
 from align_hooks.job.script import report
 from align_hooks.job.streams import hold, say
@@ -35,10 +35,10 @@ STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 KEYS = (signal.SIGINT, signal.SIGQUIT)
-"""What a terminal sends to its whole foreground group: the command has it already."""
+"""Signals that a terminal sends to its whole foreground group, and so to the command too."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
-"""What a launcher leaves running records all the same; only its end cannot be told."""
+"""Processes that a launcher leaves running record all the same; only their end cannot be told."""
 USAGE = f"""\
 usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]
 Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask. With --arguments-only
@@ -70,18 +70,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(command: Sequence[str]) -> int:
-    """Run ``command`` to its end with hooks attached, and say which processes they were attached in.
+    """Run ``command`` to its end with hooks attached, and print to which processes.
 
     Raises SettingsError or RecordError, before anything is started, for variables that cannot be honoured.
     """
     settings = Settings.from_environment(os.environ)
     if not settings.any_set():
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
-    outer = os.environ.pop(VARIABLE, None)  # this process is none of those that an outer run attaches to
+    outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
     Session("run", replace(settings, run=None), Launch()).begin()  # opens what feeds the run, claims nothing
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)))
-        processes = [with_last_words(one, settings.run) for one in told(Path(folder))]
+        processes = [with_last_words(process, settings.run) for process in attached_processes(Path(folder))]
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
@@ -92,15 +92,15 @@ def run(command: Sequence[str]) -> int:
 
 def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The command's environment. Directories become absolute: a script may change into another one before it trains."""
-    places = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    places = {field.name: getattr(settings, field.name) for field in fields(settings)}
     absolute = {PREFIX + name.upper(): str(place) for name, place in places.items() if isinstance(place, Path | Source)}
-    switches = {name: value for side in SIDES for name, value in room(side).variables(settings).items()}
+    switches = {name: value for side in SIDES for name, value in variables(side, settings).items()}
     path = os.pathsep.join([str(STARTUP), *filter(None, [inherited.get("PYTHONPATH")])])
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
 
 
 def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Start the command, pass signals on to it, and return what a shell would see as its exit code."""
+    """Start the command, pass signals on to it, and return the exit code that a shell would see."""
     try:
         with signals_passed_on() as receivers, subprocess.Popen(command, env=environment) as process:
             receivers.append(process)
@@ -113,7 +113,7 @@ def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Hand signals to the processes put into the list, and stay alive to tell how it ended."""
+    """Hand signals to the processes put into the list, and stay alive to account for them."""
     receivers: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -139,13 +139,13 @@ def in_foreground() -> bool:
 
 
 def with_last_words(process: Process, run: Path | None) -> Process:
-    """A process that was lost, with how it ended where the signal that ended it left that beside its record."""
-    said = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
-    return process if said is None else replace(process, ended=str(said), failed=True)
+    """A lost process with its end, where the signal that ended it left words beside its record; any other process as it is."""
+    words = last_words.read(run, process.rank) if run is not None and process.began and process.lost else None
+    return process if words is None else replace(process, ended=str(words), failed=True)
 
 
 def account(processes: Sequence[Process]) -> Iterator[str]:
-    """Say where hooks were attached, one line a process; the problems, one sentence each."""
+    """Print the processes to which hooks were attached, a line each; yields the problems, a sentence each."""
     who: dict[str, list[str]] = {}
     for process in processes:
         say(f"align_hooks: {process}", sys.stderr)
@@ -161,7 +161,7 @@ def account(processes: Sequence[Process]) -> Iterator[str]:
         for problem in problems:
             who.setdefault(problem, []).append(str(process.pid))
     yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
-    if not any(process.began and process.running for process in processes):  # the others may come yet
+    if not any(process.began and process.running for process in processes):  # other ranks may come yet
         yield from unheard(processes)
     if not processes:
         yield (

@@ -29,8 +29,8 @@ def find_script(script: str) -> Path:
     """The script's absolute path, as python makes it; raises SettingsError where there is none."""
     path = Path.cwd() / script
     if not path.is_file():
-        what = "it is a directory" if path.is_dir() else "no such file"
-        raise SettingsError(f"can't open script {script!r}: {what} in {Path.cwd()}; give the path of a python script")
+        why = "it is a directory" if path.is_dir() else "no such file"
+        raise SettingsError(f"can't open script {script!r}: {why} in {Path.cwd()}; give the path of a python script")
     return path
 
 
@@ -96,10 +96,10 @@ def die_of_interrupt() -> None:
 
 
 def report(error: AlignHooksError) -> None:
-    """Print an error of ours as one line a problem, with no traceback, and without control characters that a record may hold."""
+    """Print an error of ours, a line for each problem, with no traceback, and without control characters that a record may hold."""
     flush(sys.stdout)
     for line in str(error).splitlines():
-        plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in well_formed(line))
+        plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in well_formed(line))
         if first_to_say(plain):
             say(f"align_hooks: {plain}", sys.stderr)
 
@@ -107,7 +107,7 @@ def report(error: AlignHooksError) -> None:
 def _code(code: object) -> int:
     if code is None or isinstance(code, int):
         return int(code or 0)
-    with contextlib.suppress(Exception):  # as python: whatever comes of printing it, the code is 1
+    with contextlib.suppress(Exception):  # as python does: the code is 1 even where printing fails
         print(code, file=sys.stderr)
     return 1
 

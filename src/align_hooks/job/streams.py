@@ -1,8 +1,8 @@
-"""Standard streams that may be closed, full, or read by nobody: what we print is for somebody to read, never a reason to end.
+"""Standard streams that may be closed, full, or read by nobody: printing never ends a process.
 
-In a training process the streams are the script's. A line of ours goes past their buffers: one that could not be written would stay
-in there, and fail whatever the script prints next, or the end of the interpreter. In a command the streams are ours, and lose what
-they cannot write, so that an exit code stands whatever became of the words.
+In a training process the streams are the script's. A line of ours goes past their buffers: a line that could not be written would stay
+in the buffer, and fail the script's next print, or the end of the interpreter. In a command the streams are ours, and lose what
+they cannot write, so that an exit code stands although the words were lost.
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ import errno
 import io
 import os
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STANDARD = (0, 1, 2)
 REFUSALS = (OSError, ValueError, AttributeError, TypeError)
-"""What printing raises where it cannot: the file's refusal, a stream that was closed, something put in its place that is no stream."""
+"""Errors of printing: the file refuses, the stream is closed, or an object that is no stream stands in its place."""
 
 
 def hold() -> None:
-    """Keep the descriptors of closed standard streams taken, or the next file opened, one of the record's, gets them and what C prints.
-
-    What is started from here still finds them closed.
+    """Keep the descriptors of closed standard streams taken. Otherwise the next file opened, a file of the record, gets a descriptor and
+    what C prints there. Processes that are started later still find the streams closed.
     """
     for descriptor in STANDARD:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
 
 
 def flush(stream: TextIO | None) -> None:
-    """Write what the script printed so far, if that can be written."""
+    """Write what the script has printed, if that can be written."""
     with contextlib.suppress(*REFUSALS):
         stream.flush()  # type: ignore[union-attr]
 
 
 def say(text: str, stream: TextIO | None) -> None:
-    """Print ``text`` and the end of its line in one piece, if that can be printed; ``stream`` is as it was before."""
+    """Print ``text`` and the end of its line in one piece, if that can be printed; ``stream`` stays as it was."""
     flush(stream)
     with contextlib.suppress(*REFUSALS):
         descriptor = _descriptor(stream)
@@ -60,18 +62,18 @@ def forgive() -> None:
 
 
 def _forgiving(descriptor: int, stream: TextIO | None) -> io.TextIOWrapper:
-    """A stream to the same place, on which what its encoding lacks is escaped."""
+    """A stream to the same place, which escapes characters that its encoding lacks."""
     raw = _Forgiving(descriptor, "wb", closefd=False)
     at_once = raw.isatty() or descriptor == 2
     return io.TextIOWrapper(io.BufferedWriter(raw), _encoding(stream), "backslashreplace", line_buffering=at_once)
 
 
 class _Forgiving(io.FileIO):
-    """A file that takes everything. What it lost for another reason than that nobody reads it is said on stderr, once."""
+    """A file that takes everything. A loss is reported on stderr, once, unless the reason is that nobody reads the file."""
 
     lost = False
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         if not self.lost:
             try:
                 return super().write(data)
@@ -79,11 +81,11 @@ class _Forgiving(io.FileIO):
                 self.lost = True
                 if self.fileno() != 2 and error.errno != errno.EPIPE:
                     say(f"align_hooks: the report could not be printed: {error.strerror}", sys.stderr)
-        return len(data)
+        return memoryview(data).nbytes
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """The descriptor to which a stream writes and nothing else; None for any other, such as one that also keeps a log."""
+    """The descriptor to which a stream writes and does nothing else; None for any other stream, such as one that also keeps a log."""
     if type(stream) is not io.TextIOWrapper:
         return None
     raw = getattr(stream.buffer, "raw", stream.buffer)
@@ -91,7 +93,7 @@ def _descriptor(stream: TextIO | None) -> int | None:
 
 
 def _encoded(text: str, stream: TextIO | None) -> bytes:
-    """In the stream's encoding and by its own rule for what that lacks, or escaped where it has none."""
+    """In the stream's encoding, by its own rule for characters that the encoding lacks, or escaped where it has no rule."""
     try:
         return text.encode(_encoding(stream), getattr(stream, "errors", None) or "strict")
     except UnicodeEncodeError:

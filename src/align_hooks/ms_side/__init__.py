@@ -17,20 +17,17 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.seeds import seed_all, set_deterministic
 
 PUBLIC = {
-    "seed_all": "seeds",
-    "set_deterministic": "seeds",
-    "save_batch": "patching",
-    "local_norms": "patching",
-    "save_gradients": "patching",
-    "capture": "patching",
-    "SaveSteps": "patching",
+    "seeds": ("seed_all", "set_deterministic"),
+    "patching": ("save_batch", "local_norms", "save_gradients", "capture", "SaveSteps"),
 }
+"""Module of this package to the public functions and classes that it defines."""
 __all__ = ["SaveSteps", "capture", "local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic"]
 
 
 def __getattr__(name: str) -> object:
-    if name in PUBLIC:
-        return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)
+    for module, names in PUBLIC.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -6,7 +6,6 @@ from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import Settings
 
-AT_START = ("PYTHONHASHSEED",)
 FRAMEWORK = ("mindspore",)
 
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
@@ -22,12 +21,6 @@ WATCHED = (
     "ATB_MATMUL_SHUFFLE_K_ENABLE",
 )
 """Other variables that a run may depend on. The record keeps their values; nothing sets them."""
-
-
-def variables(settings: Settings) -> dict[str, str]:
-    """The variables that the settings need in the environment of the process."""
-    wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
-    return wanted | (DETERMINISTIC if settings.deterministic else {})
 
 
 def make_session(settings: Settings, launch: Launch) -> MsSession:

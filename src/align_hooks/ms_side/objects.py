@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any
@@ -21,10 +21,3 @@ LayoutEntry: TypeAlias = Sequence[Any]
 """MindSpore's layout of a weight, an entry of ``parameter_layout_dict``."""
 RunContext: TypeAlias = Any
 """What MindSpore hands to a callback."""
-
-Function: TypeAlias = Callable[..., Any]
-Args: TypeAlias = tuple[Any, ...]
-Kwargs: TypeAlias = dict[str, Any]
-"""What a wrapper of wrapt is handed: the function that it wraps, and the positional and named arguments of the call."""
-Around: TypeAlias = Callable[[Function, object, Args, Kwargs], object]
-"""A wrapper of wrapt: ``(wrapped, instance, args, kwargs)``."""

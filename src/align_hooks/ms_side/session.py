@@ -25,7 +25,6 @@ class MsSession(Session):
     """
 
     parameters: Parameters | None = None
-    model_config: dict[str, object] = field(default_factory=dict)
     config: Config = None
     train_cell: Cell = None
     reducer: CaptureGradients | CaptureShards | None = None

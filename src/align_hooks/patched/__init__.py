@@ -1,6 +1,6 @@
 """What a framework that was patched by a diff of ``patches/`` calls: what it is asked to record, and the printing of norms.
 
-``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, 0 unless said. They are apart from the
+``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, 0 by default. They are apart from the
 ``ALIGN_HOOKS_*`` variables because those attach hooks, which a site that patches may not use.
 """
 
@@ -21,7 +21,7 @@ RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
 
 
 class Asked(NamedTuple):
-    """Where a step goes: the first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
+    """Where a step is recorded: the first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
 
     run: Path
     step: int

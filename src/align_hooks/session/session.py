@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
 from align_hooks.job.processes import WORKER, tell
 from align_hooks.job.ranks import Launch
 from align_hooks.job.streams import say
+from align_hooks.names.blocks import Array
+from align_hooks.names.fused import Fused
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms
@@ -30,13 +32,36 @@ from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
 
 
+class Parameters(Protocol):
+    """The parameters of the model that a side built, under canonical names."""
+
+    def weights(self) -> Mapping[str, Array]:
+        """Canonical name to fp32 array, without copies."""
+
+    def weight_squares(self) -> Mapping[str, float]:
+        """Canonical name to squared sum, with copies; empty where there can be no copies."""
+
+    def weight_sketches(self) -> Mapping[str, Sequence[float]]:
+        """Canonical name to sketch, without copies."""
+
+    def wanted(self) -> Mapping[str, tuple[int, ...]]:
+        """Canonical name to whole shape of each tensor with which this rank computes."""
+
+    def elsewhere(self) -> Callable[[str], bool]:
+        """Says of a canonical name whether another rank holds the tensor."""
+
+    def load(self, read: Callable[[Fused], Array]) -> None:
+        """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
+
+
 @dataclass
 class Session:
     """One process of one run.
 
     ``planned`` are the steps that the run intends, None until it is built; ``made`` counts those that ended. ``overrides`` are what a
     switch changed, ``facts`` what the run will say of itself, ``unrecorded`` the model's inputs that no record has. Until it has
-    ``begun`` a session claims, changes and prints nothing.
+    ``begun`` a session claims, changes and prints nothing. ``parameters`` and ``model_config``, the model as Hugging Face configures it,
+    are there once the model is built.
     """
 
     side: str
@@ -52,6 +77,8 @@ class Session:
     made: int = 0
     unrecorded: set[str] = field(default_factory=set)
     begun: bool = False
+    parameters: Parameters | None = None
+    model_config: dict[str, object] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:

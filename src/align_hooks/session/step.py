@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from numpy.typing import NDArray
-
+from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
@@ -22,7 +21,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
 
-Array = NDArray[Any]
+Produced = TypeVar("Produced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +69,25 @@ class Step(Protocol):
         """Its scalars."""
 
 
-class State(Protocol):
-    """What a side holds between two updates."""
-
-    def weight_sketches(self) -> Mapping[str, Sequence[float]]:
-        """Signed sums of the weights by canonical name, without copies."""
-
-    def weights(self) -> tuple[Mapping[str, Array], Mapping[str, Any], Mapping[str, float]]:
-        """Canonical name to fp32 weights, the Hugging Face configuration, and squared sums of all that the rank holds."""
-
-    def moments(self) -> tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]:
-        """Adam's moments by moment and canonical name in fp32, the optimizer's count of updates, and the types that it keeps them in."""
+Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]
+"""Adam's moments by moment and canonical name in fp32, the optimizer's count of updates, and the types in which it keeps the moments."""
 
 
-def record_step(session: Session, produced: Step, state: State) -> None:
+def record_step(session: Session, produced: Step, moments: Callable[[], Moments]) -> None:
     """Write everything of the step that just ended; its row of scalars comes last and makes it whole."""
     step, recording = session.step, session.recording
     assert step is not None
     session.made += 1
-    _record(session, BATCHES, step, "the batch", lambda writer: _write_batch(writer, step, produced.batch()))
+
+    def write_batch(writer: Writer, batch: Batch) -> None:
+        writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first)
+
+    _record(session, BATCHES, step, "the batch", produced.batch, write_batch)
     with recording.surviving("local norms"):
         _record_local_norms(session, step, produced)
-    _record(session, GRADIENT_SKETCHES, step, "sketches", lambda writer: _write_sketches(writer, step, produced.gradient_sketches()))
-    record_state(session, step + 1, state)
+    sketches = produced.gradient_sketches
+    _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
+    record_state(session, step + 1, moments)
     if recording.is_on:
         with recording.surviving("scalars"):
             assert recording.writer is not None
@@ -108,45 +103,37 @@ def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]
         session.recording.capture(GRADIENTS)
 
 
-def record_state(session: Session, updates: int, state: State) -> None:
+def record_state(session: Session, updates: int, moments: Callable[[], Moments]) -> None:
     """Write weights and optimizer state after ``updates`` updates, where they were asked for."""
+    parameters = session.parameters
+    if parameters is None:
+        return
+    sketches = parameters.weight_sketches
 
-    def sketches(writer: Writer) -> bool:
-        writer.sketches(WEIGHTS, updates, state.weight_sketches())
-        return True
+    def weights() -> tuple[Mapping[str, Array], Mapping[str, object], Mapping[str, float]]:
+        return parameters.weights(), session.model_config, parameters.weight_squares()
 
-    def weights(writer: Writer) -> bool:
-        writer.weights(updates, *state.weights())
-        return True
-
-    def moments(writer: Writer) -> bool:
-        writer.optimizer_state(updates, *state.moments())
-        return True
-
-    _record(session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches)
-    _record(session, WEIGHTS, updates, "weights", weights)
-    _record(session, OPTIMIZER_STATE, updates, "the optimizer's state", moments)
+    _record(
+        session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches, lambda writer, sums: writer.sketches(WEIGHTS, updates, sums)
+    )
+    _record(session, WEIGHTS, updates, "weights", weights, lambda writer, state: writer.weights(updates, *state))
+    _record(
+        session, OPTIMIZER_STATE, updates, "the optimizer's state", moments, lambda writer, state: writer.optimizer_state(updates, *state)
+    )
 
 
-def _record(session: Session, kind: Kind, step: int, what: str, write: Callable[[Writer], bool]) -> None:
-    """Write one kind where it is wanted, so that training survives a failure; ``write`` says whether there was anything."""
+def _record(
+    session: Session, kind: Kind, step: int, what: str, produce: Callable[[], Produced | None], write: Callable[[Writer, Produced], None]
+) -> None:
+    """Produce one kind where it is wanted, and write it unless there is none, so that training survives a failure."""
     recording = session.recording
     if recording.writer is None or not recording.wants(kind, step):
         return
     with recording.surviving(what):
-        if write(recording.writer):
+        produced = produce()
+        if produced is not None:
+            write(recording.writer, produced)
             recording.capture(kind)
-
-
-def _write_batch(writer: Writer, step: int, batch: Batch) -> bool:
-    writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first)
-    return True
-
-
-def _write_sketches(writer: Writer, step: int, sketches: Mapping[str, Sequence[float]] | None) -> bool:
-    if sketches is not None:
-        writer.sketches(GRADIENTS, step, sketches)
-    return sketches is not None
 
 
 def _record_local_norms(session: Session, step: int, produced: Step) -> None:

@@ -7,25 +7,22 @@ functions below from a patch of their own.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.patching import local_norms, save_batch, save_gradients, watch, watched
     from align_hooks.torch_side.seeds import seed_all, set_deterministic
 
 PUBLIC = {
-    "seed_all": "seeds",
-    "set_deterministic": "seeds",
-    "save_batch": "patching",
-    "local_norms": "patching",
-    "save_gradients": "patching",
-    "watch": "patching",
-    "watched": "patching",
+    "seeds": ("seed_all", "set_deterministic"),
+    "patching": ("save_batch", "local_norms", "save_gradients", "watch", "watched"),
 }
+"""Module of this package to the public functions and classes that it defines."""
 __all__ = ["local_norms", "save_batch", "save_gradients", "seed_all", "set_deterministic", "watch", "watched"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in PUBLIC:
-        return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)
+def __getattr__(name: str) -> object:
+    for module, names in PUBLIC.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,26 +1,29 @@
-"""Where torch tensors become numpy arrays; everything past here is numpy.
+"""Where torch tensors become numpy arrays and words; everything past here is numpy.
 
 numpy has no bf16, and a record keeps fp32, which holds bf16 and fp16 exactly; the parameter table keeps the dtype.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from align_hooks.names.blocks import Array
 from align_hooks.record.norms import CHUNK
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS, blocks, signs_of
 from align_hooks.record.sketch import sketch as on_host
 
 
-def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """A host copy: floating types as fp32, others as they are. One device-to-host transfer."""
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
     host = tensor.detach().to("cpu")
     return np.array((host.float() if host.is_floating_point() else host).numpy())
+
+
+def dtype_of(dtype: torch.dtype) -> str:
+    """The name of a type, as a record keeps it."""
+    return str(dtype).removeprefix("torch.")
 
 
 def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
@@ -36,7 +39,7 @@ def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
 def sketch(tensor: torch.Tensor, shard: Shard) -> torch.Tensor:
     """The sketch of :mod:`align_hooks.record.sketch`, fp64 ``[1 + PROJECTIONS]`` on the tensor's device, with no transfer from it.
 
-    A product in fp64, whose precision no switch of torch lowers; on a device that has no fp64 it is taken on the host.
+    The product is taken in fp64, whose precision no switch of torch lowers; of a device that has no fp64, on the host.
     """
     if tensor.device.type not in ("cpu", "cuda"):
         return torch.from_numpy(on_host(to_numpy(tensor), shard))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from align_hooks.hooking.hook import Hook
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS
@@ -11,6 +13,10 @@ CORE = ">=0.12,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
 _ROOM = "align_hooks.torch_side"
+
+
+def _always(settings: Settings) -> bool:
+    return settings.any_set()
 
 
 def _rehearsing(settings: Settings) -> bool:
@@ -33,6 +39,22 @@ def _gradients(settings: Settings) -> bool:
     return any(settings.steps(kind) for kind in KINDS if kind.of_gradients) or settings.inject_gradients is not None
 
 
+REHEARSAL = {
+    "helpers": (CORE, "rehearsal", "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
+    "norms": (CORE, "rehearsal_layouts", "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
+    "attention": (
+        CORE,
+        "rehearsal_layouts",
+        "megatron.core.transformer.dot_product_attention",
+        "lets the queries of one context-parallel rank see the keys of all",
+    ),
+    "warm_up": (CORE, "rehearsal_layouts", "megatron.training.initialize", "starts from the same weights however the model is cut"),
+    "fused_kernels": (LEGACY, "rehearsal", "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
+}
+"""Hooks of a rehearsal on modules that a sound run may never import: versions, module of the body, trigger, and why."""
+
+_megatron = functools.partial(Hook, package="megatron-core", supports=CORE)
+
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "rehearsal",
@@ -43,59 +65,13 @@ HOOKS: tuple[Hook, ...] = (
         body=f"{_ROOM}.rehearsal:install",
         why="answers for CUDA from the CPU",
     ),
-    Hook(
-        "rehearsal_helpers",
-        asked=_rehearsing,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.core.datasets.utils",
-        body=f"{_ROOM}.rehearsal:install_helpers",
-        why="uses the compiled data set helper of a wheel",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_norms",
-        asked=_rehearsing,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.core.transformer.torch_norm",
-        body=f"{_ROOM}.rehearsal_layouts:install_norms",
-        why="lets torch's norms take a part of the sequence",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_attention",
-        asked=_rehearsing,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.core.transformer.dot_product_attention",
-        body=f"{_ROOM}.rehearsal_layouts:install_attention",
-        why="lets the queries of one context-parallel rank see the keys of all",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_warm_up",
-        asked=_rehearsing,
-        package="megatron-core",
-        supports=CORE,
-        trigger="megatron.training.initialize",
-        body=f"{_ROOM}.rehearsal_layouts:install_warm_up",
-        why="starts from the same weights however the model is cut",
-        must_fire=False,
-    ),
-    Hook(
-        "rehearsal_fused_kernels",
-        asked=_rehearsing,
-        package="megatron-core",
-        supports=LEGACY,
-        trigger="megatron.legacy.fused_kernels",
-        body=f"{_ROOM}.rehearsal:install_fused_kernels",
-        why="starts 0.12 to 0.16 without a CUDA compiler",
-        must_fire=False,
+    *(
+        Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_ROOM}.{module}:install_{name}", why, must_fire=False)
+        for name, (versions, module, trigger, why) in REHEARSAL.items()
     ),
     Hook(
         "mindspeed",
-        asked=lambda settings: settings.any_set(),
+        asked=_always,
         package="mindspeed",
         supports="",
         trigger="mindspeed.patch_utils",
@@ -103,103 +79,83 @@ HOOKS: tuple[Hook, ...] = (
         why="lets MindSpeed patch Megatron as if we were not there",
         must_fire=False,
     ),
-    Hook(
+    _megatron(
         "arguments",
-        asked=lambda settings: settings.any_set(),
-        package="megatron-core",
-        supports=CORE,
+        asked=_always,
         trigger="megatron.training.arguments",
         targets=("parse_args",),
         body=f"{_ROOM}.hooks.arguments:wrap",
         why="sets seed, determinism, learning rate and replay before anything is derived from the arguments",
     ),
-    Hook(
+    _megatron(
         "model",
         asked=_whole_run,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.training.training",
         targets=("setup_model_and_optimizer",),
         body=f"{_ROOM}.hooks.model:wrap",
         why="loads weights, describes the run, records the initial state",
     ),
-    Hook(
+    _megatron(
         "data",
         asked=lambda settings: settings.replay_batches is not None,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.training.training",
         targets=("build_train_valid_test_data_iterators",),
         body=f"{_ROOM}.hooks.data:wrap",
         why="feeds recorded batches",
     ),
-    Hook(
+    _megatron(
         "train_step",
         asked=_stepping,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.training.training",
         targets=("train_step",),
         body=f"{_ROOM}.hooks.train_step:wrap",
         why="knows the step, its losses and when it is over",
     ),
-    Hook(
+    _megatron(
         "rerun",
         asked=_recording,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.rerun_state_machine",
         targets=("RerunStateMachine.should_run_forward_backward",),
         body=f"{_ROOM}.hooks.train_step:rerun",
         why="lets a repeated forward-backward replace the first",
     ),
-    Hook(
+    _megatron(
         "forward",
         asked=_stepping,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.models.gpt.gpt_model",
         targets=("GPTModel.forward",),
         body=f"{_ROOM}.hooks.forward:wrap",
         why="sees the batch that the model consumes, and what else it is given",
     ),
-    Hook(
+    _megatron(
         "gradients",
         asked=_gradients,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.optimizer.optimizer",
         targets=("MixedPrecisionOptimizer.prepare_grads", "FP32Optimizer.prepare_grads"),
         body=f"{_ROOM}.hooks.gradients:wrap",
         why="reads and injects gradients: reduced, unscaled, not yet clipped",
     ),
-    Hook(
+    _megatron(
         "objective",
         asked=lambda settings: settings.run is not None,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.pipeline_parallel.schedules",
         targets=("forward_step",),
         body=f"{_ROOM}.hooks.train_step:objective",
         why="sees what is differentiated",
         must_fire=False,
     ),
-    Hook(
+    _megatron(
         "norm",
         asked=lambda settings: settings.run is not None and bool(settings.steps(LOCAL_NORMS)),
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.optimizer.clip_grads",
         targets=("get_grad_norm_fp32",),
         body=f"{_ROOM}.hooks.norm:wrap",
         why="sees of which gradients the global norm is taken",
         must_fire=False,
     ),
-    Hook(
+    _megatron(
         "update",
         asked=lambda settings: settings.run is not None,
-        package="megatron-core",
-        supports=CORE,
         trigger="megatron.core.optimizer.optimizer",
         targets=("MixedPrecisionOptimizer.step", "FP32Optimizer.step", "ChainedOptimizer.step"),
         body=f"{_ROOM}.hooks.update:wrap",

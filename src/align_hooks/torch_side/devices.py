@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 
-def devices() -> Iterator[dict[str, Any]]:
-    """Each accelerator with its free and its whole memory, in bytes."""
+def devices() -> Iterator[dict[str, str | int]]:
+    """Each accelerator with its free and its total memory in bytes."""
     if importlib.util.find_spec("torch_npu") is not None:
         importlib.import_module("torch_npu")
     for kind in ("cuda", "npu"):
-        room = getattr(torch, kind, None)
-        if room is None or not room.is_available():
+        library = getattr(torch, kind, None)
+        if library is None or not library.is_available():
             continue
-        for index in range(room.device_count()):
-            free, total = room.mem_get_info(index)
-            yield {"name": f"{kind}:{index} {room.get_device_name(index)}", "free": free, "total": total}
+        for index in range(library.device_count()):
+            free, total = library.mem_get_info(index)
+            yield {"name": f"{kind}:{index} {library.get_device_name(index)}", "free": free, "total": total}

@@ -1,9 +1,8 @@
 """Environment variables that Megatron, NCCL and HCCL read at start, as the guide's stage 1 wants them.
 
-The guide sets PYTHONHASHSEED inside the running interpreter, where it has no effect; here the interpreter is started
-again with it. ``NCCL_ALGO=Ring`` is what Megatron's own deterministic mode accepts in every supported version. MindSpeed's
+``NCCL_ALGO=Ring`` is the value that Megatron's own deterministic mode accepts in every supported version. MindSpeed's
 ``--npu-deterministic`` sets ``HCCL_DETERMINISTIC`` and ``CLOSE_MATMUL_K_SHIFT`` in the running process too. ``HCCL_ALGO`` has no value
-that fits every cluster, so it is only written down.
+that fits every cluster, so it is only recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 
-AT_START = ("PYTHONHASHSEED",)
 FRAMEWORK = ("torch",)
 
 DETERMINISTIC = {
@@ -27,7 +25,7 @@ DETERMINISTIC = {
 }
 
 RENDEZVOUS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-"""Where a rehearsal of one process meets itself. At port 0 the system gives each its own: two that start at once share none."""
+"""The address at which a rehearsal of one process meets itself. Port 0 gives each process a free port of its own."""
 
 WATCHED = (
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -42,13 +40,7 @@ WATCHED = (
     "INF_NAN_MODE_ENABLE",
     "TORCHDYNAMO_DISABLE",
 )
-"""What else a run may depend on: written down as it is, and left as it is."""
-
-
-def variables(settings: Settings) -> dict[str, str]:
-    """What the settings need in the environment of the process."""
-    wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
-    return wanted | (DETERMINISTIC if settings.deterministic else {})
+"""Other variables that a run may depend on. The record keeps their values; nothing sets them."""
 
 
 def make_session(settings: Settings, launch: Launch) -> TorchSession:

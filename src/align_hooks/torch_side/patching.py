@@ -10,16 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from megatron.core import parallel_state
 
 from align_hooks.errors import RefusedRun
+from align_hooks.names.blocks import Array
+from align_hooks.names.fused import Fused
 from align_hooks.record.batch import joined
 from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.model import Parameters, parameters_of, pieces, squared_sums
+from align_hooks.torch_side.model import fetched, parameters_of, pieces, squared_sums
 from align_hooks.torch_side.place import ALONE, AXES, place
 
 
@@ -30,29 +31,29 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | No
     sequence]``); None is left out. Call it once a micro-batch: those of one step are joined along the batch axis. Raises
     KeyError without tokens.
     """
-    place = (Path(run), step, rank)
-    if _micro_batches.keys() != {place}:
+    saved = (Path(run), step, rank)
+    if _micro_batches.keys() != {saved}:
         _micro_batches.clear()
-    parts = _micro_batches.setdefault(place, [])
+    parts = _micro_batches.setdefault(saved, [])
     parts.append({name: to_numpy(tensor) for name, tensor in batch.items() if tensor is not None})
-    write_batch(*place, *joined(parts))
+    write_batch(*saved, *joined(parts))
 
 
-_micro_batches: dict[tuple[Path, int, int], list[dict[str, Any]]] = {}
+_micro_batches: dict[tuple[Path, int, int], list[dict[str, Array]]] = {}
 """Micro-batches of the step that was saved last."""
 
 
 def watch(model: torch.nn.Module, vocabulary: int) -> None:
-    """Remember the built GPTModel for :func:`watched`. Raises RefusedRun for a second one: virtual pipeline stages."""
+    """Remember the built GPTModel for :func:`watched`. Raises RefusedRun for a second model: virtual pipeline stages."""
     if _watched and _watched[0][0] is not model:
         raise RefusedRun("virtual pipeline stages are not recorded in this version; run with one model chunk a rank")
     _watched[:] = [(model, vocabulary)]
 
 
 def watched() -> tuple[torch.nn.Module, int]:
-    """Model and vocabulary, as :func:`local_norms` and :func:`save_gradients` take them, where the optimizer has neither.
+    """Model and vocabulary for :func:`local_norms` and :func:`save_gradients`; raises RefusedRun where no model was watched.
 
-    Raises RefusedRun where no model was watched.
+    A patched optimizer has neither at hand.
     """
     if not _watched:
         raise RefusedRun("no model was watched before its gradients were asked for; call watch(model, vocabulary) in its forward")
@@ -68,9 +69,8 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and
     where a parameter has no gradient.
     """
-    found = _parameters(model, vocabulary).gradients()
-    norms = squared_sums((parameter.fused, gradient) for parameter, gradient in found)
-    return dict(zip(norms, torch.stack(list(norms.values())).sqrt().tolist(), strict=True))
+    squares = squared_sums(_gradients(model, vocabulary))
+    return {name: norm for name, (norm,) in fetched({name: squared.sqrt() for name, squared in squares.items()}).items()}
 
 
 def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabulary: int, *, rank: int = 0) -> None:
@@ -78,21 +78,19 @@ def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabular
 
     The guide's snippet of this purpose saves the weights. Arguments and errors as in :func:`local_norms`.
     """
-    found = _parameters(model, vocabulary).gradients()
-    tensors = pieces((parameter.fused, gradient) for parameter, gradient in found)
-    write_tensors(Path(run), step, rank, "gradients.safetensors", tensors)
+    write_tensors(Path(run), step, rank, "gradients.safetensors", pieces(_gradients(model, vocabulary)))
 
 
-def _parameters(model: torch.nn.Module, vocabulary: int) -> Parameters:
-    """The parameters of a model that each data-parallel rank has whole: without a manifest nothing tells where a part belongs.
+def _gradients(model: torch.nn.Module, vocabulary: int) -> list[tuple[Fused, torch.Tensor]]:
+    """The gradients of a model that each data-parallel rank has whole: without a manifest nothing tells where a part belongs.
 
     Raises RefusedRun where ranks hold parts.
     """
-    found = place() if parallel_state.model_parallel_is_initialized() else ALONE
-    cut = [f"{AXES[axis].replace('_', ' ')} size {found[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if found[f"{axis}_size"] > 1]
+    sizes = place() if parallel_state.model_parallel_is_initialized() else ALONE
+    cut = [f"{AXES[axis].replace('_', ' ')} size {sizes[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if sizes[f"{axis}_size"] > 1]
     training = sys.modules.get("megatron.training.global_vars")  # not imported here: a patched megatron.core may be importing us
     if getattr(getattr(training, "_GLOBAL_ARGS", None), "use_distributed_optimizer", False):
         cut.append("--use-distributed-optimizer")
     if cut:
         raise RefusedRun(f"a patched site records ranks that hold all of the model; this job has {', '.join(cut)}: use the hooks")
-    return parameters_of([model], vocabulary)
+    return [(parameter.fused, gradient) for parameter, gradient in parameters_of([model], vocabulary).gradients()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
+import torch
 from megatron.core import parallel_state
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import WHOLE, Cut
+from align_hooks.torch_side.objects import Arguments
 from align_hooks.torch_side.refusals import unread
 
 AXES = {
@@ -29,49 +31,49 @@ ALONE = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
 
 def place() -> dict[str, int]:
     """Axis to this rank's index on it, and ``<axis>_size`` to the number of ranks along it."""
-    found = {}
-    for axis, name in AXES.items():
-        found[axis] = getattr(parallel_state, f"get_{name}_rank")()
-        found[f"{axis}_size"] = getattr(parallel_state, f"get_{name}_world_size")()
-    return found
+    ranks = {axis: getattr(parallel_state, f"get_{name}_rank")() for axis, name in AXES.items()}
+    return ranks | {f"{axis}_size": getattr(parallel_state, f"get_{name}_world_size")() for axis, name in AXES.items()}
 
 
-def refuse_layouts(found: dict[str, int], world_size: int, args: Any, version: str) -> None:
+def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, version: str) -> None:
     """Refuse the layouts whose shards cannot be told apart, in megatron-core ``version``."""
     if why := list(unread(lambda name: getattr(args, name, None))):
         raise RefusedRun("\n".join(why))
-    if found["cp_size"] > 1 and Version(version) < Version("0.13"):
+    if place["cp_size"] > 1 and Version(version) < Version("0.13"):
         raise RefusedRun(f"Megatron {version} reports the losses of all context-parallel ranks on each of them; use 0.13 or newer")
-    ranks = math.prod(found[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
+    ranks = math.prod(place[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
     if ranks != world_size:
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")
 
 
 def is_expert(name: str) -> bool:
-    """Whether a native name is an expert's, which lies across other ranks; Megatron marks it so only where expert parallelism is on."""
+    """Whether a native name is an expert's. Experts lie across other ranks; Megatron marks them so only where expert parallelism is on."""
     return ".experts." in name
 
 
-def cut(name: str, parameter: Any, found: dict[str, int]) -> Cut:
+def is_split(name: str, parameter: torch.nn.Parameter) -> bool:
+    """Whether tensor-parallel ranks each hold a part of a parameter; otherwise it is replicated."""
+    return bool(getattr(parameter, "tensor_model_parallel", False)) or is_expert(name)
+
+
+def cut(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int]) -> Cut:
     """The part of a parameter that a tensor-parallel rank holds; the whole where it is replicated.
 
-    The axis is the name table's to say: Transformer Engine marks every axis of an expert 0 up to Megatron 0.18.
+    The name table knows the axis: up to Megatron 0.18 Transformer Engine marks every axis of an expert 0.
     """
     axis = "etp" if is_expert(name) else "tp"
-    if not (getattr(parameter, "tensor_model_parallel", False) or is_expert(name)):
-        return WHOLE
-    return Cut(None, found[axis], found[f"{axis}_size"])
+    return Cut(None, place[axis], place[f"{axis}_size"]) if is_split(name, parameter) else WHOLE
 
 
-def is_counted(name: str, parameter: Any, found: dict[str, int], *, flat: bool) -> bool:
-    """Whether this rank accounts for what it holds of a parameter, and not another rank that holds the same.
+def is_counted(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int], *, flat: bool) -> bool:
+    """Whether this rank accounts for its part of a parameter, and not another rank that holds the same part.
 
-    Of data- and context-parallel copies the first rank's counts, unless a distributed optimizer gave each its own range
-    (``flat``); of tensor-parallel copies the first rank's; of a tied embedding the first pipeline stage's, not the last's, which
-    Megatron marks ``shared``.
+    Of data- and context-parallel copies the first rank's counts, unless a distributed optimizer gave each rank its own range
+    (``flat``). Of tensor-parallel copies the first rank's counts. Of a tied embedding the first pipeline stage's counts, and not the last
+    stage's, which Megatron marks ``shared``.
     """
     if getattr(parameter, "shared", False):
         return False
     tensor, data = ("etp", ("edp",)) if is_expert(name) else ("tp", ("dp", "cp"))
-    replicated = not (getattr(parameter, "tensor_model_parallel", False) or is_expert(name))
-    return not (replicated and found[tensor] > 0) and (flat or all(found[axis] == 0 for axis in data))
+    first = place[tensor] == 0 or is_split(name, parameter)
+    return first and (flat or all(place[axis] == 0 for axis in data))

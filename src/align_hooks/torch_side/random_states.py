@@ -1,14 +1,13 @@
-"""The random generators that a Megatron run draws from, read at the start of a step and of every micro-batch.
+"""The random generators from which a Megatron run draws, read at the start of every step and of every micro-batch.
 
-Dropout draws from the device's generator, inside tensor parallelism from the states that Megatron's tracker keeps beside it; data sets from
-numpy's and torch's. Reading a state moves nothing and waits for no device: of a CUDA generator it is a seed and an offset, which lie on
-the host. Of generators that a CUDA graph is being captured with, nothing may be asked; they are left out then.
+Dropout draws from the device's generator, inside tensor parallelism from the states that Megatron's tracker keeps beside it. Data sets draw
+from numpy's and torch's generators. Reading moves no generator and waits for no device: the state of a CUDA generator is a seed and an
+offset, which lie on the host. While a CUDA graph is captured with a generator its state may not be read, and it is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
@@ -22,12 +21,12 @@ def at_step() -> dict[str, str]:
 
 
 def at_micro_batch() -> dict[str, str]:
-    """The same of torch's generators alone: those that a forward pass draws from."""
+    """The same for torch's generators alone, from which a forward pass draws."""
     return {name: digest(state.numpy().tobytes()) for name, state in _states()}
 
 
-def _states() -> Iterator[tuple[str, Any]]:
-    on_cuda = torch.cuda.is_initialized()  # never in a rehearsal, where both are one
+def _states() -> Iterator[tuple[str, torch.Tensor]]:
+    on_cuda = torch.cuda.is_initialized()  # never in a rehearsal, where the CPU's generator is CUDA's too
     capturing = on_cuda and torch.cuda.is_current_stream_capturing()
     yield "torch", torch.get_rng_state()
     if on_cuda and not capturing:

@@ -1,21 +1,21 @@
-"""What of Megatron's arguments a run under the settings refuses, and what a rehearsal changes, told from the arguments alone.
+"""Refusals of Megatron's arguments under the settings, and the changes that a rehearsal makes, from the arguments alone.
 
-The hook on ``parse_args`` asks before anything is built, and the doctor asks of a launch script before a node is taken, so both say the
-same. Imports no framework. What only the built model tells is refused by :mod:`.model`.
+The hook on ``parse_args`` asks for them before anything is built, and the doctor asks for them before a node is taken, so both say the
+same. Imports no framework. :mod:`.hooks.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.objects import Argument
 
-Get = Callable[[str], Any]
+Get = Callable[[str], Argument]
 """The value of an argument by the name of its attribute, None where it is not set."""
 
-REHEARSAL: Mapping[str, Any] = {
+REHEARSAL: Mapping[str, Argument] = {
     "transformer_impl": "local",
     "distributed_backend": "gloo",
     "use_cpu_initialization": True,
@@ -41,10 +41,10 @@ REHEARSAL: Mapping[str, Any] = {
     "moe_single_grouped_weight": False,
     "moe_single_grouped_bias": False,
 }
-"""What a CPU needs of Megatron's arguments; the mathematics is the same. Which of them there are depends on the version."""
+"""Values that a CPU needs; the mathematics is the same. Which of these arguments there are depends on Megatron's version."""
 
 NOT_RECOMPUTED = ("moe_act", "layernorm")
-"""Of ``--recompute-modules``, those that only Transformer Engine or the grouped matrix product recompute."""
+"""Values of ``--recompute-modules`` that only Transformer Engine or the grouped matrix product recompute."""
 
 ACCELERATED: Mapping[str, str] = {
     "fp8": "--fp8-format",
@@ -55,7 +55,7 @@ ACCELERATED: Mapping[str, str] = {
     "enable_cuda_graph": "--enable-cuda-graph",
     "external_cuda_graph": "--external-cuda-graph",
 }
-"""Arguments that no CPU can follow, and no other way of computing the same is at hand; the second spelling is that of newer versions."""
+"""Arguments that no CPU can follow, and for which nothing else at hand computes the same; newer versions have the second spellings."""
 
 NOT_DETERMINISTIC: Mapping[str, str] = {
     "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
@@ -76,75 +76,74 @@ UNREAD: Mapping[str, str] = {
     "swap_optimizer": "--swap-optimizer",  # to the host
     "tp_2d": "--tp-2d",  # cut along two axes
 }
-"""Attribute of Megatron's arguments to the flag of what keeps gradients or main parameters where this version does not look."""
+"""Attribute of Megatron's arguments to its flag. With each, gradients or main parameters are kept where this version does not look."""
+
+CHECKPOINT = "latest_checkpointed_iteration.txt"
+"""The file by which a directory is known as a checkpoint of Megatron."""
 
 GRAPHS = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated")
-"""What says how much of an iteration a CUDA graph takes in, by version."""
+"""Arguments that say how much of an iteration a CUDA graph takes in, by version."""
 
 
-def rehearsal(get: Get) -> dict[str, Any]:
-    """What a CPU needs of these arguments: :data:`REHEARSAL`, and what depends on their values."""
+def rehearsal(get: Get) -> dict[str, Argument]:
+    """The changes for a CPU: :data:`REHEARSAL`, and those that depend on the arguments' values."""
     changes = dict(REHEARSAL)
     if get("moe_token_dispatcher_type") == "flex":
         changes["moe_token_dispatcher_type"] = "alltoall"
     modules = get("recompute_modules")
     if isinstance(modules, list | tuple) and set(NOT_RECOMPUTED) & set(modules):
-        changes["recompute_modules"] = [one for one in modules if one not in NOT_RECOMPUTED] or ["core_attn"]
+        changes["recompute_modules"] = [module for module in modules if module not in NOT_RECOMPUTED] or ["core_attn"]
     return changes
 
 
 def refusals(settings: Settings, get: Get) -> Iterator[str]:
-    """Why a run with these arguments is refused, one line each; ``get`` gives them as they were said."""
+    """Why a run with these arguments is refused, a line each; ``get`` reads them as the user set them."""
     changes = rehearsal(get) if settings.device == "cpu" else {}
 
-    def said(name: str) -> Any:
+    def value(name: str) -> Argument:
         return changes[name] if name in changes else get(name)
 
-    flags = [flag for name, flag in ACCELERATED.items() if said(name)]
-    flags += ["--cuda-graph-impl"] if said("cuda_graph_impl") not in (None, "none") else []
+    flags = [flag for name, flag in ACCELERATED.items() if value(name)]
+    flags += ["--cuda-graph-impl"] if value("cuda_graph_impl") not in (None, "none") else []
     if settings.device == "cpu" and flags:
         yield f"{PREFIX}DEVICE=cpu: {' and '.join(dict.fromkeys(flags))} only an accelerator can follow; leave it out"
-    if settings.deterministic and (flags := [flag for name, flag in NOT_DETERMINISTIC.items() if said(name)]):
+    if settings.deterministic and (flags := [flag for name, flag in NOT_DETERMINISTIC.items() if value(name)]):
         yield f"{PREFIX}DETERMINISTIC=1: Megatron's {' and '.join(flags)} is not deterministic; leave it out"
-    if settings.run is not None and said("iterations_to_skip") not in (None, []):
+    if settings.run is not None and value("iterations_to_skip") not in (None, []):
         yield "--iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out"
-    load = said("load")
-    if settings.learning_rate is not None and isinstance(load, str | int) and _is_checkpoint(Path(str(load))):
+    load = value("load")
+    if settings.learning_rate is not None and isinstance(load, str | int) and Path(str(load), CHECKPOINT).exists():
         yield (
             f"{PREFIX}LEARNING_RATE with --load {load}: Megatron finds a checkpoint's parameter groups by their rates; "
             f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
         )
-    if said("use_legacy_models"):  # until 0.17
+    if value("use_legacy_models"):  # until 0.17
         yield "--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out"
-    yield from unread(said)
+    yield from unread(value)
     asked = [PREFIX + name.upper() for name in ("weights", "optimizer_state", "load_weights") if getattr(settings, name)]
-    if asked and settings.device != "cpu" and said("use_precision_aware_optimizer"):
+    if asked and settings.device != "cpu" and value("use_precision_aware_optimizer"):
         yield (
             f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {' and '.join(asked)} cannot reach; "
             f"leave it out"
         )
 
 
-def _is_checkpoint(folder: Path) -> bool:
-    return (folder / "latest_checkpointed_iteration.txt").exists()
-
-
-def unread(said: Get) -> Iterator[str]:
-    """Why shards or gradients would not be where this version looks."""
-    flags = [flag for name, flag in UNREAD.items() if said(name)]
-    if _is_several(said("num_distributed_optimizer_instances")):
+def unread(get: Get) -> Iterator[str]:
+    """Why shards or gradients would not be where this version looks, a line each."""
+    flags = [flag for name, flag in UNREAD.items() if get(name)]
+    if _is_several(get("num_distributed_optimizer_instances")):
         flags.append("--num-distributed-optimizer-instances above 1")
-    if str(said("optimizer")).startswith("dist_"):  # layers' main parameters are on one rank each
-        flags.append(f"--optimizer {said('optimizer')}")
-    if said("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
+    if str(get("optimizer")).startswith("dist_"):  # each layer's main parameters are on a single rank
+        flags.append(f"--optimizer {get('optimizer')}")
+    if get("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
         flags.append("--schedules-method dualpipev")
-    if "full_iteration" in " ".join(str(said(name)) for name in GRAPHS):
+    if "full_iteration" in " ".join(str(get(name)) for name in GRAPHS):
         flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
     if flags:
         yield f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out"
-    if _is_several(said("context_parallel_size")) and said("context_parallel_algo") and said("reset_position_ids"):
+    if _is_several(get("context_parallel_size")) and get("context_parallel_algo") and get("reset_position_ids"):
         yield "--reset-position-ids: MindSpeed cuts the sequence in ways that only position ids tell, and these begin anew; leave it out"
 
 
-def _is_several(value: Any) -> bool:
+def _is_several(value: Argument) -> bool:
     return isinstance(value, int) and value > 1

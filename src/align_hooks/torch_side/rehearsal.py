@@ -1,4 +1,4 @@
-"""Megatron on a machine with no accelerator: what it asks of CUDA is answered by the CPU.
+"""Megatron on a machine with no accelerator: the CPU answers for CUDA.
 
 Megatron asserts a CUDA device all over and never asks whether the mathematics needs one. This stand-in answers device
 queries, turns streams and events into nothing, lets the CPU's generator be the CUDA generator, and rewrites ``cuda``
@@ -11,65 +11,49 @@ Seam: the end of ``import torch``, because Megatron binds names of ``torch.cuda`
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
+from align_hooks.hooking.hook import Args, Function, Kwargs, Result
+from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.session import TorchSession
 
-_FALSE = ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")
-_NOTHING = (
-    "synchronize",
-    "empty_cache",
-    "set_device",
-    "reset_peak_memory_stats",
-    "_lazy_init",
-    "init",
-    "check_error",
-    "ipc_collect",
-    "set_stream",
+CONSTANT = (
+    (False, ("is_current_stream_capturing", "_is_in_bad_fork", "is_initialized")),
+    (None, ("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats", "ipc_collect", "set_stream")),
+    (None, ("_lazy_init", "init", "check_error")),
+    (0, ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "device_memory_used")),
+    (0, ("current_device", "utilization")),
+    (True, ("is_available",)),
+    (1, ("device_count",)),
+    ("cpu", ("get_device_name",)),
+    ((8, 0), ("get_device_capability",)),
 )
-_ZERO = (
-    "memory_allocated",
-    "memory_reserved",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "current_device",
-    "utilization",
-    "device_memory_used",
-)
+"""Answers of ``torch.cuda`` that are the same whatever is asked, each with the functions that give it."""
+
+
+def _answering(value: object) -> Function:
+    return lambda *args, **kwargs: value
 
 
 class _Stream:
     """A CUDA stream or event on a machine where everything has already happened."""
 
-    cuda_stream = 0
-    device = 0
+    cuda_stream = device = 0
+    wait_stream = wait_event = synchronize = record = wait = _answering(None)
+    elapsed_time, query, is_capturing, priority_range = (_answering(value) for value in (0.0, True, False, (0, 0)))
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in ("wait_stream", "wait_event", "synchronize", "record", "wait", "record_event"):
-            return lambda *args, **kwargs: self if name == "record_event" else None
-        if name == "elapsed_time":
-            return lambda *args: 0.0
-        if name in ("query", "is_capturing"):
-            return lambda: name == "query"
-        raise AttributeError(name)
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        return (0, 0)
-
-    def __enter__(self) -> _Stream:
+    def record_event(self, *args: object) -> _Stream:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        pass
+    __enter__, __exit__ = record_event, _answering(None)
 
 
 def install(session: TorchSession, torch: ModuleType) -> None:
@@ -79,18 +63,14 @@ def install(session: TorchSession, torch: ModuleType) -> None:
     replace = session.ledger.replace
     cpu = torch.default_generator
     stream = _Stream()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def to_cpu_generator(seed: int) -> None:
         cpu.manual_seed(seed)
 
-    answers: dict[str, Any] = {name: lambda *args, **kwargs: False for name in _FALSE}
-    answers |= {name: lambda *args, **kwargs: None for name in _NOTHING}
-    answers |= {name: lambda *args, **kwargs: 0 for name in _ZERO}
-    answers |= {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_stream": lambda *args: stream,
-        "default_stream": lambda *args: stream,
+    answers: dict[str, object] = {name: _answering(value) for value, names in CONSTANT for name in names} | {
+        "current_stream": _answering(stream),
+        "default_stream": _answering(stream),
         "stream": lambda *args: contextlib.nullcontext(),
         "device": lambda *args: contextlib.nullcontext(),
         "Stream": _Stream,
@@ -102,12 +82,8 @@ def install(session: TorchSession, torch: ModuleType) -> None:
         "set_rng_state": lambda state, *args, **kwargs: cpu.set_state(state),
         "initial_seed": cpu.initial_seed,
         "_lazy_call": lambda call, **kwargs: call(),
-        "get_device_name": lambda *args: "cpu",
-        "get_device_capability": lambda *args: (8, 0),
-        "get_device_properties": lambda *args: SimpleNamespace(
-            name="cpu", major=8, minor=0, total_memory=_memory(), multi_processor_count=1
-        ),
-        "mem_get_info": lambda *args: (_memory(), _memory()),
+        "get_device_properties": _answering(SimpleNamespace(name="cpu", major=8, minor=0, total_memory=memory, multi_processor_count=1)),
+        "mem_get_info": _answering((memory, memory)),
         "memory_stats": lambda *args: Counter(),
     }
     for name, answer in answers.items():
@@ -115,65 +91,56 @@ def install(session: TorchSession, torch: ModuleType) -> None:
     for name in ("get_rng_state", "set_rng_state", "manual_seed", "manual_seed_all"):
         replace(torch.cuda.random, name, answers[name])
     for name in ("range_push", "range_pop", "mark"):
-        replace(torch.cuda.nvtx, name, lambda *args, **kwargs: None)
+        replace(torch.cuda.nvtx, name, _answering(None))
     replace(torch.Tensor, "cuda", lambda tensor, *args, **kwargs: tensor)
     replace(torch.nn.Module, "cuda", lambda module, *args, **kwargs: module)
-    replace(torch.Tensor, "type", _type_as_cuda(torch.Tensor.type))
-    if hasattr(torch, "accelerator"):
-        for name, answer in (("synchronize", None), ("current_device_index", 0), ("current_stream", stream), ("set_stream", None)):
-            if hasattr(torch.accelerator, name):
-                replace(torch.accelerator, name, lambda *args, answer=answer: answer)
-    replace(torch.utils.data.DataLoader, "__init__", _of_the_host(torch, torch.utils.data.DataLoader.__init__))
-    replace(torch.distributed, "all_to_all_single", _with_plain_sizes(torch.distributed.all_to_all_single))
+    session.ledger.surround(torch.Tensor, "type", _type_as_cuda)
+    accelerator = getattr(torch, "accelerator", None)
+    for name, value in (("synchronize", None), ("current_device_index", 0), ("current_stream", stream), ("set_stream", None)):
+        if hasattr(accelerator, name):
+            replace(accelerator, name, _answering(value))
+    session.ledger.surround(torch.utils.data.DataLoader, "__init__", functools.partial(_of_the_host, torch))
+    session.ledger.surround(torch.distributed, "all_to_all_single", _with_plain_sizes)
     _device_mode(torch).__enter__()
     session.override("device", "cuda", "cpu", "ALIGN_HOOKS_DEVICE=cpu")
 
 
-def _type_as_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+def _type_as_cuda(original: Callable[..., object], tensor: Tensor, *args: object, **kwargs: object) -> object:
     """Megatron's clipping asserts the type names of CUDA tensors."""
-
-    def type_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(tensor, *args, **kwargs)
-        return found.replace("torch.", "torch.cuda.", 1) if isinstance(found, str) and "cuda" not in found else found
-
-    return type_
+    name = original(tensor, *args, **kwargs)
+    return name.replace("torch.", "torch.cuda.", 1) if isinstance(name, str) and "cuda" not in name else name
 
 
-def _of_the_host(torch: ModuleType, original: Callable[..., None]) -> Callable[..., None]:
-    """A data loader's pinning thread would talk to the driver. And a loader seeds itself from the host's generator, which on a device is
-    not the one that dropout draws from. Here, where both would be one, a loader has its own; or a resumed run would draw other masks."""
+def _of_the_host(torch: ModuleType, original: Function, loader: object, *args: object, **kwargs: object) -> None:
+    """Build a data loader without a pinning thread, which would talk to the driver, and with a generator of its own.
 
-    def of_the_host(loader: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("generator") is None:
-            kwargs["generator"] = torch.Generator().manual_seed(torch.initial_seed())
-        original(loader, *args, **kwargs | {"pin_memory": False})
+    A loader seeds itself from the host's generator. On a device dropout draws from another generator; here both would be one, and a
+    resumed run would draw other masks.
+    """
+    if kwargs.get("generator") is None:
+        kwargs["generator"] = torch.Generator().manual_seed(torch.initial_seed())
+    original(loader, *args, **kwargs | {"pin_memory": False})
 
-    return of_the_host
 
-
-def _with_plain_sizes(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_plain_sizes(original: Function, *args: Tensor, **kwargs: Tensor) -> Result:
     """Megatron fetches the sizes of an expert's share from the device as numbers, and on the host keeps a tensor, which torch refuses."""
-
-    def all_to_all_single(*args: Any, **kwargs: Any) -> Any:
-        for name in ("output_split_sizes", "input_split_sizes"):
-            if hasattr(kwargs.get(name), "tolist"):
-                kwargs[name] = kwargs[name].tolist()
-        return original(*args, **kwargs)
-
-    return all_to_all_single
+    for name in ("output_split_sizes", "input_split_sizes"):
+        if hasattr(kwargs.get(name), "tolist"):
+            kwargs[name] = kwargs[name].tolist()
+    return original(*args, **kwargs)
 
 
-def _device_mode(torch: ModuleType) -> Any:
+def _device_mode(torch: ModuleType) -> contextlib.AbstractContextManager[object]:
     """A torch function mode that rewrites ``cuda`` devices in the arguments of every torch call."""
     from torch.overrides import TorchFunctionMode
 
-    def to_cpu(value: Any) -> Any:
+    def to_cpu(value: object) -> object:
         if isinstance(value, torch.device) and value.type == "cuda":
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
 
     class CudaMeansCpu(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Result:
             kwargs = {key: to_cpu(value) for key, value in (kwargs or {}).items()}
             if type(kwargs.get("device")) is int:
                 kwargs["device"] = "cpu"
@@ -189,19 +156,14 @@ def _device_mode(torch: ModuleType) -> Any:
 
 def install_helpers(session: TorchSession, utils: ModuleType) -> None:
     """Let Megatron use the data set helper that a wheel ships compiled: the wheel has no Makefile to build it again."""
-    original = utils.compile_helpers
 
-    def compile_helpers() -> None:
+    def compile_helpers(original: Function) -> None:
         if importlib.util.find_spec("megatron.core.datasets.helpers_cpp") is None:
             original()
 
-    session.ledger.replace(utils, "compile_helpers", compile_helpers)
+    session.ledger.surround(utils, "compile_helpers", compile_helpers)
 
 
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
-    """Let 0.12 to 0.16 start without nvcc: they ask it its version, and then have no kernel to build."""
-    session.ledger.replace(fused_kernels, "load", lambda args: None)
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Let 0.12 to 0.16 start without nvcc: they ask for its version, and then have no kernel to build."""
+    session.ledger.replace(fused_kernels, "load", _answering(None))

@@ -1,25 +1,24 @@
 """The guide's ``seed_all`` for PyTorch, corrected.
 
-What the guide's snippet gets wrong: PYTHONHASHSEED set in a running interpreter does nothing (the launcher starts it
-again instead); ``torch.backends.cudnn.enable`` is a typo and sets nothing; and Megatron seeds everything again from
-``--seed``, so a call before ``pretrain()`` alone is overwritten. ``ALIGN_HOOKS_SEED`` therefore becomes Megatron's own
-seed, which keeps its offsets for pipeline and data-parallel ranks and its tensor-parallel trackers.
+The guide's snippet sets PYTHONHASHSEED in a running interpreter, where it has no effect; the launcher starts the interpreter again
+instead. The snippet's ``torch.backends.cudnn.enable`` is a typo and sets nothing. Megatron seeds everything again from ``--seed``, and
+overwrites what a call before ``pretrain()`` seeded. ``ALIGN_HOOKS_SEED`` therefore becomes Megatron's own seed, which keeps its offsets
+for pipeline and data-parallel ranks and its tensor-parallel trackers.
 
-``torch.npu`` is there when the script, or MindSpeed, has imported torch_npu; it is not imported here, and then no NPU is in use.
+``torch.npu`` is there when the script, or MindSpeed, has imported torch_npu. It is not imported here: without it no NPU is in use.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seed python, numpy, torch and every accelerator. For patches; call it where nothing seeds again afterwards, on NPUs below the
-    import of torch_npu."""
+    """Seed python, numpy, torch and every accelerator. For patches; call it where nothing seeds again afterwards, and on NPUs after
+    torch_npu was imported."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # CUDA included
@@ -28,26 +27,26 @@ def seed_all(seed: int) -> None:
 
 
 def set_deterministic() -> None:
-    """Ask torch for deterministic kernels, of an NPU too, and of its collectives where no variable says otherwise; the environment
-    variables must have been there at start."""
+    """Ask torch for deterministic kernels, on an NPU too, and for deterministic collectives where no variable says otherwise; the
+    environment variables must have been set at start."""
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    # Filling fresh memory is only for finding its uninitialised use, costs a pass, and raced communication kernels.
+    # Filling fresh memory only helps to find uninitialised use. It costs a pass, and raced communication kernels.
     torch.utils.deterministic.fill_uninitialized_memory = False
 
 
-def read_back() -> dict[str, Any]:
+def read_back() -> dict[str, object]:
     """The switches as torch holds them now; of an NPU that is in use also its seed, and whether it may take 32-bit floats as HF32."""
-    found = {
+    switches = {
         "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled(),
         "torch.backends.cudnn.deterministic": torch.backends.cudnn.deterministic,
         "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
         "torch.initial_seed": torch.initial_seed(),
     }
-    if not (hasattr(torch, "npu") and torch.npu.is_initialized()):  # asking one for its seed would start it
-        return found
-    return found | {
+    if not (hasattr(torch, "npu") and torch.npu.is_initialized()):  # asking an NPU for its seed would start it
+        return switches
+    return switches | {
         "torch.npu.initial_seed": torch.npu.initial_seed(),
         "torch.npu.matmul.allow_hf32": torch.npu.matmul.allow_hf32,
         "torch.npu.conv.allow_hf32": torch.npu.conv.allow_hf32,

@@ -1,12 +1,14 @@
-"""The session of a Megatron run: the shared one, and what a step gathers before it is written."""
+"""The session of a Megatron run: the session of both sides, and what a step gathers before it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from align_hooks.names.blocks import Array
 from align_hooks.session import Session
+from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.model import Parameters
@@ -14,40 +16,37 @@ if TYPE_CHECKING:
 
 @dataclass
 class TorchSession(Session):
-    """What a Megatron run has built, and what the step under way has gathered: device tensors, until it ends.
+    """The built objects of a Megatron run, and device tensors that the step under way gathers until it ends.
 
-    ``losses`` are (sum of losses, tokens that count) a micro-batch, ``objectives`` what was differentiated of each;
-    ``micro_batches`` are kept a model chunk, by the stage's own number. ``taken`` are the norms that the framework took of the
-    gradients, each with how we take the same. ``random`` are digests of the generators' states at the start of the step and of each
-    forward pass.
+    ``losses`` are (sum of losses, tokens that count) by micro-batch, ``objectives`` the part of each that was differentiated.
+    ``micro_batches`` are kept by model chunk, under the stage's own number of the chunk. ``taken`` are the norms that the framework took of
+    the gradients, each with our norm of the same gradients. ``rate`` is the learning rate of the update, or each group's; ``update`` are
+    its other numbers. ``random`` are digests of the generators' states at the start of the step and of each forward pass.
     """
 
     parameters: Parameters | None = None
-    optimizer: Any = None
+    optimizer: Optimizer = None
     place: Mapping[str, int] = field(default_factory=dict)
-    chunks: Sequence[Any] = ()
-    model_config: dict[str, Any] = field(default_factory=dict)
-    micro_batches: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    losses: list[tuple[Any, Any]] = field(default_factory=list)
-    objectives: list[Any] = field(default_factory=list)
-    norms: dict[str, Any] = field(default_factory=dict)
-    sketches: dict[str, Any] = field(default_factory=dict)
-    taken: list[dict[str, Any]] = field(default_factory=list)
-    update: dict[str, Any] = field(default_factory=dict)
+    chunks: Sequence[Module] = ()
+    micro_batches: dict[int, list[dict[str, Array]]] = field(default_factory=dict)
+    losses: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    objectives: list[Tensor] = field(default_factory=list)
+    norms: dict[str, Tensor] = field(default_factory=dict)
+    sketches: dict[str, Tensor] = field(default_factory=dict)
+    taken: list[dict[str, Tensor | float]] = field(default_factory=list)
+    rate: float | list[float] | None = None
+    update: dict[str, Tensor | float | None] = field(default_factory=dict)
     random: list[dict[str, str]] = field(default_factory=list)
 
     def forget_attempt(self) -> None:
-        """Drop what a forward-backward gathered: a repeated one replaces it."""
-        self.micro_batches.clear()
-        self.losses.clear()
-        self.objectives.clear()
+        """Drop everything that a forward-backward pass gathered: a repeated pass replaces it."""
+        for gathered in (self.micro_batches, self.losses, self.objectives):
+            gathered.clear()
         del self.random[1:]
 
     def forget_step(self) -> None:
         """Drop everything that the last step gathered."""
         self.forget_attempt()
-        self.norms.clear()
-        self.sketches.clear()
-        self.taken.clear()
-        self.update.clear()
-        self.random.clear()
+        self.rate = None
+        for gathered in (self.norms, self.sketches, self.taken, self.update, self.random):
+            gathered.clear()

@@ -9,16 +9,16 @@ import os
 import sys
 
 SIDES = {"megatron.core": "torch", "megatron.training": "torch", "mindspeed": "torch", "mindformers": "ms"}
-"""The import that says which side a process is of; MindSpeed first imports Megatron while it patches, which is too late.
-No hook's trigger is among them: it is in ``sys.modules``, empty, when its side is attached."""
+"""The import by which a process is known to be of a side. MindSpeed first imports Megatron while it patches, which is too late.
+No hook's trigger is among them: these modules are in ``sys.modules``, empty, when their side is attached."""
 PROCESSES = "_ALIGN_HOOKS_PROCESSES"
 
 
 class Watcher:
     """Waits on ``sys.meta_path`` until a framework is really executed, attaches its side first, and sleeps from then on.
 
-    Looking up whether a framework is there executes nothing, so what is found is handed on with a loader that attaches.
-    It stays in the list: taking a finder out while another thread walks through it would hide the finder behind it.
+    Looking up whether a framework is there executes nothing, so the spec is handed on with a loader that attaches.
+    The watcher stays in the list: another thread may be walking through it, and would skip the finder behind one that is taken out.
     """
 
     asleep = False
@@ -27,7 +27,7 @@ class Watcher:
         """None, which leaves the import to the finders behind, except for a framework."""
         if self.asleep or name not in SIDES:
             return None
-        finders = [getattr(one, "find_spec", None) for one in sys.meta_path if one is not self]
+        finders = [getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self]
         spec = next(filter(None, (find(name, path, target) for find in finders if find)), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = Attaching(spec.loader, SIDES[name], self)
@@ -35,7 +35,7 @@ class Watcher:
 
 
 class Attaching:
-    """The loader of a framework until it executes: it attaches, and hands the module to the real one, which it passes for."""
+    """The loader of a framework until it executes: it attaches, and hands the module to the real loader, for which it passes."""
 
     def __init__(self, loader, side, watcher):
         self.loader, self.side, self.watcher = loader, side, watcher
@@ -53,9 +53,9 @@ class Attaching:
 
 
 def attach(side):
-    """Attach one side to this process, or end it: once it trains it is too late.
+    """Attach a side to this process, or end the process: once it trains it is too late.
 
-    Whatever goes wrong ends it: a script that does without the framework where an import fails would train without hooks.
+    Any error ends it: a script that does without the framework where an import fails would train without hooks.
     """
     try:
         from align_hooks.job.entry import attach_on_import
@@ -66,7 +66,7 @@ def attach(side):
 
 
 def refuse(side, message):
-    """Say why, on stderr and to ``run``, and end the process."""
+    """Print the reason on stderr, leave it for ``run``, and end the process."""
     import json
 
     sys.stderr.write("align_hooks: %s\n" % message)
@@ -81,10 +81,10 @@ def refuse(side, message):
 
 
 def run_hidden():
-    """Import the ``sitecustomize`` that python would have found without this one; what it raises is python's to report."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    """Import the ``sitecustomize`` that python would have found without this file; python reports what it raises."""
+    folder = os.path.dirname(os.path.abspath(__file__))
     mine, path = sys.modules.pop("sitecustomize"), sys.path[:]
-    sys.path[:] = [one for one in path if os.path.abspath(one) != here]
+    sys.path[:] = [place for place in path if os.path.abspath(place) != folder]
     seen = sys.path[:]
     try:
         import sitecustomize  # noqa: F401
@@ -96,7 +96,7 @@ def run_hidden():
         if sys.path == seen:
             sys.path[:] = path
         else:  # the hidden one changed it, and its changes stay
-            sys.path.insert(0, here)
+            sys.path.insert(0, folder)
 
 
 if __name__ == "sitecustomize":

@@ -20,10 +20,11 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import in_mindformers
 from align_hooks.hooking.attach import installed_version
-from align_hooks.job.arguments_only import leave
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.job import arguments_only
 from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
-from align_hooks.ms_side.objects import Args, Around, Config, Function, Kwargs
+from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
@@ -32,32 +33,18 @@ NO_PADDING = -1
 """An id that never occurs. Without flash attention MindFormers also hides pad ids from the attention, and Megatron does not."""
 
 
-def wrap(session: MsSession) -> Around:
-    """A wrapper of ``build_context`` that applies the settings to its configuration."""
-
-    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
-        config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
-        if isinstance(config, MindFormerConfig) and session.config is not config:
-            session.config = config
-            if config.get("run_mode") in TRAINS:
-                session.begin()
-            if session.begun:
-                apply(session, config)
-        return wrapped(*args, **kwargs)
-
-    return around
-
-
-def stop(session: MsSession) -> Around:
-    """A wrapper of ``build_context`` that ends the process before anything is built."""
-
-    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
-        config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
-        if isinstance(config, MindFormerConfig):
-            leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=config.get("run_mode") in TRAINS)
-        return wrapped(*args, **kwargs)
-
-    return around
+def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``build_context`` after the settings were applied to its configuration."""
+    config = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
+    if isinstance(config, MindFormerConfig) and session.config is not config:
+        session.config, trains = config, config.get("run_mode") in TRAINS
+        if arguments_only.asked():
+            arguments_only.leave(session, flat(config), {"mindformers": installed_version("mindformers")}, trains=trains)
+        if trains:
+            session.begin()
+        if session.begun:
+            apply(session, config)
+    return wrapped(*args, **kwargs)
 
 
 def apply(session: MsSession, config: Config) -> None:

@@ -6,8 +6,6 @@ nothing is compiled yet and checkpoints have been loaded. Where MindSpore cuts p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mindspore
 from mindspore import nn
 
@@ -17,35 +15,29 @@ from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.layers import classes, layers
-from align_hooks.ms_side.model import Parameters, is_per_token
+from align_hooks.ms_side.model import is_per_token
 from align_hooks.ms_side.objects import Schedule
 from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
-from align_hooks.names.blocks import Array
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
-from align_hooks.replay.perturb import perturbation
-from align_hooks.replay.weights import Loader, open_optimizer_state
+from align_hooks.session.loading import load_state
+from align_hooks.session.step import Moments
 from align_hooks.settings import PREFIX
 
 
 def load(session: MsSession) -> None:
     """Load the weights that the settings name, and the optimizer's state where that run recorded it."""
-    source, parameters = session.settings.load_weights, session.parameters
-    assert source is not None and parameters is not None
-    perturb = perturbation(session, compute_type(session))
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
-    session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
-    state = open_optimizer_state(source)
-    if state is not None:
-        load_moments(session.train_cell.optimizer, parameters, state)
+
+    def load_optimizer(state: OptimizerState) -> None:
+        assert session.parameters is not None
+        load_moments(session.train_cell.optimizer, session.parameters, state)
         if session.sizes is None:
             keep_schedule(session, state)
-        session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
-    elif source.steps.single() != 0:
-        session.override("optimizer state", f"of step {source.steps.text}", "reset", "weights were loaded without the optimizer's state")
+
+    load_state(session, compute_type(session), load_optimizer)
 
 
 def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
@@ -102,27 +94,8 @@ def facts(session: MsSession) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Built:
-    """The model and its optimizer between two updates, as :class:`align_hooks.session.step.State` asks for them."""
-
-    session: MsSession
-
-    @property
-    def parameters(self) -> Parameters:
-        """The parameters, which are known since training began."""
-        assert self.session.parameters is not None
-        return self.session.parameters
-
-    def weight_sketches(self) -> dict[str, list[float]]:
-        """Signed sums of the weights."""
-        return self.parameters.weight_sketches()
-
-    def weights(self) -> tuple[dict[str, Array], dict[str, object], dict[str, float]]:
-        """Weights, configuration, squared sums."""
-        return self.parameters.weights(), self.session.model_config, self.parameters.weight_squares()
-
-    def moments(self) -> tuple[dict[str, dict[str, Array]], int, dict[str, str]]:
-        """Adam's moments, its count of updates, its types."""
-        optimizer = self.session.train_cell.optimizer
-        return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)
+def optimizer_state(session: MsSession) -> Moments:
+    """Adam's moments, its count of updates, and its types, between two updates."""
+    assert session.parameters is not None
+    optimizer = session.train_cell.optimizer
+    return moments(optimizer, session.parameters), updates_made(optimizer), moment_dtypes(optimizer)

@@ -15,9 +15,10 @@ from collections.abc import Callable
 import mindspore
 
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
-from align_hooks.ms_side.objects import Args, Around, Cell, Function, Kwargs
+from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
@@ -28,15 +29,11 @@ from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Around:
-    """A wrapper of the training cell's ``__init__`` that prepares the cell for what was asked."""
-
-    def around(wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> None:
-        shards = before(session, wrapped, args, kwargs)
-        wrapped(*args, **kwargs)
-        prepare(session, instance, shards)
-
-    return around
+def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> None:
+    """Call the training cell's ``__init__``, and prepare the cell for what was asked."""
+    shards = before(session, wrapped, args, kwargs)
+    wrapped(*args, **kwargs)
+    prepare(session, instance, shards)
 
 
 def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) -> CaptureShards | None:

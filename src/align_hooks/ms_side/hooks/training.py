@@ -17,14 +17,15 @@ import mindspore
 from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.hooks.model import Built, facts, keep_schedule, load, refuse_unknown
+from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
 from align_hooks.ms_side.model import pieces
-from align_hooks.ms_side.objects import Args, Around, Function, Kwargs, RunContext, Tensor
+from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
@@ -36,19 +37,15 @@ from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
 
 
-def wrap(session: MsSession) -> Around:
-    """A wrapper of ``Model.train`` that adds the recorder to its callbacks."""
-
-    def around(wrapped: Function, instance: object, args: Args, kwargs: Kwargs) -> object:
-        call = inspect.signature(wrapped).bind(*args, **kwargs)
-        call.apply_defaults()
-        callbacks = call.arguments["callbacks"]
-        columns = call.arguments["train_dataset"].get_col_names()
-        theirs = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
-        call.arguments["callbacks"] = [*theirs, Recorder(session, columns)]
-        return wrapped(*call.args, **call.kwargs)
-
-    return around
+def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``Model.train`` with the recorder added to its callbacks."""
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    call.apply_defaults()
+    callbacks = call.arguments["callbacks"]
+    columns = call.arguments["train_dataset"].get_col_names()
+    theirs = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
+    call.arguments["callbacks"] = [*theirs, Recorder(session, columns)]
+    return wrapped(*call.args, **call.kwargs)
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -97,7 +94,7 @@ class Recorder(Callback):  # type: ignore[misc]
             )
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
-        record_state(session, self.first, Built(session))
+        record_state(session, self.first, functools.partial(optimizer_state, session))
 
     def on_train_step_begin(self, run_context: RunContext) -> None:
         """Open a step. Learning rate and loss scale are read here, before the update changes them."""
@@ -140,7 +137,8 @@ class Recorder(Callback):  # type: ignore[misc]
         with session.recording.surviving("gradients"):
             self.gradients()
         read_batch = functools.partial(consumed, arguments.train_dataset_element, self.columns, session.train_cell)
-        record_step(session, Ended(session, step, outputs, read_batch, self.update, seconds), Built(session))
+        ended = Ended(session, step, outputs, read_batch, self.update, seconds)
+        record_step(session, ended, functools.partial(optimizer_state, session))
         session.step = None
 
     def gradients(self) -> None:

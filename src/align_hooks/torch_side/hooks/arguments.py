@@ -9,14 +9,16 @@ for the learning rate and ``_set_random_seed`` for the seed, which data sets tak
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Mapping
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
-from align_hooks.job.arguments_only import leave
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.job import arguments_only
+from align_hooks.replay.batches import Replay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.environment import RENDEZVOUS
+from align_hooks.torch_side.objects import Argument, Arguments
 from align_hooks.torch_side.refusals import refusals, rehearsal
 from align_hooks.torch_side.seeds import set_deterministic
 from align_hooks.torch_side.session import TorchSession
@@ -32,62 +34,55 @@ CONSTANT_RATE = {
 LENGTHS = ("train_iters", "train_samples")
 
 
-def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``parse_args`` that applies the settings to what it returns."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        parsed = wrapped(*args, **kwargs)
-        if trains(parsed):
-            session.begin()
-        if session.begun:
-            apply(session, parsed)
-        return parsed
-
-    return around
-
-
-def stop(session: TorchSession) -> Callable[..., NoReturn]:
-    """A wrapper of ``parse_args`` after which nothing comes."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> NoReturn:
-        parsed = wrapped(*args, **kwargs)
-        versions = {"megatron-core": installed_version("megatron-core")}
-        leave(session, {name: str(value) for name, value in sorted(vars(parsed).items())}, versions, trains=trains(parsed))
-
-    return around
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``parse_args``, and apply the settings to the arguments that it returns."""
+    parsed = wrapped(*args, **kwargs)
+    if arguments_only.asked():
+        texts = {name: str(value) for name, value in sorted(vars(parsed).items())}
+        arguments_only.leave(session, texts, {"megatron-core": installed_version("megatron-core")}, trains=trains(parsed))
+    if trains(parsed):
+        session.begin()
+    if session.begun:
+        apply(session, parsed)
+    return parsed
 
 
-def trains(args: Any) -> bool:
-    """Whether the process is going to train: a converter or a text server parses the same arguments and says no length."""
+def trains(args: Arguments) -> bool:
+    """Whether the process is going to train: a converter or a text server parses the same arguments and names no length."""
     return any(getattr(args, name, None) for name in LENGTHS) and not getattr(args, "skip_train", False)
 
 
-def apply(session: TorchSession, args: Any) -> None:
+def apply(session: TorchSession, args: Arguments) -> None:
     """Set what the settings ask for, account for it, and refuse what only the user's own flags can change."""
     settings = session.settings
 
-    def said(name: str) -> Any:
+    def get(name: str) -> Argument:
         return getattr(args, name, None)
 
-    if why := list(refusals(settings, said)):
+    if why := list(refusals(settings, get)):
         raise RefusedRun("\n".join(why))
     if settings.device == "cpu":
-        _set(session, args, rehearsal(said), "DEVICE")
+        _set(session, args, rehearsal(get), "DEVICE")
         if trains(args):
             _rendezvous(session)
     if settings.seed is not None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
-        _deterministic(session, args)
+        set_deterministic()
+        _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own, which asks for no more than we did already
+        # Until 0.18 Megatron's mode refuses --use-flash-attn, which MindSpeed's attention asks for, and would end the run. Torch and the
+        # variables are asked for deterministic kernels all the same.
+        if not (hasattr(args, "npu_deterministic") and get("use_flash_attn")):
+            _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
     if settings.learning_rate is not None:
         rate = {"lr": settings.learning_rate, "min_lr": settings.learning_rate}
         _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
-    if settings.replay_batches is not None:
-        _replay(session, args)
+    if session.replay is not None:
+        _replay(session, args, session.replay)
 
 
 def _rendezvous(session: TorchSession) -> None:
-    """What torch wants to know before it starts a process group, and torchrun would have said; of one process there is no choice."""
+    """Set the address that torch needs before it starts a process group, where torchrun did not; one process can only meet itself."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         return
     for name, value in RENDEZVOUS.items():
@@ -96,29 +91,20 @@ def _rendezvous(session: TorchSession) -> None:
             session.override(name, "not set", value, f"{PREFIX}DEVICE")
 
 
-def _deterministic(session: TorchSession, args: Any) -> None:
-    """Megatron's mode, except where it would end the run: until 0.18 it refuses ``--use-flash-attn``, which MindSpeed's attention asks
-    for; torch, and the variables, are asked for deterministic kernels all the same."""
-    set_deterministic()
-    _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own, which says no more than we did already
-    if not (hasattr(args, "npu_deterministic") and getattr(args, "use_flash_attn", False)):
-        _set(session, args, {"deterministic_mode": True}, "DETERMINISTIC")
-
-
-def _replay(session: TorchSession, args: Any) -> None:
-    replay = session.replay
-    assert replay is not None
+def _replay(session: TorchSession, args: Arguments, replay: Replay) -> None:
+    """End training with the last recorded step, and leave evaluation out."""
     last = replay.last
     _set(session, args, {"eval_iters": 0, "full_validation": False}, "REPLAY_BATCHES")
     if (args.train_iters is None or args.train_iters > last + 1) and not (args.exit_interval and args.exit_interval <= last + 1):
-        if "args.exit_interval" not in {one["what"] for one in session.overrides}:  # a script may read its arguments several times
+        if "args.exit_interval" not in {change["what"] for change in session.overrides}:  # a script may read its arguments several times
             session.say(
                 f"{replay.source} ends with step {last}: training stops after iteration {last + 1} of {args.train_iters or 'its samples'}"
             )
         _set(session, args, {"exit_interval": last + 1}, "REPLAY_BATCHES")
 
 
-def _set(session: TorchSession, args: Any, values: dict[str, Any], variable: str) -> None:
+def _set(session: TorchSession, args: Arguments, values: Mapping[str, Argument], variable: str) -> None:
+    """Set those of the arguments that there are, and account for every value that differs."""
     for name, value in values.items():
         before = getattr(args, name, None)
         if hasattr(args, name) and before != value:

@@ -1,19 +1,20 @@
 """Recorded batches in place of the data set.
 
-Seam: ``build_train_valid_test_data_iterators``. Its result is what every ``forward_step`` draws from, whatever the
-script's ``get_batch`` looks like, and replacing it leaves the user's data unopened: the other cluster need not have it.
+Seam: ``build_train_valid_test_data_iterators``. Every ``forward_step`` draws from its result, whatever the script's
+``get_batch`` looks like. Replacing it leaves the user's data unopened: the other cluster need not have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.replay.batches import Replay
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -25,31 +26,21 @@ DTYPES = {
 }
 
 
-def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper that returns an iterator over recorded micro-batches and no validation or test data."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        assert session.replay is not None
-        options = get_args()
-        options.do_train, options.do_valid, options.do_test = True, False, False
-        rows = options.micro_batch_size
-        return (
-            RerunDataIterator(micro_batches(session, rows, masks=getattr(options, "create_attention_mask_in_dataloader", True))),
-            None,
-            None,
-        )
-
-    return around
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Return an iterator over recorded micro-batches, and no validation or test data."""
+    assert session.replay is not None
+    options = get_args()
+    options.do_train, options.do_valid, options.do_test = True, False, False
+    masks = getattr(options, "create_attention_mask_in_dataloader", True)
+    return RerunDataIterator(micro_batches(session, session.replay, options.micro_batch_size, masks=masks)), None, None
 
 
-def micro_batches(session: TorchSession, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
-    """Micro-batches as a Megatron data loader yields them: host tensors by name.
+def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
+    """Micro-batches of ``rows`` as a Megatron data loader yields them: host tensors by name.
 
-    ``masks`` is for models that expect an attention mask from the data loader: a causal one is made where the record
-    has none of its own, bool, True where attention is forbidden.
+    ``masks`` is for models that expect an attention mask from the data loader. Where the record has no mask a causal one is made:
+    bool, True where attention is forbidden.
     """
-    replay = session.replay
-    assert replay is not None
     for step, arrays in replay.micro_batches(rows):
         if session.step is not None and session.step != step:
             raise RefusedRun(

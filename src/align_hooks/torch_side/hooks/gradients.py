@@ -8,12 +8,10 @@ and change the run in its last bits; here everything is over and only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
@@ -24,28 +22,24 @@ from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
 
 
-def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``prepare_grads`` that reads the gradients after it, and then puts injected ones in their place.
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``prepare_grads``, read the gradients, and put injected gradients in their place.
 
-    A chain prepares the gradients of all its optimizers, of experts and of the others say, before it uses any: all are read
-    when the last is ready.
+    A chain prepares the gradients of all its optimizers (of the experts and of the other parameters, for example) before it uses any:
+    all are read when the last is ready.
     """
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        found_inf = wrapped(*args, **kwargs)
-        if session.step is None or session.optimizer is None:
-            return found_inf
-        last = instance is chain(session.optimizer)[-1]
-        if last:
-            with session.recording.surviving("gradients"):
-                read(session)
-        if session.injection is not None and session.step in session.injection.steps:
-            if last:
-                inject(session, session.injection, session.step)
-            return getattr(instance, "grad_scaler", None) is not None and not session.injection.is_finite(session.step)
+    found_inf = wrapped(*args, **kwargs)
+    if session.step is None or session.optimizer is None:
         return found_inf
-
-    return around
+    last = instance is chain(session.optimizer)[-1]
+    if last:
+        with session.recording.surviving("gradients"):
+            read(session)
+    if session.injection is not None and session.step in session.injection.steps:
+        if last:
+            inject(session, session.injection, session.step)
+        return getattr(instance, "grad_scaler", None) is not None and not session.injection.is_finite(session.step)
+    return found_inf
 
 
 def read(session: TorchSession) -> None:
@@ -53,10 +47,10 @@ def read(session: TorchSession) -> None:
     norms, sketched, gradients = (session.recording.wants(kind) for kind in (LOCAL_NORMS, GRADIENT_SKETCHES, GRADIENTS))
     if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
-    found = session.parameters.gradients()
+    pairs = session.parameters.gradients()
     if norms:
-        session.norms |= squared_sums((parameter.fused, gradient) for parameter, gradient in found)
-    counted = [(parameter.fused, gradient) for parameter, gradient in found if parameter.counted]
+        session.norms |= squared_sums((parameter.fused, gradient) for parameter, gradient in pairs)
+    counted = [(parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted]
     if sketched:
         session.sketches |= sketches(counted)
     record_gradients(session, lambda: pieces(counted))

@@ -7,9 +7,7 @@ the data is opened and long before the first step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import functools
 
 import megatron.core.package_info
 import torch
@@ -18,13 +16,14 @@ from megatron.training import get_args, get_tokenizer
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.replay.perturb import perturbation
-from align_hooks.replay.weights import Loader, open_optimizer_state
-from align_hooks.session.step import record_state
+from align_hooks.session.loading import load_state
+from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.layers import classes, layers
-from align_hooks.torch_side.model import Array, Parameters, huggingface_config, parameters_of, unwrap
+from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
+from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.seeds import read_back
@@ -34,19 +33,14 @@ DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 """Arguments with which the model draws random numbers."""
 
 
-def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``setup_model_and_optimizer`` that loads weights, describes the run and records the initial weights."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        built = wrapped(*args, **kwargs)
-        model, optimizer = built[0], built[1]
-        prepare(session, model, optimizer)
-        return built
-
-    return around
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``setup_model_and_optimizer``, load weights, describe the run and record the initial weights."""
+    built = wrapped(*args, **kwargs)
+    prepare(session, built[0], built[1])
+    return built
 
 
-def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
+def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) -> None:
     """Everything between building and training."""
     args = get_args()
     where = place()
@@ -82,48 +76,35 @@ def prepare(session: TorchSession, model: list[Any], optimizer: Any) -> None:
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
-    record_state(session, args.iteration, Built(session))
+    record_state(session, args.iteration, functools.partial(optimizer_state, session))
 
 
-def intended(args: Any) -> int:
+def intended(args: Arguments) -> int:
     """The iteration at which the run ends as planned: ``--train-iters``, or earlier with ``--exit-interval``."""
     if args.exit_interval:
         return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
     return int(args.train_iters)
 
 
-def load(session: TorchSession, parameters: Parameters, optimizer: Any, args: Any) -> None:
-    """Start from given weights, model and main parameters both."""
-    source = session.settings.load_weights
-    assert source is not None
-    perturb = perturbation(session, compute_type(args))
-    parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
-    session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
-    state, stateful = open_optimizer_state(source), any(leaf.optimizer.state for leaf in leaf_optimizers(optimizer))
-    for leaf in leaf_optimizers(optimizer):
-        leaf.optimizer.state.clear()
-    if state is not None:
-        load_moments(optimizer, parameters, state)
-        session.override("optimizer state", "the framework's own", f"{source}, {state.updates} updates", f"{PREFIX}LOAD_WEIGHTS")
-    elif source.steps.single() != 0 or stateful:
-        before = "kept" if stateful else f"of step {source.steps.text}"
-        session.override("optimizer state", before, "reset", "weights were loaded without the optimizer's state")
+def load(session: TorchSession, parameters: Parameters, optimizer: Optimizer, args: Arguments) -> None:
+    """Load the weights that the settings name, into model and main parameters both, and the optimizer's state where there is one."""
+    states = [leaf.optimizer.state for leaf in leaf_optimizers(optimizer)]
+    stateful = any(states)
+    for state in states:
+        state.clear()
+    load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
 
 
-def compute_type(args: Any) -> str:
-    """What the model computes in."""
+def compute_type(args: Arguments) -> str:
+    """The type in which the model computes."""
     return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
 
 
-def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameters, args: Any) -> dict[str, Any]:
+def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """What ``run.json`` says about a Megatron run."""
     return {
         "framework": "Megatron-LM",
-        "versions": {
-            "align_hooks": __version__,
-            "megatron-core": installed_version("megatron-core"),
-            "torch": torch.__version__,
-        },
+        "versions": {"align_hooks": __version__, "megatron-core": installed_version("megatron-core"), "torch": torch.__version__},
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded,
         "optimizer": optimizer_facts(optimizer, parameters) | {"loss_scale": float(optimizer.get_loss_scale())},
@@ -143,27 +124,8 @@ def facts(session: TorchSession, gpt: Any, optimizer: Any, parameters: Parameter
     }
 
 
-@dataclass(frozen=True)
-class Built:
-    """The model and its optimizer between two updates, as :class:`align_hooks.session.step.State` asks for them."""
-
-    session: TorchSession
-
-    @property
-    def parameters(self) -> Parameters:
-        """The parameter table, which stands since the model was built."""
-        assert self.session.parameters is not None
-        return self.session.parameters
-
-    def weight_sketches(self) -> dict[str, list[float]]:
-        """Signed sums of the main parameters."""
-        return self.parameters.weight_sketches()
-
-    def weights(self) -> tuple[dict[str, Array], dict[str, Any], dict[str, float]]:
-        """Main parameters, configuration, squared sums."""
-        return self.parameters.weights(), self.session.model_config, self.parameters.weight_squares()
-
-    def moments(self) -> tuple[dict[str, dict[str, Array]], int, dict[str, str]]:
-        """Adam's moments, its count of updates, its types."""
-        optimizer = self.session.optimizer
-        return moments(optimizer, self.parameters), updates_made(optimizer), moment_dtypes(optimizer)
+def optimizer_state(session: TorchSession) -> Moments:
+    """Adam's moments, its count of updates, and its types, between two updates."""
+    assert session.parameters is not None
+    optimizer = session.optimizer
+    return moments(optimizer, session.parameters), updates_made(optimizer), moment_dtypes(optimizer)

@@ -1,4 +1,4 @@
-"""What a Megatron run can say of the step that just ended, as :class:`align_hooks.session.step.Step` asks for it.
+"""The step of a Megatron run that just ended, as :class:`align_hooks.session.step.Step` asks for it.
 
 All device numbers of a step come to the host in one transfer, when it has ended: losses, norms and sketches were left on the device until
 then.
@@ -9,17 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
+from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
 from align_hooks.record.random_states import changes
 from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.session.step import Batch, LocalNorms
+from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.session import TorchSession
 
 TAKEN = ("norm", "same", "exact")
@@ -27,13 +28,19 @@ TAKEN = ("norm", "same", "exact")
 
 @dataclass(frozen=True)
 class Ended:
-    """The step that just ended, as :class:`align_hooks.session.step.Step` asks for it; ``numbers`` are all of its device numbers."""
+    """The step that just ended: its device numbers by kind and name (``loss 0``, ``norm model.norm.weight``), and the sketches of its
+    gradients by name."""
 
     session: TorchSession
     step: int
-    numbers: dict[str, Any]
+    numbers: Mapping[str, float]
+    sketches: Mapping[str, list[float]]
     skipped: bool
     seconds: float
+
+    def of_kind(self, kind: str) -> dict[str, float]:
+        """The numbers of a kind by name."""
+        return {key.removeprefix(f"{kind} "): value for key, value in self.numbers.items() if key.startswith(f"{kind} ")}
 
     def batch(self) -> Batch:
         """The micro-batches that the model consumed. Every chunk of a virtual pipeline sees each: the first takes tokens, the last labels
@@ -45,89 +52,77 @@ class Ended:
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""
-        parameters = self.session.parameters
+        parameters, squared = self.session.parameters, self.of_kind("norm")
         assert parameters is not None
-        squared = {key.removeprefix("norm "): value for key, value in self.numbers.items() if key.startswith("norm ")}
-        missing = [
-            parameter.fused.native
-            for parameter, _ in parameters.held
-            if parameter.model.requires_grad and not squared.keys() >= {*parameter.fused.pieces}
-        ]
-        if missing:
+        trained = [parameter.fused for parameter, _ in parameters.updated if parameter.model.requires_grad]
+        if missing := [fused.native for fused in trained if not squared.keys() >= {*fused.pieces}]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
         counted = {name for parameter in parameters if parameter.counted for name in parameter.fused.pieces}
         parts = {name for parameter in parameters for name in parameter.fused.cut}
         taken = [norm | {key: self.numbers[f"taken {index} {key}"] for key in TAKEN} for index, norm in enumerate(self.session.taken)]
         return LocalNorms("reduced", squared, counted, parts, taken)
 
-    def gradient_sketches(self) -> dict[str, list[float]]:
+    def gradient_sketches(self) -> Mapping[str, list[float]]:
         """The sketches that the gradients hook left on the device."""
-        return {key.removeprefix("sketch "): value for key, value in self.numbers.items() if key.startswith("sketch ")}
+        return self.sketches
 
-    def row(self) -> dict[str, Any]:
-        """The step's scalars."""
-        return row(self.session, self.step, self.numbers, skipped=self.skipped, seconds=self.seconds)
+    def row(self) -> dict[str, object]:
+        """The step's scalars, at full precision from their source.
+
+        ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is the differentiated loss: the
+        mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
+        all tokens later. ``micro_batches`` have a micro-batch's sum of losses, its tokens, and its part of the objective, from the first
+        tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``unrecorded_inputs`` the model's other inputs.
+        """
+        session, args = self.session, get_args()
+        losses, tokens, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "tokens", "objective"))
+        total, seen = sum(tokens), len(objectives) == len(losses)
+        if not seen:  # a schedule of Megatron's with a forward pass of its own, of which only the formula is known
+            scale = [1.0 if args.calculate_per_token_loss else 1 / max(count, 1) / len(losses) for count in tokens]
+            objectives = [value * factor for value, factor in zip(losses, scale, strict=True)]
+        parts = zip(losses, tokens, objectives, strict=True)
+        update = session.update | self.of_kind("update")
+        norm, clip = update.get("grad_norm"), update.get("clip_grad")
+        return {
+            "step": self.step,
+            "loss": sum(losses) / total if total else None,
+            "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
+            "valid_tokens": int(total),
+            "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
+            "grad_norm": norm,
+            "squared": update.get("squared"),
+            "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
+            "learning_rate": session.rate,
+            "loss_scale": update.get("loss_scale", 1.0),
+            "skipped": self.skipped,
+            "seconds": self.seconds,
+            "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
+            "random": changes(session.random),
+            "unrecorded_inputs": sorted(session.unrecorded),
+        }
 
 
-def to_host(session: TorchSession) -> dict[str, Any]:
-    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums, sketches (a list each)."""
-    named: dict[str, Any] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
+def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums; and sketches, by name."""
+    named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
-    named |= {f"taken {index} {key}": one[key] for index, one in enumerate(session.taken) for key in TAKEN}
+    named |= {f"taken {index} {key}": norm[key] for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     named |= {f"norm {name}": value for name, value in session.norms.items()}
     named |= {f"sketch {name}": value for name, value in session.sketches.items()}
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
     on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}
     values = iter(torch.cat(list(on_device.values())).tolist() if on_device else [])
-    taken = {key: list(itertools.islice(values, len(tensor))) for key, tensor in on_device.items()}
-    numbers = {key: found if key.startswith("sketch ") else found[0] for key, found in taken.items()}
-    return numbers | {f"update {k}": v for k, v in session.update.items() if not isinstance(v, torch.Tensor)}
+    on_host = {key: list(itertools.islice(values, len(tensor))) for key, tensor in on_device.items()}
+    sketches = {name: on_host.pop(f"sketch {name}") for name in session.sketches}
+    return {key: elements[0] for key, elements in on_host.items()}, sketches
 
 
-def slices(session: TorchSession, arrays: Mapping[str, Any]) -> list[list[int]] | None:
+def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]] | None:
     """The positions [start, stop) of the sequence that this context-parallel rank was given; None without context parallelism."""
     place, args = session.place, get_args()
     if place["cp_size"] == 1:
         return None
-    shown = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
-    return shown or zigzag(place["cp"], place["cp_size"], args.seq_length)
-
-
-def row(session: TorchSession, step: int, numbers: dict[str, Any], *, skipped: bool, seconds: float) -> dict[str, Any]:
-    """The step's scalars, at full precision from their source.
-
-    ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is what was differentiated: the
-    mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
-    all tokens later. ``micro_batches`` are a micro-batch's sum of losses, tokens, and part of the objective, from the first
-    tensor-parallel rank of the last stage. ``random`` are digests of the random state, ``unrecorded_inputs`` what else the model was given.
-    """
-    args = get_args()
-    losses, tokens, objectives = (
-        [value for key, value in numbers.items() if key.startswith(f"{kind} ")] for kind in ("loss", "tokens", "objective")
-    )
-    total = sum(tokens)
-    loss = sum(losses) / total if total else None
-    seen = len(objectives) == len(losses)
-    if not seen:  # a schedule of the framework's with a forward pass of its own: what it differentiates is not known but said
-        scale = [1.0 if args.calculate_per_token_loss else 1 / max(count, 1) / len(losses) for count in tokens]
-        objectives = [value * factor for value, factor in zip(losses, scale, strict=True)]
-    norm, clip = numbers.get("update grad_norm"), numbers.get("update clip_grad")
-    return {
-        "step": step,
-        "loss": loss,
-        "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
-        "valid_tokens": int(total),
-        "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
-        "grad_norm": norm,
-        "squared": numbers.get("update squared"),
-        "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
-        "learning_rate": numbers.get("update learning_rate"),
-        "loss_scale": numbers.get("update loss_scale", 1.0),
-        "skipped": skipped,
-        "seconds": seconds,
-        "micro_batches": [list(one) for one in zip(losses, tokens, objectives, strict=True)] if seen and session.place["tp"] == 0 else [],
-        "random": changes(session.random),
-        "unrecorded_inputs": sorted(session.unrecorded),
-    }
+    in_ids = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
+    return in_ids or zigzag(place["cp"], place["cp_size"], args.seq_length)

@@ -1,4 +1,4 @@
-"""One training step, from its beginning to its end: what step it is, its losses, its row of scalars.
+"""One training step, from its beginning to its end: its number, its losses, its row of scalars.
 
 Seam: ``megatron.training.training.train_step``, called once an iteration and never by evaluation. ``forward_step``
 itself lives in the script that runs as ``__main__``, where no import hook fires, and runs once a micro-batch and in
@@ -11,114 +11,98 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from megatron.training import get_args
 
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
+from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import random_states
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.hooks.model import Built
+from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
 from align_hooks.torch_side.session import TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 
-def wrap(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``train_step`` that opens and closes the session's step."""
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``train_step`` between the opening and the closing of the session's step."""
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], functools.partial(forward_step, session))
+    session.step = get_args().curr_iteration
+    session.forget_step()
+    if session.recording.is_on:
+        session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
+    started = time.perf_counter()
+    try:
+        result = wrapped(*call.args, **call.kwargs)
+        close(session, skipped=bool(result[SKIPPED]), seconds=time.perf_counter() - started)
+    finally:
+        session.step = None
+        session.forget_attempt()
+    return result
 
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        call = inspect.signature(wrapped).bind(*args, **kwargs)
-        call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], forward_step(session))
-        session.step = get_args().curr_iteration
-        session.forget_step()
-        if session.recording.is_on:
-            session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
-        started = time.perf_counter()
-        try:
-            result = wrapped(*call.args, **call.kwargs)
-            close(session, skipped=bool(result[SKIPPED]), seconds=time.perf_counter() - started)
-        finally:
-            session.step = None
-            session.forget_attempt()
+
+def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Read the random states, call the script's ``forward_step``, and listen to the loss function that it returns: to each token's loss,
+    where batches are wanted, and to the loss and the tokens that it returns."""
+    if session.step is not None and session.recording.is_on:
+        session.random.append(session.recording.attempt("the random states", random_states.at_micro_batch, {}))
+    output, loss_function = wrapped(*args, **kwargs)
+    if session.step is None or not session.recording.is_on:
+        return output, loss_function
+    batch = session.micro_batches[max(session.micro_batches)][-1] if session.micro_batches else None
+    if batch is not None and "loss_mask" not in batch:
+        mask = next(iter(getattr(loss_function, "args", ())), None)
+        if isinstance(mask, torch.Tensor):
+            batch["loss_mask"] = to_numpy(mask)
+
+    @functools.wraps(loss_function, assigned=())
+    def listening(*loss_args: object, **loss_kwargs: object) -> Result:
+        result = loss_function(*loss_args, **loss_kwargs)
+        with session.recording.surviving("the loss"):
+            if not (isinstance(result, tuple) and len(result) == 3):
+                raise TypeError("the script's loss function returns no (loss, tokens, report)")
+            session.losses.append((result[0].detach().clone(), result[1].detach().clone()))
+        with session.recording.surviving("token losses"):
+            if batch is not None and loss_args and is_per_token(loss_args[0], batch):
+                batch["token_losses"] = to_numpy(loss_args[0])
         return result
 
-    return around
+    return output, listening
 
 
-def forward_step(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of the script's ``forward_step``, before which it reads the random state, that listens to the loss function which it
-    returns: to each token's loss, where batches are wanted, and to what it makes of them."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if session.step is not None and session.recording.is_on:
-            session.random.append(session.recording.attempt("the random states", random_states.at_micro_batch, {}))
-        output, loss_function = wrapped(*args, **kwargs)
-        if session.step is None or not session.recording.is_on:
-            return output, loss_function
-        seen = session.micro_batches[max(session.micro_batches)][-1] if session.micro_batches else None
-        if seen is not None and "loss_mask" not in seen:
-            mask = next(iter(getattr(loss_function, "args", ())), None)
-            if isinstance(mask, torch.Tensor):
-                seen["loss_mask"] = to_numpy(mask)
-
-        @functools.wraps(loss_function, assigned=())
-        def listening(*loss_args: Any, **loss_kwargs: Any) -> Any:
-            found = loss_function(*loss_args, **loss_kwargs)
-            with session.recording.surviving("the loss"):
-                if not (isinstance(found, tuple) and len(found) == 3):
-                    raise TypeError("the script's loss function returns no (loss, tokens, report)")
-                session.losses.append((found[0].detach().clone(), found[1].detach().clone()))
-            with session.recording.surviving("token losses"):
-                if seen is not None and loss_args and is_per_token(loss_args[0], seen):
-                    seen["token_losses"] = to_numpy(loss_args[0])
-            return found
-
-        return output, listening
-
-    return around
+def is_per_token(output: object, batch: Mapping[str, Array]) -> bool:
+    """Whether the loss function is given one loss for each label of the micro-batch, as ``GPTModel`` returns."""
+    return isinstance(output, torch.Tensor) and "labels" in batch and output.shape == batch["labels"].shape
 
 
-def is_per_token(output: Any, seen: Mapping[str, Any]) -> bool:
-    """Whether what the loss function is given is one loss for each label of the micro-batch, as ``GPTModel`` returns."""
-    return isinstance(output, torch.Tensor) and "labels" in seen and output.shape == seen["labels"].shape
+def objective(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call the schedule's ``forward_step``, which scales the loss, and keep its result on the last stage: that is differentiated.
 
-
-def objective(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of the schedule's ``forward_step``, which scales the loss: what it returns on the last stage is differentiated.
-
-    Not of ``backward_step``: with pipeline stages the loss has been emptied by then, only its graph is left.
+    The seam is not ``backward_step``: with pipeline stages the loss has been emptied by then, and only its graph is left.
     """
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        losses = len(session.losses)
-        result = wrapped(*args, **kwargs)
-        if len(session.losses) > losses:
-            with session.recording.surviving("the objective"):
-                session.objectives.append(_first(_first(result)).detach().clone())
-        return result
-
-    return around
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list | tuple) else value
+    losses = len(session.losses)
+    result = wrapped(*args, **kwargs)
+    if len(session.losses) > losses:
+        with session.recording.surviving("the objective"):
+            loss = result
+            while isinstance(loss, list | tuple):
+                loss = loss[0]
+            session.objectives.append(loss.detach().clone())
+    return result
 
 
-def rerun(session: TorchSession) -> Callable[..., Any]:
-    """A wrapper of ``RerunStateMachine.should_run_forward_backward``: a repeated attempt replaces the first."""
-
-    def around(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        go = wrapped(*args, **kwargs)
-        if go:
-            session.forget_attempt()
-        return go
-
-    return around
+def rerun(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``RerunStateMachine.should_run_forward_backward``; a repeated attempt replaces the first."""
+    go = wrapped(*args, **kwargs)
+    if go:
+        session.forget_attempt()
+    return go
 
 
 def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
@@ -128,7 +112,8 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     if session.recording.is_on and not session.update:
         session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
         return
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, float] = {}
+    sketches: dict[str, list[float]] = {}
     with session.recording.surviving("the numbers of the step"):
-        numbers = to_host(session)
-    record_step(session, Ended(session, step, numbers, skipped, seconds), Built(session))
+        numbers, sketches = to_host(session)
+    record_step(session, Ended(session, step, numbers, sketches, skipped, seconds), functools.partial(optimizer_state, session))
