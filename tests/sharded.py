@@ -15,6 +15,7 @@ import numpy as np
 
 from align_hooks.names.blocks import WHOLE, Cut, Dims
 from align_hooks.names.fused import Fused
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from synthetic import Array, begun, job, row
@@ -134,7 +135,7 @@ def write(
         writer.local_norms(0, "reduced", {shard.name: squared_sum(part) for shard, part in kept}, [taken])
         last = place["pp"] == grid.pp - 1
         writer.scalars(row(0, grad_norm=norm, **({} if last else {"loss": None, "objective_loss": None, "valid_tokens": 0}), **row_changes))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return path
 
 

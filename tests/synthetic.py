@@ -17,6 +17,7 @@ from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.quantities.registry import BY_NAME
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import sketch
@@ -175,7 +176,7 @@ class Synthetic:
     optimizer: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
-    ended: str | None = "finished"
+    ended: HowEnded | None = HowEnded("finished")
     side: str = "torch"
     micro_batches: list[int] | None = None
     padded: int | None = None
@@ -254,7 +255,7 @@ class Synthetic:
                 writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
             writer.scalars(one)
         if self.ended:
-            writer.finish(hooks={}, ended=self.ended)
+            writer.finish(self.ended, hooks={})
         return path
 
 

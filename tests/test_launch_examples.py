@@ -24,6 +24,7 @@ import yaml
 from align_hooks import open_run
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.shard import Shard
@@ -349,7 +350,7 @@ def write_node(where: Path, rank: int) -> Path:
     writer.sketches(GRADIENTS, 0, sketched(mine))
     writer.local_norms(0, "reduced", {name: squared_sum(tensor) for name, tensor in whole.items()})
     writer.scalars(row(0))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     return where / f"node{rank}"
 
 

@@ -11,8 +11,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.job.ranks import Launch
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.record.ending import HowEnded
 from align_hooks.session import Session
-from align_hooks.session.accounting import Failure, exit_code, failure, finish
+from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings
 from holder import held
 
@@ -51,7 +52,7 @@ def test_a_run_that_never_trained_is_not_finished(tmp_path: Path) -> None:
 
 def test_a_script_that_failed_says_so_and_no_more(tmp_path: Path) -> None:
     one = described(session(tmp_path, BATCHES="all"), range(3))
-    assert finish(one, Failure("failed: the script ended with an error")) == []
+    assert finish(one, HowEnded("failed")) == []
     assert open_run(tmp_path).manifests[0].ended == "failed: the script ended with an error"
 
 
@@ -103,7 +104,7 @@ def test_what_was_asked_for_and_never_came_is_said(tmp_path: Path) -> None:
 
 
 def test_a_start_that_was_refused_does_not_block_the_next(tmp_path: Path) -> None:
-    finish(session(tmp_path), Failure("refused: too early", refused=True))
+    finish(session(tmp_path), HowEnded("refused", error="too early"))
     one = described(session(tmp_path), range(1))
     one.made = 1
     assert one.recording.writer is not None

@@ -12,6 +12,7 @@ import numpy as np
 from align_hooks.job.ranks import Launch
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
@@ -50,7 +51,7 @@ def record(job: Job, run: Path, rank: int) -> None:
     writer.begin()
     mark(BEGUN)  # all ranks have: they form their groups before they build the model
     if job.fails:
-        writer.finish(hooks={}, ended="failed")
+        writer.finish(HowEnded("failed"), hooks={})
         return
     mark(DESCRIBING)
     box = ((ROWS * rank, ROWS * (rank + 1)), (0, WIDTH))
@@ -72,7 +73,7 @@ def record(job: Job, run: Path, rank: int) -> None:
         mark(COMMITTING + KINDS * step)
         writer.scalars(row(step, loss=value("loss", job.number, step), grad_norm=None))
         mark(COMMITTED + KINDS * step)
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     mark(FINISHED)
 
 

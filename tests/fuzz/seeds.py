@@ -28,6 +28,7 @@ from align_hooks.evidence.convert import convert
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import writer
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from evidence.test_logs import megatron, mindformers
@@ -109,7 +110,7 @@ def two_ranks(path: Path) -> None:
             made.sketches(GRADIENTS, step, kept(one.gradients[step]))
             made.sketches(WEIGHTS, step + 1, kept(one.weights[step + 1]))
             made.scalars(row(step, random=[{"torch": "0" * 16}]))
-        made.finish(hooks={"seams": {"fired": 3}}, ended="finished")
+        made.finish(HowEnded("finished"), hooks={"seams": {"fired": 3}})
 
 
 def sharded(path: Path) -> None:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from align_hooks.record import digests
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from synthetic import begun, row
 
@@ -43,7 +44,7 @@ def written(folder: Path, tensors: dict[str, np.ndarray]) -> float:
         writer.scalars(row(0))
 
     took = seconds(step)
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     shutil.rmtree(folder / "run")
     return took
 

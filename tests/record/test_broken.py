@@ -15,7 +15,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.ending import End
+from align_hooks.record.ending import End, HowEnded
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
 from align_hooks.record.schema import Facts, Injected
@@ -61,7 +61,7 @@ def test_a_torn_row_is_cut_before_a_continued_run_writes_on(run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     writer = described(run, range(2, 3), run_exists="continue")
     writer.scalars(row(2, loss=1.5))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert [one["loss"] for one in open_run(run).scalars()] == [9.0, 8.9, 1.5]
 
 
@@ -114,7 +114,7 @@ def test_what_a_step_wrote_before_its_row_does_not_count(tmp_path: Path) -> None
 
 
 def test_a_run_that_stopped_recording_says_why(run: Path) -> None:
-    edit(run / "manifest/rank_0.json", ended="stopped recording at step 2 while writing weights: OSError: full")
+    edit(run / "manifest/rank_0.json", end=None, ended="stopped recording at step 2 while writing weights: OSError: full")
     (problem,) = open_run(run).problems
     assert open_run(run).endings[0].end is End.STOPPED
     assert str(problem) == "rank 0 stopped recording at step 2 while writing weights: OSError: full; its last whole step is 2"
@@ -126,7 +126,7 @@ def two_ranks(path: Path, second: str = "one") -> Path:
         writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(2))
         for step in range(STEPS - rank):
             writer.scalars(row(step))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return path
 
 
@@ -272,7 +272,7 @@ def test_run_exists_refuse_is_the_default_and_leaves_the_run_alone(run: Path) ->
 
 def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    begun(run, run_exists="replace").finish(hooks={}, ended="failed: before the model was built")
+    begun(run, run_exists="replace").finish(HowEnded("failed"), hooks={})
     assert all(path.read_bytes() == content for path, content in before.items() if path.suffix != ".claim")
     writer = described(run, range(1), run_exists="replace")
     left = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
@@ -280,7 +280,7 @@ def test_run_exists_replace_leaves_nothing_of_the_earlier_run(run: Path) -> None
     assert not list(run.glob("step_*"))
     assert (run / "run.json").read_bytes() != before[run / "run.json"]
     writer.scalars(row(0, loss=1.0))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert [one["loss"] for one in open_run(run).scalars()] == [1.0]
 
 
@@ -288,7 +288,7 @@ def test_run_exists_replace_removes_ranks_that_the_new_job_has_not(tmp_path: Pat
     path = two_ranks(tmp_path / "run")
     writer = begun(path, job(0, 1, "new"), run_exists="replace")
     writer.describe(place={}, shards=[], facts={}, steps=range(1))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert open_run(path).problems == []
     assert not (path / "scalars/rank_1.jsonl").exists()
 
@@ -327,7 +327,7 @@ def injected(path: Path, steps: range, source: str, given: list[int], how: str =
     writer.describe(place={"dp": 0}, shards=[], facts={"overrides": [override], **handed}, steps=steps)
     for step in steps:
         writer.scalars(row(step))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
 
 
 @pytest.mark.parametrize(("source", "given", "steps"), [("a", [3], [0, 1, 3]), ("", [], [0, 1])])

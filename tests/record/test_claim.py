@@ -19,12 +19,14 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import message
 from align_hooks.record import claim, layout
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.holdings import not_whole
 from synthetic import Synthetic, begun, job, row
 
 HOLDER = """
 import sys
 from pathlib import Path
+from align_hooks.record.ending import HowEnded
 from synthetic import Synthetic, begun, job, row
 path, exists, name, rank, world = Path(sys.argv[1]), *sys.argv[2:4], *map(int, sys.argv[4:6])
 try:
@@ -36,7 +38,7 @@ try:
         elif line == "step\\n":
             writer.scalars(row(writer.written["scalars"]))
         elif line == "finish\\n":
-            writer.finish(hooks={}, ended="finished")
+            writer.finish(HowEnded("finished"), hooks={})
         print("done", flush=True)
 except Exception as error:
     print(type(error).__name__, error, flush=True)
@@ -105,7 +107,7 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path, exists: str) -> Non
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(1, 3) if exists == "continue" else range(3))
     for step in range(1 if exists == "continue" else 0, 3):
         writer.scalars(row(step))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert open_run(tmp_path / "run").steps == [0, 1, 2] and open_run(tmp_path / "run").problems == []
 
 
@@ -113,7 +115,7 @@ def test_of_many_starts_at_once_one_wins(tmp_path: Path) -> None:
     for attempt, exists in enumerate(("refuse", "replace", "continue")):
         run = tmp_path / str(attempt)
         failed = begun(run)
-        failed.finish(hooks={}, ended="refused: a start that recorded nothing")
+        failed.finish(HowEnded("refused", error="a start that recorded nothing"), hooks={})
         holders = [Holder(run, exists) for _ in range(5)]
         try:
             said = [holder.said() for holder in holders]
@@ -152,7 +154,7 @@ def test_the_ranks_of_a_start_have_one_segment(tmp_path: Path) -> None:
         writer = begun(tmp_path, job(rank, 2))
         writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(1))
         writer.scalars(row(0))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     first, second = (json.loads(layout.manifest(tmp_path, rank).read_text()) for rank in (0, 1))
     assert first["segment"] == second["segment"] and first["run_id"] == second["run_id"] == open_run(tmp_path).facts.run_id
 
@@ -225,14 +227,14 @@ def test_a_forked_process_writes_nothing_into_its_parents_record(tmp_path: Path)
         except RecordError as error:
             refused += "was forked from" in str(error)
         try:
-            writer.finish(hooks={}, ended="finished")
+            writer.finish(HowEnded("finished"), hooks={})
         except RecordError as error:
             refused += "was forked from" in str(error)
         os._exit(refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     writer.scalars(row(1))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert open_run(tmp_path).steps == [0, 1] and open_run(tmp_path).problems == []
 
 
@@ -251,12 +253,12 @@ def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stop
     assert "it has no locks (Operation not supported)" in first.weaker[0]
     second = begun(tmp_path / "run", run_exists="replace")
     second.describe(place={}, shards=[], facts={}, steps=range(3))
-    for write in (lambda: first.scalars(row(1)), lambda: first.gradients(1, {}), lambda: first.finish(hooks={}, ended="finished")):
+    for write in (lambda: first.scalars(row(1)), lambda: first.gradients(1, {}), lambda: first.finish(HowEnded("finished"), hooks={})):
         with pytest.raises(RecordError, match="is another job's by now"):
             write()
     for step in range(3):
         second.scalars(row(step))
-    second.finish(hooks={}, ended="finished")
+    second.finish(HowEnded("finished"), hooks={})
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1, 2] and run.problems == [] and not_whole(run) == ()
     assert run.weaker == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]

@@ -17,6 +17,7 @@ from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.verify import verify
 from rewritten import older
 from synthetic import HONEST_SKETCHED, NAMES, Synthetic, begun, job, row, scalars_only
@@ -252,7 +253,7 @@ def test_files_of_two_ranks_that_changed_places_are_refused(tmp_path: Path, name
         writer = begun(tmp_path, job(rank, 2))
         writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(1))
         writer.scalars(row(0))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     assert noticed(tmp_path) == []
     first, second = (tmp_path / name.format(rank) for rank in (0, 1))
     content = first.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.messages import CHINESE, rendered
-from align_hooks.record.ending import End, Writing, ending
+from align_hooks.record.ending import End, HowEnded, Writing, ending, from_words
 from align_hooks.record.last_words import Ended
 from synthetic import Synthetic
 
@@ -18,7 +19,7 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
     "ended early: 3 of 5 planned steps were made": (End.EARLY, {"made": 3, "planned": 5}),
     "ended early: 3 of its planned steps were made": (End.EARLY, {"made": 3}),
     "failed: the script ended with an error": (End.FAILED, {}),
-    "failed: the script ended with exit code 3": (End.FAILED, {"code": "3"}),
+    "failed: the script ended with exit code 3": (End.FAILED, {"code": 3}),
     "failed: the script ended with OSError: full; {0}": (End.FAILED, {"error": "OSError: full; {0}"}),
     "interrupted at step 3 (SIGINT)": (End.INTERRUPTED, {"step": 3}),
     "refused: no such step; train longer": (End.REFUSED, {"error": "no such step; train longer"}),
@@ -30,6 +31,10 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
         End.STOPPED,
         {"step": 2, "what": "a book", "error": "OSError: full"},
     ),
+    "stopped recording between two steps while writing weights: OSError: full": (
+        End.STOPPED,
+        {"what": Writing.WEIGHTS, "error": "OSError: full"},
+    ),
     "went home": (End.OTHER, {"how": "went home"}),
     "interrupted at step 9999999999999999999999 (SIGINT)": (End.OTHER, {"how": "interrupted at step 9999999999999999999999 (SIGINT)"}),
 }
@@ -37,22 +42,41 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_what_a_manifest_says(text: str) -> None:
-    found = ending(7, text, None)
+    found = ending(7, None, text, None)
     end, arguments = WRITTEN[text]
     assert (found.end, dict(found.message.arguments)) == (end, arguments if end is End.FINISHED else {"rank": 7, **arguments})
     assert rendered(found.message) == (text if end is End.FINISHED else f"rank 7 {text}")
     assert rendered(found.message, CHINESE) != rendered(found.message)
 
 
+@pytest.mark.parametrize("text", [text for text, (end, _) in WRITTEN.items() if end is not End.OTHER])
+def test_what_a_manifest_says_to_programs_is_what_it_says_to_people(text: str) -> None:
+    """``end`` of a manifest and its words come to the same."""
+    how = from_words(text)
+    assert how is not None and str(how) == text
+    kept = HowEnded(**json.loads(json.dumps(how.facts())))
+    assert ending(7, kept, "words that are not looked at", None) == ending(7, None, text, None)
+
+
+@pytest.mark.parametrize("how", [HowEnded("early", made=3), HowEnded("finished", step=3), HowEnded("a form of a later version")])
+def test_an_end_that_this_version_cannot_word_is_told_by_the_words(how: HowEnded) -> None:
+    assert ending(7, how, "interrupted at step 3 (SIGINT)", None) == ending(7, HowEnded("interrupted", step=3), None, None)
+    assert ending(7, how, "went home", None).end is End.OTHER
+    assert ending(7, how, None, None).end is End.UNKNOWN
+
+
 @pytest.mark.parametrize("odd", [5, ["finished"], {"finished": 1}, True])
 def test_what_is_no_text_is_shown_as_it_is(odd: Any) -> None:
-    assert ending(0, odd, None).end is End.OTHER
+    assert ending(0, None, odd, None).end is End.OTHER
 
 
 @pytest.mark.parametrize("none", [None, "", 0, []])
 def test_a_rank_that_says_nothing_never_ended_unless_it_left_last_words(none: Any) -> None:
-    assert ending(0, none, None).end is End.UNKNOWN
-    bare, told = ending(0, none, Ended("SIGHUP")), ending(0, none, Ended("SIGTERM", [("train.py", 7, "step"), ("run.py", 1, "main")]))
+    assert ending(0, None, none, None).end is End.UNKNOWN
+    bare, told = (
+        ending(0, None, none, Ended("SIGHUP")),
+        ending(0, None, none, Ended("SIGTERM", [("train.py", 7, "step"), ("run.py", 1, "main")])),
+    )
     assert bare.end is told.end is End.SIGNALLED
     assert rendered(bare.message) == f"rank 0 {Ended('SIGHUP')}"
     assert told.message.arguments == {"rank": 0, "signal": "SIGTERM", "file": "train.py", "line": 7, "function": "step"}
@@ -60,6 +84,6 @@ def test_a_rank_that_says_nothing_never_ended_unless_it_left_last_words(none: An
 
 
 def test_a_run_tells_of_each_rank(tmp_path: Path) -> None:
-    run = open_run(Synthetic(ended="interrupted at step 3 (SIGINT)").write(tmp_path / "run"))
+    run = open_run(Synthetic(ended=HowEnded("interrupted", step=3)).write(tmp_path / "run"))
     assert {rank: one.end for rank, one in run.endings.items()} == {0: End.INTERRUPTED}
     assert [(one.rank, one.step, one.place) for one in run.problems] == [(0, 2, "manifest/rank_0.json")]

@@ -12,6 +12,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import folder, layout
+from align_hooks.record.ending import HowEnded
 from rewritten import older
 from synthetic import Synthetic, begun, by_hand, row
 
@@ -107,7 +108,7 @@ def test_a_link_among_the_steps_to_come_is_refused_before_training_and_the_run_s
     writer = begun(run, run_exists=path, **synthetic.settings)
     with pytest.raises(RefusedRun, match=f"{name} is a link, and nothing is written through one"):
         writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=[], facts={}, steps=range(3))
-    writer.finish(hooks={}, ended="refused")
+    writer.finish(HowEnded("refused", error="no"), hooks={})
     assert contents(run) == before
     assert contents(elsewhere) == outside
 

@@ -13,6 +13,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.problems import ProblemKind
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
@@ -86,7 +87,7 @@ def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> No
 @pytest.mark.parametrize("left", ["", "scalars/rank_1.jsonl", "local_norms/rank_0.jsonl", "step_0/rank_1/batch.json"])
 def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_something(tmp_path: Path, left: str) -> None:
     writer = begun(tmp_path / "run", job(0, 2))
-    writer.finish(hooks={}, ended="refused: no")
+    writer.finish(HowEnded("refused", error="no"), hooks={})
     if not left:
         begun(tmp_path / "run", job(0, 2))
         return
@@ -104,7 +105,7 @@ UNENDED = ["{", '{"ended": null}', "[]"]
 def test_a_start_that_was_killed_before_it_recorded_anything_leaves_the_directory_free(tmp_path: Path, text: str) -> None:
     begun(tmp_path / "run")
     (tmp_path / "run/manifest/rank_0.json").write_text(text)
-    begun(tmp_path / "run").finish(hooks={}, ended="finished")
+    begun(tmp_path / "run").finish(HowEnded("finished"), hooks={})
     assert open_run(tmp_path / "run").manifests[0].ended == "finished"
 
 

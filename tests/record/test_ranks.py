@@ -16,6 +16,7 @@ from msgspec import convert
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.self_check import Kind
 from align_hooks.record.shard import Shard
@@ -50,7 +51,7 @@ def sharded(path: Path, shards: Sequence[Sequence[Shard]], held: Mapping[int, An
         writer.weights(0, data, {})
         writer.local_norms(0, "reduced", {name: squared_sum(array) for name, array in data.items()})
         writer.scalars(row(0))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return open_run(path)
 
 
@@ -128,7 +129,7 @@ def data_parallel(path: Path, batches: Sequence[Mapping[str, Any]], rows: Sequen
         writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.batch(0, arrays, counts)
         writer.scalars(row(0))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return open_run(path)
 
 
@@ -203,7 +204,7 @@ def losses(path: Path, rows: Sequence[dict[str, Any]], places: Sequence[dict[str
         writer = begun(path, job(rank, len(rows)))
         writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.scalars(one)
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     (found,) = open_run(path).scalars()
     return found
 
@@ -239,7 +240,7 @@ def joined_first(path: Path, batches: Sequence[Mapping[str, Any]], places: Seque
         writer.batch(0, arrays, [len(arrays["tokens"])], joined_first={"micro_batches": count, "whole": whole})
         loss = float(arrays["token_losses"].mean(dtype=np.float64))
         writer.scalars(row(0, loss=loss, **({"whole": True} if whole else {})))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return open_run(path)
 
 

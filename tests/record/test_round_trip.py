@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from align_hooks import Batch, Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import TensorFile
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
 from align_hooks.record.schema import Optimizer
@@ -113,7 +114,7 @@ def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_pa
     writer = described(path, range(2, 3), run_exists="continue", optimizer_state="all")
     writer.optimizer_state(2, HONEST.moments[2], 2, kept)
     writer.scalars(row(2))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     assert open_run(path).optimizer_state(2).dtypes == kept
     older(path)
     assert open_run(path).optimizer_state(2).dtypes == kept

@@ -14,6 +14,7 @@ from align_hooks import open_run
 from align_hooks.compare.batches import weights_of_tokens
 from align_hooks.errors import RecordError
 from align_hooks.record.batch import Batch
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.sequence import Slices, in_order, slices_of, zigzag
 from rewritten import edit, older
 from synthetic import begun, job, row
@@ -76,7 +77,7 @@ def written(path: Path, places: list[dict[str, int]], batches: list[dict[str, np
         writer.describe(place=place, shards=[], facts={}, steps=range(1))
         writer.batch(0, batch, [ROWS] if batch else [], slices=mine)
         writer.scalars(row(0))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     return path
 
 

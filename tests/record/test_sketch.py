@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import BLOCK, COLUMNS, PROJECTIONS, ROWS, blocks, signs, signs_of, sketch
 from rewritten import older
@@ -174,7 +175,7 @@ def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
 
 def test_replacing_a_run_removes_its_sketches(tmp_path: Path) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
-    described(run, range(1), run_exists="replace").finish(hooks={}, ended="finished")
+    described(run, range(1), run_exists="replace").finish(HowEnded("finished"), hooks={})
     assert not list((run / "sketches").rglob("*.jsonl"))
 
 
@@ -182,6 +183,6 @@ def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
     """Rows of steps that are made again are dropped, whether they are asked for this time or not."""
     run = HONEST_SKETCHED.write(tmp_path / "run")
     writer = described(run, range(1, 3), run_exists="continue", batches="all", local_norms="all")
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     found = open_run(run)
     assert (found.sketch_steps("gradients"), found.sketch_steps("weights")) == ([0], [0, 1])

@@ -10,6 +10,7 @@ import pytest
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import atomic, layout
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from synthetic import begun, described, job, row, tensors, whole_shards
 from work import at_most
@@ -22,13 +23,13 @@ def recorded(path: Path, world: int, steps: range, exists: str = "refuse") -> No
         writer.describe(place={"dp": writer.launch.rank}, shards=[], facts={}, steps=steps)
         for step in steps:
             writer.scalars(row(step))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
 
 
 @pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
 def test_a_larger_job_that_recorded_nothing_is_in_nobodys_way(tmp_path: Path, exists: str) -> None:
     for writer in [begun(tmp_path, job(rank, 2)) for rank in range(2)]:
-        writer.finish(hooks={}, ended="failed")
+        writer.finish(HowEnded("failed"), hooks={})
     assert layout.ranks(tmp_path) == [0, 1]
     recorded(tmp_path, 1, range(3), exists)
     run = open_run(tmp_path)
@@ -54,7 +55,7 @@ def test_states_that_a_killed_start_wrote_over_are_not_those_of_the_run_before(t
             writer.weights(1, tensors(steps.start), {})
         if whole:
             writer.scalars(row(steps.start))
-            writer.finish(hooks={}, ended="finished")
+            writer.finish(HowEnded("finished"), hooks={})
         elif writer._claim is not None:
             writer._claim.release()
     run = open_run(path)
@@ -68,11 +69,11 @@ def test_states_that_stay_are_those_of_the_run_before(tmp_path: Path) -> None:
     writer = described(path, range(1), weights="all")
     writer.weights(1, tensors(7), {})
     writer.scalars(row(0))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     for _ in range(2):
         writer = described(path, range(1, 2), run_exists="continue")
         writer.scalars(row(1))
-        writer.finish(hooks={}, ended="finished")
+        writer.finish(HowEnded("finished"), hooks={})
     name = whole_shards()[0].name
     np.testing.assert_array_equal(open_run(path).weights(1)[name], tensors(7)[name])
 
@@ -123,7 +124,7 @@ def test_what_a_killed_start_left_beyond_a_gap_is_deleted_with_its_run(tmp_path:
     writer = begun(run, run_exists="continue", weights="all")
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(7, 9))
     writer.weights(8, {}, {})
-    writer.finish(hooks={}, ended="failed")
+    writer.finish(HowEnded("failed"), hooks={})
     bent(run, files={})
     recorded(run, 1, range(2), "replace")
     assert not (run / "step_8").exists()

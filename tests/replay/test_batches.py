@@ -12,6 +12,7 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.record.ending import HowEnded
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
 from rewritten import older
@@ -35,7 +36,7 @@ def recorded(path: Path, steps: tuple[int, ...]) -> Path:
         if step in steps:
             writer.batch(step, batch(step), [ROWS])
         writer.scalars(row(step))
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     return path
 
 

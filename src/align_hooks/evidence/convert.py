@@ -15,6 +15,7 @@ from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
 from align_hooks.job.paths import well_formed
 from align_hooks.job.ranks import Launch
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.reader import open_run
 from align_hooks.record.start import holds_a_run
 from align_hooks.record.writer import Writer
@@ -54,7 +55,7 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
         writer.scalars(row)
         if row["step"] in squared:
             writer.local_norms(row["step"], "reduced", squared[row["step"]])  # on one rank there is nothing to reduce
-    writer.finish(hooks={}, ended="finished")
+    writer.finish(HowEnded("finished"), hooks={})
     return found, sorted(squared)
 
 

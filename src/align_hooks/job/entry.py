@@ -70,9 +70,9 @@ def _account(session: Session, code: int) -> int:
     if isinstance(error, AlignHooksError):
         tell(session.side, session.launch.rank, began=session.begun, ended=REFUSED, problems=str(error).splitlines())
     elif session.begun:
-        how = failed.ended if failed is not None else ended(session, None) if session.recording.writer else "ended"
-        is_failure = failed is not None and not failed.interrupted
-        tell(session.side, session.launch.rank, began=True, ended=how, failed=is_failure, problems=problems)
+        how = failed or (ended(session, None) if session.recording.writer else None)
+        is_failure = failed is not None and failed.form != "interrupted"
+        tell(session.side, session.launch.rank, began=True, ended=str(how or "ended"), failed=is_failure, problems=problems)
     else:
         tell(session.side, session.launch.rank, ended="left alone, as it did not train")
     return exit_code(code, problems)

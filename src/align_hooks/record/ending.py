@@ -1,14 +1,15 @@
-"""How a rank's run ended, from the words in which its manifest keeps it.
+"""How a rank's run ended: what its process writes into the manifest, and what a reader makes of it.
 
-These words are part of the format: a process writes them as it ends, and records hold them for years. This module alone reads them, and
-makes an :class:`End` and a message of them.
+A manifest has it twice: ``end`` for programs, and ``ended`` in words for people. Earlier records have the words alone: they are part of the
+format, and :func:`from_words` is all that reads them.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
+from string import Formatter
 
 from align_hooks.messages import Argument, Message, message
 from align_hooks.record.last_words import Ended
@@ -47,6 +48,49 @@ class Writing(Enum):
     SCALARS = "scalars"
 
 
+FORMS = {
+    "finished": (End.FINISHED, "finished"),
+    "early": (End.EARLY, "ended early: {made} of {planned} planned steps were made"),
+    "early_of_unknown": (End.EARLY, "ended early: {made} of its planned steps were made"),
+    "failed": (End.FAILED, "failed: the script ended with an error"),
+    "failed_with_code": (End.FAILED, "failed: the script ended with exit code {code}"),
+    "failed_with_error": (End.FAILED, "failed: the script ended with {error}"),
+    "interrupted": (End.INTERRUPTED, "interrupted at step {step} (SIGINT)"),
+    "refused": (End.REFUSED, "refused: {error}"),
+    "stopped": (End.STOPPED, "stopped recording at step {step} while writing {what}: {error}"),
+    "stopped_between_steps": (End.STOPPED, "stopped recording between two steps while writing {what}: {error}"),
+}
+"""The forms of an ending, and the words of each; ``rank.FORM`` is its message. Of an older manifest the first form that fits counts."""
+SLOTS = {form: tuple(slot for _, slot, _, _ in Formatter().parse(words) if slot) for form, (_, words) in FORMS.items()}
+NUMBERS = ("made", "planned", "step", "code")
+PATTERNS = {**dict.fromkeys(NUMBERS, "-?[0-9]{1,18}"), "what": ".+?", "error": ".+"}
+
+
+@dataclass(frozen=True, slots=True)
+class HowEnded:
+    """How a process ended, as it writes it down: one of :data:`FORMS`, and what fills the slots of its words. ``what`` is what was being
+    written, the value of a :class:`Writing`."""
+
+    form: str
+    made: int | None = None
+    planned: int | None = None
+    step: int | None = None
+    code: int | None = None
+    what: str | None = None
+    error: str | None = None
+
+    def __str__(self) -> str:
+        return FORMS[self.form][1].format_map(self.values())
+
+    def values(self) -> dict[str, int | str]:
+        """What is set, by slot."""
+        return {slot: value for slot, value in asdict(self).items() if slot != "form" and value is not None}
+
+    def facts(self) -> dict[str, int | str]:
+        """``end`` of the manifest."""
+        return {"form": self.form, **self.values()}
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How one rank ended, and what a report says of it."""
@@ -55,28 +99,17 @@ class Ending:
     message: Message
 
 
-NUMBERS = ("made", "planned", "step")
-FORMS = tuple(
-    (end, id, re.compile(form, re.DOTALL))
-    for end, id, form in (
-        (End.FINISHED, "rank.finished", r"finished"),
-        (End.EARLY, "rank.early", r"ended early: (?P<made>[0-9]{1,18}) of (?P<planned>[0-9]{1,18}) planned steps were made"),
-        (End.EARLY, "rank.early_of_unknown", r"ended early: (?P<made>[0-9]{1,18}) of its planned steps were made"),
-        (End.FAILED, "rank.failed", r"failed: the script ended with an error"),
-        (End.FAILED, "rank.failed_with_code", r"failed: the script ended with exit code (?P<code>-?[0-9]{1,18})"),
-        (End.FAILED, "rank.failed_with_error", r"failed: the script ended with (?P<error>.+)"),
-        (End.INTERRUPTED, "rank.interrupted", r"interrupted at step (?P<step>[0-9]{1,18}) \(SIGINT\)"),
-        (End.REFUSED, "rank.refused", r"refused: (?P<error>.+)"),
-        (End.STOPPED, "rank.stopped", r"stopped recording at step (?P<step>[0-9]{1,18}) while writing (?P<what>.+?): (?P<error>.+)"),
-    )
-)
-"""The words of manifests; the first form that fits an ending counts."""
-
-
-def ending(rank: int, ended: object, words: Ended | None) -> Ending:
-    """The ending that a manifest says, or the last words of a process that did not live to write it there."""
+def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) -> Ending:
+    """The ending by ``end`` and ``ended`` of a manifest, or by the last words of a process that did not live to write them."""
+    if how is None or how.values().keys() != set(SLOTS.get(how.form, ("no such form",))):  # of an older version, or of a newer one
+        how = from_words(str(ended)) if ended else None
+    if how is not None:
+        arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
+        if how.what is not None:
+            arguments["what"] = next((writing for writing in Writing if writing.value == how.what), how.what)
+        return Ending(FORMS[how.form][0], message(f"rank.{how.form}", **arguments))
     if ended:
-        return _from_manifest(rank, str(ended))
+        return Ending(End.OTHER, message("rank.ended_otherwise", rank=rank, how=str(ended)))
     if words is None:
         return Ending(End.UNKNOWN, message("rank.never_ended", rank=rank))
     if not words.stack:
@@ -86,16 +119,11 @@ def ending(rank: int, ended: object, words: Ended | None) -> Ending:
     return Ending(End.SIGNALLED, where)
 
 
-def _from_manifest(rank: int, text: str) -> Ending:
-    for end, id, form in FORMS:
-        if slots := form.fullmatch(text):
-            values = {name: _value(name, text) for name, text in slots.groupdict().items()}
-            return Ending(end, message(id, **({} if end is End.FINISHED else {"rank": rank}), **values))
-    return Ending(End.OTHER, message("rank.ended_otherwise", rank=rank, how=text))
-
-
-def _value(name: str, text: str) -> Argument:
-    """A slot of a form: a number, a known member of :class:`Writing`, or the text of an error."""
-    if name in NUMBERS:
-        return int(text)
-    return next((writing for writing in Writing if name == "what" and writing.value == text), text)
+def from_words(text: str) -> HowEnded | None:
+    """What the words of an older manifest say; None where they fit no form."""
+    for form, (_, words) in FORMS.items():
+        parts = Formatter().parse(words)
+        pattern = "".join(re.escape(literal) + (f"(?P<{slot}>{PATTERNS[slot]})" if slot else "") for literal, slot, _, _ in parts)
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return HowEnded(form, **{slot: int(value) if slot in NUMBERS else value for slot, value in match.groupdict().items()})
+    return None

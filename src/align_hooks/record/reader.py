@@ -111,7 +111,7 @@ class Run:
     def endings(self) -> dict[int, Ending]:
         """How each rank ended, by its manifest, or by its last words where the manifest does not say."""
         return {
-            rank: ending(rank, manifest.ended, None if manifest.ended else last_words.read(self.path, rank))
+            rank: ending(rank, manifest.end, manifest.ended, None if manifest.ended else last_words.read(self.path, rank))
             for rank, manifest in self.manifests.items()
         }
 

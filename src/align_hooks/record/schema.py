@@ -17,6 +17,7 @@ from msgspec.structs import fields
 from align_hooks.errors import RecordError
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record import layout
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import QUOTED
 from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import PROJECTIONS
@@ -203,6 +204,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...] = ()
     started: str | None = None
     ended: str | None = None
+    end: HowEnded | None = None
     place: dict[str, int] = {}
     parameters: tuple[Shard, ...] = ()
     groups: tuple[Group, ...] = ()

@@ -29,6 +29,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.continued import continued
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.pieces import write_batch, write_tensors
@@ -325,7 +326,7 @@ class Writer:
         folder.make(self.run, path.parent)
         self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
 
-    def finish(self, *, hooks: Mapping[str, object], ended: str) -> None:
+    def finish(self, how: HowEnded, *, hooks: Mapping[str, object]) -> None:
         """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too.
 
         A start that failed before the model was built leaves the record that it would have replaced or continued as it was.
@@ -337,7 +338,8 @@ class Writer:
                 file.close()
             self._rows.clear()
             self._check()
-            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "ended": ended, "files": self._listed}
+            self._manifest |= {"hooks": dict(hooks), "recorded": dict(self.written), "files": self._listed}
+            self._manifest |= {"ended": str(how), "end": how.facts()}
             if self._described or (self._earlier is None and self._is_of_this_job()):
                 atomic.write_sealed(layout.manifest(self.run, self.launch.rank), self._manifest)
         finally:

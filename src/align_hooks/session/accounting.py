@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
 from align_hooks.job.script import report
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.quantities.scalars import SCALARS
+from align_hooks.record.ending import HowEnded
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a script failed; ``refused`` where it was an error of ours that ended it, ``interrupted`` where it was a person."""
-
-    ended: str
-    refused: bool = False
-    interrupted: bool = False
-
-
-def failure(session: Session, code: int, error: BaseException | None) -> Failure | None:
+def failure(session: Session, code: int, error: BaseException | None) -> HowEnded | None:
     """How the script failed, for the manifest: by the exception that nobody caught, or by its exit code; None where it did not."""
     if isinstance(error, AlignHooksError):
-        return Failure(f"refused: {'; '.join(str(error).splitlines())}", refused=True)
+        return HowEnded("refused", error="; ".join(str(error).splitlines()))
     if code == 0:
         return None
     if isinstance(error, KeyboardInterrupt):
         first = session.planned.start if session.planned else 0
         step = first + session.made if session.step is None else session.step
-        return Failure(f"interrupted at step {step} (SIGINT)", interrupted=True)
-    return Failure(f"failed: the script ended with {in_a_line(error) if error is not None else f'exit code {code}'}")
+        return HowEnded("interrupted", step=step)
+    return HowEnded("failed_with_code", code=code) if error is None else HowEnded("failed_with_error", error=in_a_line(error))
 
 
-def ended(session: Session, failed: Failure | None) -> str:
+def ended(session: Session, failed: HowEnded | None) -> HowEnded:
     """How the run ended; only a run that made all the steps it intended is finished."""
     stopped, planned = session.recording.stopped, session.planned
-    if failed is not None and failed.refused:
-        return failed.ended
-    if stopped is not None or failed is not None:
-        return stopped or (failed.ended if failed is not None else "")
-    if planned is None or session.made < len(planned):
-        return f"ended early: {session.made} of {len(planned) if planned else 'its'} planned steps were made"
-    return "finished"
+    if failed is not None and (stopped is None or failed.form == "refused"):
+        return failed
+    if stopped is not None:
+        return stopped
+    if planned is None:
+        return HowEnded("early_of_unknown", made=session.made)
+    return HowEnded("early", made=session.made, planned=len(planned)) if session.made < len(planned) else HowEnded("finished")
 
 
-def finish(session: Session, failed: Failure | None = None) -> list[str]:
+def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
     """Close the record and return what was asked for and did not happen, a sentence each."""
     recording, rank = session.recording, session.launch.rank
     problems = [] if failed is not None else [*session.ledger.unfired(), *_unreached(session)]
@@ -54,7 +44,7 @@ def finish(session: Session, failed: Failure | None = None) -> list[str]:
         problems.append(f"rank {rank} {recording.stopped}")
     if recording.writer is not None:
         try:
-            recording.writer.finish(hooks=session.ledger.facts(), ended=ended(session, failed))
+            recording.writer.finish(ended(session, failed), hooks=session.ledger.facts())
             if session.made:
                 session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {ended(session, failed)}")
             if recording.words is not None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from align_hooks.job.ranks import Launch
 from align_hooks.job.streams import say
 from align_hooks.quantities.kind import Kind, Switch
+from align_hooks.record.ending import HowEnded
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
@@ -29,7 +30,7 @@ class Recording:
     writer: Writer | None = None
     words: LastWords | None = None
     step: int | None = None
-    stopped: str | None = None
+    stopped: HowEnded | None = None
     captured: set[Switch] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
 
@@ -63,7 +64,8 @@ class Recording:
         except Exception as error:
             if self.settings.on_error == "raise":
                 raise
-            self.stopped = f"stopped recording at step {self.step} while writing {what}: {type(error).__name__}: {error}"
+            form = "stopped" if self.step is not None else "stopped_between_steps"
+            self.stopped = HowEnded(form, step=self.step, what=what, error=f"{type(error).__name__}: {error}")
             say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
 
     def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
