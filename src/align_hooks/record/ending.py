@@ -125,5 +125,7 @@ def from_words(text: str) -> HowEnded | None:
         parts = Formatter().parse(words)
         pattern = "".join(re.escape(literal) + (f"(?P<{slot}>{PATTERNS[slot]})" if slot else "") for literal, slot, _, _ in parts)
         if match := re.fullmatch(pattern, text, re.DOTALL):
-            return HowEnded(form, **{slot: int(value) if slot in NUMBERS else value for slot, value in match.groupdict().items()})
+            slots: dict[str, str] = match.groupdict()
+            made, planned, step, code = (int(slots[name]) if name in slots else None for name in NUMBERS)
+            return HowEnded(form, made, planned, step, code, slots.get("what"), slots.get("error"))
     return None
