@@ -40,9 +40,9 @@ def catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         other = HEAD.format(plural=plural) + f'\nmsgid "{PLURAL[0]}"\nmsgid_plural "{PLURAL[0]}"\n{forms}'
         (folder / "other.po").write_text(other, encoding="utf-8")
     monkeypatch.setattr(render, "CATALOGUES", tmp_path)
-    render._words.cache_clear()
+    render._catalogue.cache_clear()
     yield
-    render._words.cache_clear()
+    render._catalogue.cache_clear()
 
 
 @pytest.mark.parametrize(

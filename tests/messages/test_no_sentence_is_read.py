@@ -15,7 +15,7 @@ import pytest
 import align_hooks
 
 SOURCE = Path(align_hooks.__file__).parent
-WORDING = {"rendered", "worded", "joined", "template", "in_words"}
+WORDING = {"rendered", "template", "in_words"}
 """What makes words of a message."""
 READ_BY_PEOPLE = {"summary", "told", "what", "ended", "message", "words", "title", "advice", "problem", "description", "sentence", "why"}
 """Attributes that hold what people read."""

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from align_hooks.compare.stages.gradients import gradients
-from align_hooks.compare.stages.initial_weights import initial_weights
 from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Blame, Comparison, Curve, Finding, Place, Status, Suspect, Unit, Verdict, when
 from align_hooks.messages import Message, message, rendered
 from align_hooks.report.frame import in_both, number, times
-from align_hooks.report.page import Bin, bin_of, of_curve, page, picture, rounded, slug, suspects, tensor_rows
+from align_hooks.report.page import Bin, bin_of, curve_text, page, picture, pictures_of, rounded, slug, suspects, tensor_rows
 from align_hooks.report.text import describe, worst
 from report.conftest import HOSTILE
 from worded import result
@@ -144,7 +143,6 @@ def test_a_colour_says_how_far_out(error: float, limit: float, expected: Bin) ->
 def test_what_stands_out_is_framed_and_what_is_as_far_out_as_all_is_not() -> None:
     def framed(*excesses: float) -> list[bool]:
         shown = picture(gradients, [(gradients, found(f"model.layers.{at}.x.weight", one)) for at, one in enumerate(excesses)])
-        assert shown is not None
         return [star for *_, star in shown["cells"]]
 
     assert framed(500.0, 490.0, 100.0, 0.5) == [True, True, False, False]
@@ -166,11 +164,11 @@ def test_a_cell_is_the_worst_of_its_experts_and_steps() -> None:
         (local_norms, found("lm_head.weight", 9.0)),
     ]
     shown = picture(gradients, rows)
-    assert shown is not None
     assert shown["columns"] == ["embed", "1"]
     assert shown["rows"] == ["embed_tokens", "block_sparse_moe.experts.*.w1"]
     assert sorted(shown["cells"]) == [[0, 0, 3, 2, False], [1, 1, 1, 9, True]]
-    assert picture(initial_weights, rows) is None
+    drawn = pictures_of(Comparison(Verdict.ALIGNED, None, (), 1e-7), rows)
+    assert [picture["title"] for picture in drawn] == [local_norms.title, gradients.title]
 
 
 def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
@@ -242,7 +240,7 @@ def test_a_curve_in_a_sentence(curve: Curve, expected: dict[str, Any]) -> None:
 
 def said_of(curve: Curve) -> dict[str, Any]:
     """The arguments of each message of a curve, by its id."""
-    parts = [part for part in of_curve(curve).parts if isinstance(part, Message)]
+    parts = [part for part in curve_text(curve).parts if isinstance(part, Message)]
     return {part.id: part.arguments for part in parts}
 
 
@@ -289,6 +287,6 @@ def test_every_sentence_of_a_comparison_is_said_in_chinese(diverged: Comparison,
     """What a page shows of a pair that diverged and of one that did not; names, settings and commands stay."""
     for one in (diverged, aligned):
         texts = [text for stage in one.stages for text in (stage.title, stage.status, stage.summary)]
-        texts += [*one.notes, one.next, *(criterion.what for criterion in one.acceptance), *(of_curve(curve) for curve in one.curves)]
+        texts += [*one.notes, one.next, *(criterion.what for criterion in one.acceptance), *(curve_text(curve) for curve in one.curves)]
         left: list[Any] = [text for text in texts if "<span" not in in_both(text)]
         assert left == []
