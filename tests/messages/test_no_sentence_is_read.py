@@ -70,7 +70,7 @@ def readings(source: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
             constants = [side for side in (node.left, *node.comparators) if isinstance(side, ast.Constant) and isinstance(side.value, str)]
             read = [node.left, *node.comparators] if constants and constants[0].value else []
-        if any(is_read_by_people(one, names) for one in read):
+        if any(is_read_by_people(part, names) for part in read):
             yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
 
 

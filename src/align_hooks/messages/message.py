@@ -76,11 +76,11 @@ def terms(parts: Iterable[Argument]) -> Joined:
     return in_a_row(parts, Separator.TERMS)
 
 
-def both(*parts: Argument) -> Joined:
+def all_of(*parts: Argument) -> Joined:
     """All of some terms, ``one and other``."""
     return in_a_row(parts, Separator.AND)
 
 
-def either(*parts: Argument) -> Joined:
+def any_of(*parts: Argument) -> Joined:
     """One of some terms, ``one or other``."""
     return in_a_row(parts, Separator.OR)

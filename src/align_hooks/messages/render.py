@@ -1,4 +1,4 @@
-"""Messages in words and as data. Words come from gettext catalogues with ids: ``en/*.po`` and ``zh_CN/*.po``, one file a room of the package.
+"""Messages in words and as data. Words come from gettext catalogues with ids: ``en/*.po`` and ``zh_CN/*.po``, one file for each room.
 
 The ids are symbols and not the English text, as in monolingual catalogues, so English can be reworded without touching the code, a test or
 the Chinese. polib reads the catalogues as they are edited, with no step that compiles them. The standard library's gettext looks ids up,

@@ -44,8 +44,8 @@ def _row(checked: Checked) -> Table:
         "group": rendered(row.group),
         "outcome": rendered(checked.outcome),
         "effect": rendered(row.effect),
-        "reference": _held(checked.reference),
-        "candidate": _held(checked.candidate),
+        "reference": _cell(checked.reference),
+        "candidate": _cell(checked.candidate),
         "why": rendered(checked.why),
         "change": rendered(change.words) if change is not None else "",
         "advised": rendered(advice(checked)),
@@ -62,8 +62,8 @@ def _row(checked: Checked) -> Table:
     }
 
 
-def _held(held: Held) -> Table:
-    texts = {"value": held.shown, "where": held.where, "why": held.why}
+def _cell(cell: Held) -> Table:
+    texts = {"value": cell.shown, "where": cell.where, "why": cell.why}
     worded: Table = {name: rendered(text) for name, text in texts.items()}
     return worded | {"messages": {name: as_data(text) for name, text in texts.items()}}
 

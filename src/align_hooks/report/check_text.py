@@ -12,7 +12,7 @@ from rich.table import Table
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
 from align_hooks.checklist.row import Occasion
-from align_hooks.messages import Argument, Joined, Message, Side, both, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Joined, Message, Side, all_of, message, rendered, sentences, terms
 from align_hooks.report.text import escape, indented
 
 COLOUR = {Judgement.CLEAN: "bold green", Judgement.DIFFERS: "bold red", Judgement.INCONCLUSIVE: "bold yellow"}
@@ -106,7 +106,7 @@ def table(checklist: Checklist, title: Message, rows: Iterable[Checked], width: 
     lines = []
     for checked in rows:
         sides = zip((checked.reference, checked.candidate), checklist.sides, strict=True)
-        cells = [f"{rendered(held.shown)}\n{rendered(held.place_beside(side.source))}" for held, side in sides]
+        cells = [f"{rendered(cell.shown)}\n{rendered(cell.place_beside(side.source))}" for cell, side in sides]
         lines.append((rendered(checked.row.name), *cells, rendered(reason(checked))))
     names = [rendered(name) for name in (message("page.setting"), *Side, message("heading.change"))]
     for name, size in zip(names, widths([(*names,), *lines], width - BETWEEN), strict=True):
@@ -129,7 +129,7 @@ def shown_rows(checklist: Checklist, outcomes: Iterable[Outcome]) -> list[Group]
         rows: list[Row] = []
         for checked in checklist.of(outcome):
             sides = zip((checked.reference, checked.candidate), checklist.sides, strict=True)
-            cells: list[Cell] = [(held.shown, held.place_beside(side.source)) for held, side in sides]
+            cells: list[Cell] = [(cell.shown, cell.place_beside(side.source)) for cell, side in sides]
             rows.append((checked.row.name, cells, reason(checked), "; ".join(checked.row.sources)))
         if rows:
             groups.append((HEADS[outcome], outcome.name.lower(), rows))
@@ -181,7 +181,7 @@ def advice(checked: Checked) -> Message | None:
     """What the guide recommends of a row, with the sides that do not keep to it; None where both do."""
     if checked.row.advice is None or not checked.advised:
         return None
-    return message("advised.not_so", advice=checked.row.advice.text, sides=both(*checked.advised))
+    return message("advised.not_so", advice=checked.row.advice.text, sides=all_of(*checked.advised))
 
 
 def advised(checklist: Checklist) -> list[Message]:
