@@ -100,14 +100,14 @@ def test_every_message_of_the_source_has_words_and_its_own_slots() -> None:
 
 
 def test_no_words_are_left_that_nothing_says() -> None:
-    said = {id for _, id, _ in made()} | {id_of(member) for enumeration in enumerations() for member in enumeration}
+    ids = {id for _, id, _ in made()} | {id_of(member) for enumeration in enumerations() for member in enumeration}
     literals = {
         node.value
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    assert sorted(ENGLISH_ENTRIES.keys() - said - literals) == []
+    assert sorted(ENGLISH_ENTRIES.keys() - ids - literals) == []
 
 
 def test_scripts_are_handed_words_without_forms_of_numbers() -> None:

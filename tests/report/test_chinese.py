@@ -58,7 +58,7 @@ def words_left(contradiction: Contradiction) -> list[str]:
     return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
-def said(comparison: Comparison) -> Iterator[Value]:
+def texts_of(comparison: Comparison) -> Iterator[Value]:
     """Every sentence of a comparison but its advice, which is a table of its own."""
     stages = [*comparison.stages, *filter(None, [comparison.first])]
     yield comparison.verdict
@@ -75,7 +75,7 @@ def said(comparison: Comparison) -> Iterator[Value]:
 
 def left(reference: Run, candidate: Run, *noise: Run) -> dict[Value, list[str]]:
     """The sentences of a comparison whose Chinese has English words left, with these."""
-    return {text: words for text in said(compare(reference, candidate, noise=noise)) if (words := english(text))}
+    return {text: words for text in texts_of(compare(reference, candidate, noise=noise)) if (words := english(text))}
 
 
 # ---- what real records are told of
