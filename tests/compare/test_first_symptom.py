@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks.compare.diagnosis.symptom import Phase, first_symptom, moment
 from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Verdict, at_step
-from align_hooks.messages import Side, both, message, terms
+from align_hooks.messages import Side, all_of, message, terms
 from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
 from worded import arguments, result
@@ -62,7 +62,7 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
     assert found.blame is not None
     assert (found.first.name, found.blame.place, found.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
     assert found.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
-    assert arguments("next.set_alike", found.next)["setting"] == both(terms(["rope_theta"]), Quantity.LEARNING_RATE)
+    assert arguments("next.set_alike", found.next)["setting"] == all_of(terms(["rope_theta"]), Quantity.LEARNING_RATE)
 
 
 def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:

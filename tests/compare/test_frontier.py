@@ -8,7 +8,7 @@ import pytest
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.unused import sides, spans, unused
 from align_hooks.compare.verdict import Finding
-from align_hooks.messages import CHINESE, Side, both, message, rendered, sentences
+from align_hooks.messages import CHINESE, Side, all_of, message, rendered, sentences
 
 LAYER = (
     "input_layernorm",
@@ -83,10 +83,10 @@ def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:
     theirs[16:] = 0
     wrong = [Finding(name, error=1.0, limit=0.1, name=name)]
     span = message("unused.span", first=16, last=31)
-    rows = {side: message("unused.rows", name=name, places=both(span), side=side) for side in Side}
+    rows = {side: message("unused.rows", name=name, places=all_of(span), side=side) for side in Side}
     assert unused([{name: ours}, {name: theirs}], wrong) == sentences(rows[Side.CANDIDATE])
     assert unused([{name: theirs}, {name: ours}], wrong) == sentences(rows[Side.REFERENCE])
-    assert list(sides(name, ours.T, theirs.T)) == [message("unused.columns", name=name, places=both(span), side=Side.CANDIDATE)]
+    assert list(sides(name, ours.T, theirs.T)) == [message("unused.columns", name=name, places=all_of(span), side=Side.CANDIDATE)]
     assert list(sides(name, ours, np.zeros_like(ours))) == []  # nothing of it is used: that is no part of it
     assert list(sides(name, ours, ours)) == []
     assert unused([{name: ours}, {name: theirs}], [Finding(name, error=0.0, limit=0.1, name=name)]) is None

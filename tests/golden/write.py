@@ -76,16 +76,10 @@ def other_update(reference: Synthetic) -> Synthetic:
     return candidate
 
 
-def honest() -> Synthetic:
-    """The usual run, with a setting of its model to differ in."""
-    run = Synthetic()
-    run.model |= {"rms_norm_eps": 1e-5}
-    return run
-
-
 def cases() -> Iterator[tuple[str, Synthetic, Synthetic, Synthetic | None]]:
     """Name, reference, candidate and a repeat of the reference where there is one."""
-    run = honest()
+    run = Synthetic()
+    run.model |= {"rms_norm_eps": 1e-5}  # a setting to differ in
     yield "aligned", run, run.drifted(), None
     yield "another forward pass, noise measured", run, other_forward(run), run.drifted(1e-5)
     yield "another optimizer", run, other_update(run), None
@@ -97,9 +91,9 @@ def comparisons() -> dict[str, Comparison]:
     made = {}
     for name, *runs in cases():
         with tempfile.TemporaryDirectory(suffix=FOLDER) as folder:
-            names = ("reference", "candidate", "noise")
-            sides = [open_run(run.write(Path(folder) / side)) for side, run in zip(names, runs, strict=True) if run]
-            made[name] = compare(*sides[:2], noise=sides[2:])
+            written = zip(("reference", "candidate", "noise"), runs, strict=True)
+            reference, candidate, *noise = [open_run(run.write(Path(folder) / side)) for side, run in written if run]
+            made[name] = compare(reference, candidate, noise=noise)
     return made
 
 
@@ -118,8 +112,7 @@ class Read(HTMLParser):
 
     def __init__(self, text: str, language: str) -> None:
         super().__init__()
-        self.other, self.pieces, self.closed = {"en": "zh", "zh": "en"}[language], [""], ""
-        self.language = language
+        self.hidden, self.pieces, self.closed = {"en": "zh", "zh": "en"}[language], [""], ""
         self.feed(text)
 
     @property
@@ -128,20 +121,19 @@ class Read(HTMLParser):
         return [line for piece in self.pieces if (line := " ".join(piece.split()))]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        held = dict(attrs)
+        attributes = dict(attrs)
         if self.closed:
             return
-        if tag in ("script", "style") or (tag == "span" and held.get("lang") == self.other):
+        if tag in ("script", "style") or (tag == "span" and attributes.get("lang") == self.hidden):
             self.closed = tag
         if tag in BLOCKS:
             self.pieces.append("")
-        elif tag in CELLS or (tag == "span" and "lang" not in held):
+        elif tag in CELLS or (tag == "span" and "lang" not in attributes):
             self.pieces[-1] += " "
-        label = held.get("data-label-zh" if self.language == "zh" else "aria-label")
-        if label:
+        if label := attributes.get("aria-label" if self.hidden == "zh" else "data-label-zh"):
             self.pieces[-1] += f" [{label}] "
-        if self.language == "zh" and held.get("data-zh"):
-            self.pieces[-1], self.closed = str(held["data-zh"]), tag
+        if self.hidden == "en" and attributes.get("data-zh"):
+            self.pieces[-1], self.closed = str(attributes["data-zh"]), tag
 
     def handle_data(self, data: str) -> None:
         if not self.closed:

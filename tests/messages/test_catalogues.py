@@ -24,7 +24,11 @@ KEY = re.compile(r"(?:^|, )(\w+)(?=:|,|$)")
 
 
 def entries(language: str) -> dict[str, polib.POEntry]:
-    return {one.msgid: one for path in sorted((CATALOGUES / language).glob("*.po")) for one in polib.pofile(str(path), encoding="utf-8")}
+    return {entry.msgid: entry for entry in listed(language)}
+
+
+def listed(language: str) -> list[polib.POEntry]:
+    return [entry for path in sorted((CATALOGUES / language).glob("*.po")) for entry in polib.pofile(str(path), encoding="utf-8")]
 
 
 def templates(entry: polib.POEntry) -> list[str]:
@@ -45,17 +49,17 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message" and node.args:
-                open_ended = isinstance(node.args[0], ast.JoinedStr) or any(one.arg is None for one in node.keywords)
-                names = None if open_ended else {str(one.arg) for one in node.keywords}
+                open_ended = isinstance(node.args[0], ast.JoinedStr) or any(keyword.arg is None for keyword in node.keywords)
+                names = None if open_ended else {str(keyword.arg) for keyword in node.keywords}
                 for id in ids_of(node.args[0]):
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", id, names
     for path in sorted(SOURCE.rglob("*.html")):
         for call in Environment().parse(path.read_text(encoding="utf-8")).find_all(nodes.Call):
             if isinstance(call.node, nodes.Name) and call.node.name in ("say", "m"):
                 for literal in [call.args[0]] if isinstance(call.args[0], nodes.Const) else call.args[0].find_all(nodes.Const):
-                    yield f"{path.relative_to(SOURCE)}:{call.lineno}", literal.value, {one.key for one in call.kwargs}
-    for where, id, keys in said_by_scripts():
-        yield where, id, set(KEY.findall((keys or "").strip()))
+                    yield f"{path.relative_to(SOURCE)}:{call.lineno}", literal.value, {argument.key for argument in call.kwargs}
+    for place, id, keys in said_by_scripts():
+        yield place, id, set(KEY.findall((keys or "").strip()))
 
 
 def ids_of(expression: ast.expr) -> Iterator[str]:
@@ -63,14 +67,14 @@ def ids_of(expression: ast.expr) -> Iterator[str]:
     if isinstance(expression, ast.JoinedStr) and isinstance(expression.values[0], ast.Constant):
         yield from (id for id in ENGLISH_ENTRIES if id.startswith(str(expression.values[0].value)))
     else:
-        yield from (one.value for one in ast.walk(expression) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        yield from (node.value for node in ast.walk(expression) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def said_by_scripts() -> Iterator[tuple[str, str, str]]:
     """Where a script of the pages says a message, its id, and what stands in the object of its values."""
     for path in sorted(SOURCE.rglob("*.js")):
-        for found in SCRIPT.finditer(path.read_text(encoding="utf-8")):
-            yield str(path.relative_to(SOURCE)), found[1] or found[0], found[2]
+        for match in SCRIPT.finditer(path.read_text(encoding="utf-8")):
+            yield str(path.relative_to(SOURCE)), match[1] or match[0], match[2]
 
 
 def enumerations() -> Iterator[type[Enum]]:
@@ -80,30 +84,30 @@ def enumerations() -> Iterator[type[Enum]]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name.lower() in worded:
                 module = ".".join(("align_hooks", *path.relative_to(SOURCE).with_suffix("").parts))
-                found = getattr(import_module(module), node.name)
-                if issubclass(found, Enum):
-                    yield found
+                member = getattr(import_module(module), node.name)
+                if issubclass(member, Enum):
+                    yield member
 
 
 def test_every_message_of_the_source_has_words_and_its_own_slots() -> None:
-    found = list(made())
-    assert len(found) > 20
-    for where, id, names in found:
-        assert id in ENGLISH_ENTRIES, f"{where}: no catalogue has {id}"
+    messages = list(made())
+    assert len(messages) > 20
+    for place, id, names in messages:
+        assert id in ENGLISH_ENTRIES, f"{place}: no catalogue has {id}"
         if names is not None:
-            assert all(set(slots(one)) <= names for one in templates(ENGLISH_ENTRIES[id])), f"{where}: {id}"
-            assert {name for one in templates(ENGLISH_ENTRIES[id]) for name in slots(one)} == names, f"{where}: {id} does not say all"
+            worded = {name for template in templates(ENGLISH_ENTRIES[id]) for name in slots(template)}
+            assert worded == names, f"{place}: {id} has {sorted(worded ^ names)} on one side only"
 
 
 def test_no_words_are_left_that_nothing_says() -> None:
-    said = {id for _, id, _ in made()} | {id_of(member) for one in enumerations() for member in one}
+    ids = {id for _, id, _ in made()} | {id_of(member) for enumeration in enumerations() for member in enumeration}
     literals = {
         node.value
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    assert sorted(ENGLISH_ENTRIES.keys() - said - literals) == []
+    assert sorted(ENGLISH_ENTRIES.keys() - ids - literals) == []
 
 
 def test_scripts_are_handed_words_without_forms_of_numbers() -> None:
@@ -116,9 +120,9 @@ def test_scripts_are_handed_words_without_forms_of_numbers() -> None:
 
 
 def test_every_member_of_a_worded_enumeration_has_words() -> None:
-    found = list(enumerations())
-    assert {one.__name__ for one in found} >= {"Status", "Verdict", "Side", "Quantity", "Separator"}
-    assert sorted({id_of(member) for one in found for member in one} - ENGLISH_ENTRIES.keys()) == []
+    worded = list(enumerations())
+    assert {enumeration.__name__ for enumeration in worded} >= {"Status", "Verdict", "Side", "Quantity", "Separator"}
+    assert sorted({id_of(member) for enumeration in worded for member in enumeration} - ENGLISH_ENTRIES.keys()) == []
 
 
 def test_both_languages_have_the_same_messages() -> None:
@@ -129,16 +133,14 @@ def test_both_languages_have_the_same_messages() -> None:
 def test_a_message_has_the_same_slots_in_both_languages(id: str) -> None:
     english, chinese = ENGLISH_ENTRIES[id], CHINESE_ENTRIES[id]
     assert bool(english.msgid_plural) == bool(chinese.msgid_plural)
-    forms = [slots(one) for one in templates(english)]
-    allowed = {name: form for one in forms for name, form in one.items()}
+    allowed = {name: form for template in templates(english) for name, form in slots(template).items()}
     for template in (*templates(english), *templates(chinese)):
         assert template.strip() or id.startswith("separator.")
         assert slots(template).items() <= allowed.items()
-    assert {name for one in templates(chinese) for name in slots(one)} == allowed.keys()
+    assert {name for template in templates(chinese) for name in slots(template)} == allowed.keys()
     assert not english.msgid_plural or "count" in allowed
 
 
 @pytest.mark.parametrize("language", [ENGLISH, CHINESE])
 def test_no_catalogue_says_a_message_twice(language: str) -> None:
-    every = [one.msgid for path in (CATALOGUES / language).glob("*.po") for one in polib.pofile(str(path), encoding="utf-8")]
-    assert len(every) == len(set(every))
+    assert len(listed(language)) == len(entries(language))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.messages import CHINESE, ENGLISH, both, either, message, render, rendered, sentences, terms
+from align_hooks.messages import CHINESE, ENGLISH, all_of, any_of, message, render, rendered, sentences, terms
 
 HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {plural}\\n"\n'
 WORDS = """
@@ -30,53 +30,54 @@ class Side(Enum):
 
 @pytest.fixture(autouse=True)
 def catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for at, (language, plural) in enumerate(((ENGLISH, "nplurals=2; plural=(n != 1);"), (CHINESE, "nplurals=1; plural=0;")), start=1):
+    languages = (ENGLISH, "nplurals=2; plural=(n != 1);"), (CHINESE, "nplurals=1; plural=0;")
+    for column, (language, plural) in enumerate(languages, start=1):
         folder = tmp_path / language
         folder.mkdir()
         lines = [line.split("|") for line in WORDS.strip("\n").splitlines()]
-        text = HEAD.format(plural=plural) + "".join(f'\nmsgid "{one[0]}"\nmsgstr "{one[at]}"\n' for one in lines if one[at])
+        text = HEAD.format(plural=plural) + "".join(f'\nmsgid "{line[0]}"\nmsgstr "{line[column]}"\n' for line in lines if line[column])
         (folder / "one.po").write_text(text, encoding="utf-8")
-        forms = "".join(f'msgstr[{number}] "{words}"\n' for number, words in enumerate(PLURAL[at]))
-        other = HEAD.format(plural=plural) + f'\nmsgid "{PLURAL[0]}"\nmsgid_plural "{PLURAL[0]}"\n{forms}'
-        (folder / "other.po").write_text(other, encoding="utf-8")
+        forms = "".join(f'msgstr[{number}] "{words}"\n' for number, words in enumerate(PLURAL[column]))
+        plurals = HEAD.format(plural=plural) + f'\nmsgid "{PLURAL[0]}"\nmsgid_plural "{PLURAL[0]}"\n{forms}'
+        (folder / "other.po").write_text(plurals, encoding="utf-8")
     monkeypatch.setattr(render, "CATALOGUES", tmp_path)
-    render._words.cache_clear()
+    render._catalogue.cache_clear()
     yield
-    render._words.cache_clear()
+    render._catalogue.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("language", "words"), [(ENGLISH, "the left lost 2 rows, model.norm.weight"), (CHINESE, "左丢失了2行、model.norm.weight")]
 )
 def test_messages_within_messages(language: str, words: str) -> None:
-    said = message("lost", side=Side.LEFT, what=terms([message("rows", count=2), "model.norm.weight"]))
-    assert rendered(said, language) == words
+    text = message("lost", side=Side.LEFT, what=terms([message("rows", count=2), "model.norm.weight"]))
+    assert rendered(text, language) == words
 
 
 def test_one_and_many() -> None:
-    one, many = (message("rows", count=count) for count in (1, 2))
-    assert [rendered(said) for said in (one, many)] == ["1 row", "2 rows"]
-    assert [rendered(said, CHINESE) for said in (one, many)] == ["1行", "2行"]
+    counted = [message("rows", count=count) for count in (1, 2)]
+    assert [rendered(text) for text in counted] == ["1 row", "2 rows"]
+    assert [rendered(text, CHINESE) for text in counted] == ["1行", "2行"]
 
 
 def test_the_template_says_how_a_number_is_written() -> None:
-    said = message("error", error=0.000123, name="loss")
-    assert rendered(said) == "error 1.23e-04 at loss"
-    assert rendered(said, CHINESE) == "loss的误差1.23e-04"
+    text = message("error", error=0.000123, name="loss")
+    assert rendered(text) == "error 1.23e-04 at loss"
+    assert rendered(text, CHINESE) == "loss的误差1.23e-04"
 
 
-def test_what_a_language_lacks_is_said_in_english() -> None:
+def test_what_a_language_lacks_is_text_in_english() -> None:
     assert rendered(message("untranslated"), CHINESE) == "only in English"
 
 
 def test_parts_that_are_none_are_left_out() -> None:
     assert rendered(sentences(message("untranslated"), None, message("rows", count=1))) == "only in English; 1 row"
     assert rendered(sentences(message("rows", count=1), None), CHINESE) == "1行"
-    assert rendered(both("a", "b")) == "a and b"
-    assert rendered(either("a", "b"), CHINESE) == "a或b"
+    assert rendered(all_of("a", "b")) == "a and b"
+    assert rendered(any_of("a", "b"), CHINESE) == "a或b"
 
 
 def test_what_people_wrote_is_the_same_in_every_language_braces_and_all() -> None:
-    said = message("lost", side="{what}", what="{0.__class__} rows")
-    assert rendered(said) == "the {what} lost {0.__class__} rows"
-    assert rendered(said, CHINESE) == "{what}丢失了{0.__class__} rows"
+    text = message("lost", side="{what}", what="{0.__class__} rows")
+    assert rendered(text) == "the {what} lost {0.__class__} rows"
+    assert rendered(text, CHINESE) == "{what}丢失了{0.__class__} rows"

@@ -15,7 +15,7 @@ import pytest
 import align_hooks
 
 SOURCE = Path(align_hooks.__file__).parent
-WORDING = {"rendered", "worded", "joined", "template", "in_words"}
+WORDING = {"rendered", "template", "in_words"}
 """What makes words of a message."""
 READ_BY_PEOPLE = {"summary", "told", "what", "ended", "message", "words", "title", "advice", "problem", "description", "sentence", "why"}
 """Attributes that hold what people read."""
@@ -70,7 +70,7 @@ def readings(source: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
             constants = [side for side in (node.left, *node.comparators) if isinstance(side, ast.Constant) and isinstance(side.value, str)]
             read = [node.left, *node.comparators] if constants and constants[0].value else []
-        if any(is_read_by_people(one, names) for one in read):
+        if any(is_read_by_people(part, names) for part in read):
             yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
 
 

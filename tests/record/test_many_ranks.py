@@ -20,7 +20,7 @@ MEASURED = """
 import cProfile, json, pstats, re, sys
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.messages.data import as_data
+from align_hooks.messages import as_data
 counted = cProfile.Profile()
 counted.enable()
 one, other = map(open_run, sys.argv[1:])

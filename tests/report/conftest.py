@@ -8,16 +8,20 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.checklist.result import Checklist, check
 from align_hooks.compare.health import Health, health
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison
 from align_hooks.record.holdings import holdings, not_whole
+from align_hooks.report.check_page import check_page
+from align_hooks.report.page import page
+from checklist.exercises import OLD, megatron, mindformers
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
@@ -33,7 +37,13 @@ KINDS = {
     "mlp.up_proj": (5, 4),
     "mlp.down_proj": (4, 5),
 }
+FAULT = "model.layers.2.self_attn.q_proj.weight"
+"""The tensor whose gradient is off in the pair that diverges."""
 EVERY_BLOCK = {"callCount": True, "detailed": True}
+WAIT = 300_000
+"""Milliseconds: a page that hangs ends the test; a slow machine does not."""
+Page: TypeAlias = Any
+"""A page of Playwright."""
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">{{7*7}}"
 """What a name in a record might try."""
 
@@ -67,23 +77,30 @@ def model(layers: int, steps: int = STEPS) -> Synthetic:
 
 def rounded(run: Synthetic, size: float = 2e-7) -> Synthetic:
     """The other side of a run, apart by rounding in its gradients, norms and later losses."""
-    other = deepcopy(run)
-    random = np.random.default_rng(3)
-    for name, tensor in other.gradients[0].items():
-        other.gradients[0][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
-    for one in other.rows[1:]:
-        one["loss"] *= 1 + size * float(random.standard_normal())
-        one["objective_loss"] = one["loss"]
-    return other
+    candidate, random = deepcopy(run), np.random.default_rng(3)
+    for name, tensor in candidate.gradients[0].items():
+        candidate.gradients[0][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+    for line in candidate.rows[1:]:
+        line["loss"] *= 1 + size * float(random.standard_normal())
+        line["objective_loss"] = line["loss"]
+    return candidate
 
 
 def planted(run: Synthetic, name: str, error: float = 1e-3) -> Synthetic:
     """The other side with one gradient further off than rounding leaves it."""
-    other = rounded(run)
-    random = np.random.default_rng(4)
-    tensor = other.gradients[0][name]
-    other.gradients[0][name] = tensor * (1 + error * random.standard_normal(tensor.shape)).astype(np.float32)
-    return other
+    candidate, random = rounded(run), np.random.default_rng(4)
+    tensor = candidate.gradients[0][name]
+    candidate.gradients[0][name] = tensor * (1 + error * random.standard_normal(tensor.shape)).astype(np.float32)
+    return candidate
+
+
+def renamed(run: Synthetic, name: str) -> Synthetic:
+    """The run with another name for the first layer's query."""
+    for part in (run.shapes, run.weights[0], run.gradients[0]):
+        part[name] = part.pop("model.layers.0.self_attn.q_proj.weight")
+    run.norms, run.optimizer = {}, {}
+    run.__post_init__()
+    return run
 
 
 Pairs = Callable[..., Comparison]
@@ -94,9 +111,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Compare two runs given as data, with ``noise`` too."""
 
     def compare_them(reference: Synthetic, candidate: Synthetic, noise: Synthetic | None = None, name: str = "run") -> Comparison:
-        where = tmp_path_factory.mktemp("pair")
-        sides = [open_run(run.write(where / f"{side}_{name}")) for side, run in (("reference", reference), ("candidate", candidate))]
-        return compare(*sides, noise=[open_run(noise.write(where / "noise"))] if noise else ())
+        folder = tmp_path_factory.mktemp("pair")
+        sides = [open_run(run.write(folder / f"{side}_{name}")) for side, run in (("reference", reference), ("candidate", candidate))]
+        return compare(*sides, noise=[open_run(noise.write(folder / "noise"))] if noise else ())
 
     return compare_them
 
@@ -105,7 +122,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
 def diverged(compared: Pairs) -> Comparison:
     """Four layers, a fault in one gradient, noise measured."""
     reference = model(4, 40)
-    return compared(reference, planted(reference, "model.layers.2.self_attn.q_proj.weight"), rounded(reference, 3e-7))
+    return compared(reference, planted(reference, FAULT), rounded(reference, 3e-7))
 
 
 @pytest.fixture(scope="session")
@@ -125,13 +142,8 @@ def large(compared: Pairs) -> Comparison:
 @pytest.fixture(scope="session")
 def hostile(compared: Pairs) -> Comparison:
     """Names, settings and paths that try to be markup, script and template."""
-    reference = model(1, 12)
     bad = f"model.layers.0.{HOSTILE}.weight"
-    for part in (reference.shapes, reference.weights[0], reference.gradients[0]):
-        part[bad] = part.pop("model.layers.0.self_attn.q_proj.weight")
-    reference.norms = {}
-    reference.optimizer = {}
-    reference.__post_init__()
+    reference = renamed(model(1, 12), bad)
     reference.model |= {HOSTILE: HOSTILE}
     candidate = planted(reference, bad)
     candidate.model |= {HOSTILE: "other " + HOSTILE, "rms_norm_eps": 1e-6}
@@ -140,25 +152,63 @@ def hostile(compared: Pairs) -> Comparison:
 
 def healthy(run: Synthetic, path: Path) -> Health:
     """What ``show`` shows of a run."""
-    found = open_run(run.write(path))
-    return health(found, holdings(found), not_whole(found))
+    recorded = open_run(run.write(path))
+    return health(recorded, holdings(recorded), not_whole(recorded))
+
+
+@pytest.fixture(scope="session")
+def text(diverged: Comparison) -> str:
+    return page(diverged, "1.2.3")
+
+
+def checked() -> Checklist:
+    """A check of a pair that differs in the epsilon of the norms and in the schedule."""
+    reference = megatron(OLD, {"norm-epsilon": "1e-6", "lr-decay-style": "cosine"})
+    return check(reference, mindformers(OLD, {"lr_schedule.type": "CosineWithWarmUpLR", "lr_schedule.warmup_steps": 3}))
+
+
+@pytest.fixture(scope="session")
+def check_text() -> str:
+    return check_page(checked(), "1.2.3")
 
 
 @dataclass
 class Opened:
-    """A page in a browser, with what it said to the console and asked of the network; ``session`` speaks DevTools' protocol."""
+    """A page in a browser, its messages to the console and its requests of the network; ``session`` speaks DevTools' protocol."""
 
-    page: Any
+    page: Page
     session: Any = None
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
         """Whether nothing went wrong and nothing was fetched; shows what did."""
-        assert self.said == []
-        assert self.asked == []
+        assert self.messages == []
+        assert self.requests == []
         return True
+
+
+Open = Callable[..., Opened]
+
+
+def drawn(opened: Opened) -> Page:
+    """The page, every plot drawn."""
+    opened.page.wait_for_selector("html[data-drawn]", state="attached", timeout=WAIT)
+    return opened.page
+
+
+@pytest.fixture
+def whole(opened: Open, text: str) -> Page:
+    """The page of the pair that diverged, every plot drawn."""
+    return drawn(opened(text))
+
+
+def assert_inert(opened: Opened) -> None:
+    """No script of a hostile record ran, and none of its elements is there."""
+    assert opened.page.title() != "owned"
+    assert opened.page.locator("img").count() == 0
+    assert opened.page.locator("script:not([type])").count() == 2
 
 
 @pytest.fixture(scope="session")
@@ -166,14 +216,14 @@ def browser() -> Iterator[Any]:
     """Headless Chromium, of Debian's package; tests that need it are skipped where there is none."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: make browser installs Debian's package; or name one, CHROMIUM=/path/to/chromium")
-    with playwright.sync_playwright() as found:
-        browser = found.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Open a page, given as text, and wait until it says that it is ready."""
     contexts = []
 
@@ -181,27 +231,23 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": height}, **{"locale": "en-US", **options})
-        context.set_default_timeout(300_000)  # a page that hangs ends the test; a slow machine does not
+        context.set_default_timeout(WAIT)
         contexts.append(context)
-        found = Opened(context.new_page())
-        found.page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
-        found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
-        found.page.on(
-            "request", lambda request: found.asked.append(request.url) if request.url != found.page.url.partition("#")[0] else None
-        )
+        page = context.new_page()
+        result = Opened(page)
+        page.on("console", lambda message: result.messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: result.messages.append(f"error: {error}"))
+        page.on("request", lambda request: result.requests.append(request.url) if request.url != page.url.partition("#")[0] else None)
         if counted:
-            found.session = context.new_cdp_session(found.page)
-            for command, options_of in (
-                ("Performance.enable", {}),
-                ("Profiler.enable", {}),
-                ("Profiler.startPreciseCoverage", EVERY_BLOCK),
-            ):
-                found.session.send(command, options_of)
-        found.page.goto(path.as_uri() + address)
+            result.session = context.new_cdp_session(page)
+            for command in ("Performance.enable", "Profiler.enable"):
+                result.session.send(command, {})
+            result.session.send("Profiler.startPreciseCoverage", EVERY_BLOCK)
+        page.goto(path.as_uri() + address)
         if options.get("java_script_enabled", True):
-            found.page.wait_for_selector("html[data-ready]", state="attached", timeout=300_000)
-        found.asked[:] = [one for one in found.asked if not one.startswith(path.as_uri())]
-        return found
+            page.wait_for_selector("html[data-ready]", state="attached", timeout=WAIT)
+        result.requests[:] = [url for url in result.requests if not url.startswith(path.as_uri())]
+        return result
 
     yield open_it
     for context in contexts:

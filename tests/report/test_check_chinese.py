@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -27,6 +27,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, Place, Value
 from align_hooks.messages import CHINESE, Argument, Joined, Message, rendered
 from align_hooks.messages.render import CATALOGUES
+from align_hooks.record.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
@@ -48,29 +49,23 @@ KEYS = re.compile(
 """Slots, flags, keys, variables and files, which are the same in every language."""
 
 
-class Page:
-    """The page's own template, and what it shows in two languages."""
+def shown(checklist: Checklist) -> list[Argument]:
+    """Everything that the page of a check shows in two languages, by its own template."""
+    arguments: list[Argument] = []
+    environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
 
-    def __init__(self) -> None:
-        self.heard: list[Argument] = []
-        self.environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
-        self.environment.globals |= frame.GLOBALS | {"t": self.hear}
-
-    def hear(self, text: Argument) -> Markup:
-        self.heard.append(text)
+    def worded(text: Argument) -> Markup:
+        arguments.append(text)
         return Markup.escape(rendered(text))
 
-    def render(self, template: str, data: Mapping[str, Any], **content: Any) -> str:
-        return self.environment.get_template(template).render(data="", **content)
+    def render(template: str, data: Table, **content: object) -> str:
+        return environment.get_template(template).render(data="", **content)
 
-
-def shown(checklist: Checklist) -> list[Argument]:
-    """Everything that the page of a check shows."""
-    page = Page()
+    environment.globals |= frame.GLOBALS | {"t": worded}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_page, "render", page.render)
+        patch.setattr(check_page, "render", render)
         check_page.check_page(checklist, "1")
-    return page.heard
+    return arguments
 
 
 def texts(argument: Argument) -> Iterator[str]:
@@ -85,19 +80,15 @@ def texts(argument: Argument) -> Iterator[str]:
         yield str(argument)
 
 
-def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
-    """English sentences that are shown as they are, of checks either way round."""
-    found: list[str] = []
-    for one, other in pairs:
-        for reference, candidate in ((one, other), (other, one)):
-            done = check(replace(reference, used=set()), replace(candidate, used=set()))
-            found += left(done)
-    return found
-
-
 def left(checklist: Checklist) -> list[str]:
     """English sentences that a check shows as they are."""
     return [text for argument in shown(checklist) for text in texts(argument) if SENTENCE.search(text)]
+
+
+def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
+    """English sentences that are shown as they are, of checks either way round."""
+    ways = [way for pair in pairs for way in (pair, pair[::-1])]
+    return [text for way in ways for text in left(check(*(replace(side, used=set()) for side in way)))]
 
 
 # ---- the catalogues
@@ -128,7 +119,7 @@ def test_a_row_goes_by_words_or_by_a_parameter(row: Row) -> None:
 # ---- whole checks
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{at}-{one.id}" for at, one in enumerate(EXERCISES)])
+@pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{number}-{exercise.id}" for number, exercise in enumerate(EXERCISES)])
 def test_exercises(exercise: Exercise) -> None:
     assert english((megatron(exercise.style, exercise.flags), mindformers(exercise.style, exercise.other))) == []
 
@@ -138,18 +129,15 @@ def test_bases(style: str) -> None:
     assert english((megatron(style, {}), mindformers(style, {})), (mindformers(OLD, {}), mindformers(style, {}))) == []
 
 
+def adamw(*groups: dict[str, Any]) -> dict[str, Any]:
+    return {"optimizer": {"type": "AdamW", "groups": [{"weight_decay": 0.1, **group} for group in groups]}}
+
+
 RECORDS: dict[str, dict[str, Any]] = {
     "honest": {},
-    "decay of every weight": {"optimizer": {"type": "AdamW", "groups": [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]}},
-    "decay of another": {
-        "optimizer": {
-            "type": "AdamW",
-            "groups": [{"weight_decay": 0.1, "parameters": [*DECAYS, SPARED[0]]}, {"weight_decay": 0.0, "parameters": SPARED[1:]}],
-        }
-    },
-    "no bias correction": {
-        "optimizer": {"type": "AdamW", "groups": [{"weight_decay": 0.1, "bias_correction": False, "parameters": DECAYS}]}
-    },
+    "decay of every weight": adamw({"parameters": [*DECAYS, *SPARED]}),
+    "decay of another": adamw({"parameters": [*DECAYS, SPARED[0]]}, {"weight_decay": 0.0, "parameters": SPARED[1:]}),
+    "no bias correction": adamw({"bias_correction": False, "parameters": DECAYS}),
     "types": {
         "layers": {"model.embed_tokens.weight": {"compute": "bfloat16"}, "model.layers.*.mlp.up_proj.weight": {"compute": "float16"}}
     },
@@ -166,8 +154,8 @@ RECORDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("more", RECORDS.values(), ids=RECORDS.keys())
 def test_records(more: dict[str, Any]) -> None:
-    for one, other in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
-        assert english((recorded(facts(one), "/runs/one"), recorded(facts(other) | more, "/runs/other"))) == []
+    for left_side, right_side in (("torch", "ms"), ("ms", "ms"), ("torch", "torch")):
+        assert english((recorded(facts(left_side), "/runs/one"), recorded(facts(right_side) | more, "/runs/other"))) == []
 
 
 @pytest.mark.parametrize(
@@ -191,8 +179,8 @@ def test_records(more: dict[str, Any]) -> None:
 )
 def test_schedules_of_megatron(flags: str) -> None:
     length = "" if "--train" in flags or flags == "--lr 1e-3" else "--train-iters 20 "
-    one = read_command(f"--num-layers 2 {length}{flags}", {})
-    assert english((one, mindformers(OLD, {})), (one, megatron(OLD, {"lr-decay-style": "linear"}))) == []
+    candidate = read_command(f"--num-layers 2 {length}{flags}", {})
+    assert english((candidate, mindformers(OLD, {})), (candidate, megatron(OLD, {"lr-decay-style": "linear"}))) == []
 
 
 @pytest.mark.parametrize(
@@ -207,19 +195,15 @@ def test_schedules_of_megatron(flags: str) -> None:
         {"learning_rate": None},
         {"type": None},
         {"type": "ConstantWarmUpLR"},
+        {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]},
     ],
 )
 def test_schedules_of_mindformers(keys: dict[str, Any]) -> None:
     for length in ({}, {"train_dataset.data_loader.sizes": None}):
-        other = mindformers(NEW, {f"lr_schedule.{name}": value for name, value in keys.items()} | length)
-        assert english((megatron(NEW, {}), other), (other, mindformers(NEW, {}))) == []
+        candidate = mindformers(NEW, {name if "." in name else f"lr_schedule.{name}": value for name, value in keys.items()} | length)
+        assert english((megatron(NEW, {}), candidate), (candidate, mindformers(NEW, {}))) == []
     alone = mindformers(NEW, {"lr_schedule.type": None, "optimizer.learning_rate": 1e-3, "train_dataset.data_loader.sizes": None})
     assert english((megatron(NEW, {}), alone)) == []
-
-
-def test_schedules_of_groups() -> None:
-    groups = {"grouped_lr_schedule.grouped": [{"params": ["embed"], "type": "ConstantWarmUpLR", "learning_rate": 1e-4}]}
-    assert english((megatron(NEW, {}), mindformers(NEW, groups))) == []
 
 
 @pytest.mark.parametrize(
@@ -246,20 +230,13 @@ def test_the_models_own_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", EVERY)
 def test_traps_of_newer_models(family: str) -> None:
-    names = {*ignored(family), *refused(family), *INSTEAD, *WITHOUT_EFFECT}
     base = mindformers(NEW, {"m.model_type": family})
-    more = {f"model.model_config.{name}": Value(1, Place("new.yaml", 7)) for name in names}
-    more |= {f"context.{name}": Value(1, Place("new.yaml", 8)) for name in CONTEXT}
-    more |= {
-        "model.model_config.moe_grouped_gemm": Value(False, Place("new.yaml", 9)),
-        "model.model_config.qk_layernorm": Value(False, Place("new.yaml", 9)),
-    }
-    more |= {f"model.model_config.{name}": Value(0, Place("new.yaml", 9)) for name in ("hidden_dropout", "attention_dropout")}
-    more |= {
-        "model.model_config.rope_scaling.type": Value("llama3", Place("new.yaml", 9)),
-        "lr_schedule.type": Value("WarmUpStableDecayLR", Place("new.yaml", 9)),
-    }
-    assert english((megatron(NEW, {}), replace(base, values={**base.values, **more}))) == []
+    names = dict.fromkeys({*ignored(family), *refused(family), *INSTEAD, *WITHOUT_EFFECT}, 1)
+    names |= {"moe_grouped_gemm": False, "qk_layernorm": False, "hidden_dropout": 0, "attention_dropout": 0, "rope_scaling.type": "llama3"}
+    more: dict[str, object] = {f"model.model_config.{name}": value for name, value in names.items()}
+    more |= {f"context.{name}": 1 for name in CONTEXT} | {"lr_schedule.type": "WarmUpStableDecayLR"}
+    placed = {name: Value(value, Place("new.yaml", 7)) for name, value in more.items()}
+    assert english((megatron(NEW, {}), replace(base, values={**base.values, **placed}))) == []
 
 
 def test_traps_of_older_models_and_of_megatron() -> None:
@@ -302,13 +279,12 @@ BATCHES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES.keys())
 def test_data(batches: list[dict[str, Any]]) -> None:
-    one = looked(*batches, decode=lambda ids: "某段文本; x")
-    for other in (looked(FINE), looked(*BATCHES["order"])):
-        found = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (one, other))
-        assert left(found) == []
+    reference = looked(*batches, decode=lambda ids: "某段文本; x")
+    for candidate in (looked(FINE), looked(*BATCHES["order"])):
+        assert left(check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (reference, candidate))) == []
 
 
 def test_what_a_sample_reads_is_shown_as_it_is() -> None:
-    one = looked(FINE, decode=lambda ids: "the loss counts; x")
-    found = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (one, one))
-    assert "第0步第0行解码为：'the loss counts; x'" in [rendered(argument, CHINESE) for argument in shown(found)]
+    batches = looked(FINE, decode=lambda ids: "the loss counts; x")
+    checklist = check(recorded(facts("torch"), "one"), recorded(facts("ms"), "other"), (batches, batches))
+    assert "第0步第0行解码为：'the loss counts; x'" in [rendered(argument, CHINESE) for argument in shown(checklist)]

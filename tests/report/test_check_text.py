@@ -23,8 +23,8 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     for before, after in CHANGED.items():
         text = text.replace(before, after)
     (tmp_path / "other.yaml").write_text(text)
-    found, out = check(str(LAUNCH / "llama.args"), str(tmp_path / "other.yaml"), {}), io.StringIO()
-    render_check(found, Console(width=width, file=out))
+    checklist, out = check(str(LAUNCH / "llama.args"), str(tmp_path / "other.yaml"), {}), io.StringIO()
+    render_check(checklist, Console(width=width, file=out))
     lines = out.getvalue().splitlines()
     first = next(index for index, line in enumerate(lines) if "change or reason" in line)
     tables = lines[first : next(index for index, line in enumerate(lines) if line.startswith("  learning rate"))]
@@ -33,7 +33,7 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     for line in tables:
         start = line.index("change or reason") if "change or reason" in line else start
         last += line[start:].replace(" ", "")
-    changes = [to_change(one).replace(" ", "") for one in found.of(Outcome.DIFFERENT)]
+    changes = [to_change(checked).replace(" ", "") for checked in checklist.of(Outcome.DIFFERENT)]
     assert len(changes) >= 2
     assert [change for change in changes if change not in last] == []
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks import open_run
-from align_hooks.compare.findings import contradictions
+from align_hooks import Run, open_run
+from align_hooks.compare.findings import contradictions as findings_of
 from align_hooks.compare.health import health
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison, Finding, Value
+from align_hooks.compare.verdict import Comparison, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.holdings import holdings, not_whole
@@ -46,13 +46,6 @@ VALUES = re.compile(
 """Variables, commands, paths, options, names and numbers."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unsynced() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda descriptor: None)
-        yield
-
-
 def english(text: Value | Enum) -> list[str]:
     """The English words that are left in the Chinese of a text."""
     words = rendered(shown(text), CHINESE)
@@ -60,64 +53,69 @@ def english(text: Value | Enum) -> list[str]:
 
 
 def words_left(contradiction: Contradiction) -> list[str]:
-    """The English words that are left in the Chinese of a contradiction, told of one run and of one side of two."""
-    findings = [*contradictions([contradiction]), *contradictions([contradiction], Side.CANDIDATE)]
+    """The English words that are left in the Chinese of a contradiction, as of one run and as of one side of two."""
+    findings = [*findings_of([contradiction]), *findings_of([contradiction], Side.CANDIDATE)]
     return [word for finding in findings for text in (finding.what, finding.reference, finding.candidate) for word in english(text)]
 
 
-def said(comparison: Comparison) -> Iterator[Value]:
+def texts_of(comparison: Comparison) -> Iterator[Value]:
     """Every sentence of a comparison but its advice, which is a table of its own."""
-
-    def of(findings: tuple[Finding, ...]) -> Iterator[Value]:
-        for finding in findings:
-            yield from (finding.what, finding.reference, finding.candidate)
-
+    stages = [*comparison.stages, *filter(None, [comparison.first])]
     yield comparison.verdict
-    for stage in (*comparison.stages, *filter(None, [comparison.first])):
-        yield from (stage.title, stage.status, stage.summary, stage.told, *of(stage.findings))
-    yield from (*of(comparison.settings), *comparison.notes)
+    for stage in stages:
+        yield from (stage.title, stage.status, stage.summary, stage.told)
+    for finding in (*comparison.settings, *(finding for stage in stages for finding in stage.findings)):
+        yield from (finding.what, finding.reference, finding.candidate)
+    yield from comparison.notes
     if comparison.blame:
         yield from (*(suspect.what for suspect in comparison.blame.suspects), *comparison.blame.likely)
     for criterion in comparison.acceptance:
         yield from (criterion.what, criterion.value)
 
 
+def left(reference: Run, candidate: Run, *noise: Run) -> dict[Value, list[str]]:
+    """The sentences of a comparison whose Chinese has English words left, with these."""
+    return {text: words for text in texts_of(compare(reference, candidate, noise=noise)) if (words := english(text))}
+
+
 # ---- what real records are told of
-
-
-def gap(run: Synthetic) -> None:
-    del run.rows[1]
-
-
-PROBLEMS: dict[str, tuple[Callable[[Synthetic], None], Callable[[Path], None]]] = {
-    "killed": (lambda run: setattr(run, "ended", None), lambda path: None),
-    "early": (lambda run: setattr(run, "ended", "ended early: 3 of 5 planned steps were made"), lambda path: None),
-    "early, of unknown": (lambda run: setattr(run, "ended", "ended early: 3 of its planned steps were made"), lambda path: None),
-    "failed": (lambda run: setattr(run, "ended", "failed: the script ended with an error"), lambda path: None),
-    "failed, with a code": (lambda run: setattr(run, "ended", "failed: the script ended with exit code 3"), lambda path: None),
-    "failed, with an error": (lambda run: setattr(run, "ended", "failed: the script ended with OSError: 满"), lambda path: None),
-    "failed, no step": (
-        lambda run: setattr(run, "ended", "failed: the script ended with exit code 3"),
-        lambda path: cut(path / "scalars" / "rank_0.jsonl", 0),
-    ),
-    "interrupted": (lambda run: setattr(run, "ended", "interrupted at step 3 (SIGINT)"), lambda path: None),
-    "refused": (lambda run: setattr(run, "ended", "refused: 没有"), lambda path: None),
-    "stopped": (lambda run: setattr(run, "ended", "stopped recording at step 2 while writing weights: OSError: 满"), lambda path: None),
-    "gap": (gap, lambda path: None),
-    "no facts": (lambda run: None, lambda path: (path / "run.json").unlink()),
-    "cut": (lambda run: None, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
-    "lost, of one step": (lambda run: None, lambda path: shutil.rmtree(path / "step_1/rank_0/weights")),
-    "lost, of several": (lambda run: None, lambda path: shutil.rmtree(path / "local_norms")),
-    "nothing": (lambda run: setattr(run, "ended", None), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
-}
 
 
 def cut(rows: Path, left: int) -> None:
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:left]))
 
 
+def ended(text: str | None) -> Callable[[Synthetic], object]:
+    return lambda run: setattr(run, "ended", text)
+
+
+def as_it_is(unchanged: object) -> None:
+    """Neither the run is bent nor its files are."""
+
+
+Bend, Spoil = Callable[[Synthetic], object], Callable[[Path], object]
+PROBLEMS: dict[str, tuple[Bend, Spoil]] = {
+    "killed": (ended(None), as_it_is),
+    "early": (ended("ended early: 3 of 5 planned steps were made"), as_it_is),
+    "early, of unknown": (ended("ended early: 3 of its planned steps were made"), as_it_is),
+    "failed": (ended("failed: the script ended with an error"), as_it_is),
+    "failed, with a code": (ended("failed: the script ended with exit code 3"), as_it_is),
+    "failed, with an error": (ended("failed: the script ended with OSError: 满"), as_it_is),
+    "failed, no step": (ended("failed: the script ended with exit code 3"), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
+    "interrupted": (ended("interrupted at step 3 (SIGINT)"), as_it_is),
+    "refused": (ended("refused: 没有"), as_it_is),
+    "stopped": (ended("stopped recording at step 2 while writing weights: OSError: 满"), as_it_is),
+    "gap": (lambda run: run.rows.pop(1), as_it_is),
+    "no facts": (as_it_is, lambda path: (path / "run.json").unlink()),
+    "cut": (as_it_is, lambda path: cut(path / "scalars" / "rank_0.jsonl", 2)),
+    "lost, of one step": (as_it_is, lambda path: shutil.rmtree(path / "step_1/rank_0/weights")),
+    "lost, of several": (as_it_is, lambda path: shutil.rmtree(path / "local_norms")),
+    "nothing": (ended(None), lambda path: cut(path / "scalars" / "rank_0.jsonl", 0)),
+}
+
+
 @pytest.mark.parametrize(("bend", "spoil"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_problems_of_a_run(tmp_path: Path, bend: Callable[[Synthetic], None], spoil: Callable[[Path], None]) -> None:
+def test_problems_of_a_run(tmp_path: Path, bend: Bend, spoil: Spoil) -> None:
     run = Synthetic()
     bend(run)
     spoil(run.write(tmp_path / "run"))
@@ -134,10 +132,10 @@ def test_a_rank_that_is_missing(tmp_path: Path) -> None:
     (path / "manifest" / "rank_1.json").unlink()
     run = open_run(path)
     assert run.missing is not None and english(run.missing.message) == []
-    assert {word for one in said(compare(run, run)) for word in english(one)} == set()
+    assert left(run, run) == {}
 
 
-WEAKER = [*(one.value for one in list(Weakness)[:2]), Weakness.NO_LOCKS.value.format(error="OSError")]
+WEAKER = [*(weakness.value for weakness in list(Weakness)[:2]), Weakness.NO_LOCKS.value.format(error="OSError")]
 
 
 @pytest.mark.parametrize("verified", [True, False])
@@ -153,13 +151,14 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     run = open_run(path)
     checked = verify(run) if verified else None
     problems = distinct([*not_whole(run), *(checked.wrong if checked else ())])
-    found = health(run, holdings(run), problems, summary(checked) if checked else None)
-    sentences = [one.message for one in found.problems if one.kind is not ProblemKind.UNREADABLE]
-    sentences += [*found.remarks, found.checked, headline(found), *(one.ended for one in found.ranks), found.condition]
-    assert {one.kind for one in found.problems} >= {ProblemKind.NOT_RECORDED}
-    assert {one.id for one in found.remarks} >= {"health.not_finite", "health.skipped", "run.weaker", "health.overrides", "health.seconds"}
+    state = health(run, holdings(run), problems, summary(checked) if checked else None)
+    sentences = [problem.message for problem in state.problems if problem.kind is not ProblemKind.UNREADABLE]
+    sentences += [*state.remarks, state.checked, headline(state), *(rank.ended for rank in state.ranks), state.condition]
+    assert ProblemKind.NOT_RECORDED in {problem.kind for problem in state.problems}
+    ids = {remark.id for remark in state.remarks}
+    assert ids >= {"health.not_finite", "health.skipped", "run.weaker", "health.overrides", "health.seconds"}
     named = {"batches", "overrides", "OSError", "MB"}
-    assert {rendered(one): words for one in sentences if (words := set(english(one)) - named)} == {}
+    assert {rendered(text): words for text in sentences if (words := set(english(text)) - named)} == {}
 
 
 def halved(rank: int, name: str, part: Any) -> Any:
@@ -175,10 +174,9 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("planted", FAULTS.values(), ids=FAULTS.keys())
 def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> None:
-    found = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
-    assert found
-    for one in found:
-        assert words_left(one) == []
+    contradictions = open_run(write(tmp_path / "run", Grid(tp=2), Model().tensors(1), **planted)).self_check.contradictions
+    assert contradictions
+    assert [word for contradiction in contradictions for word in words_left(contradiction)] == []
 
 
 @pytest.mark.parametrize("per_token", [True, False])
@@ -188,35 +186,34 @@ def test_contradictions_of_a_record(tmp_path: Path, planted: dict[str, Any]) -> 
 def test_contradictions_of_weights_of_tokens(tmp_path: Path, per_token: bool, shares: list[list[Any]]) -> None:
     path = write(tmp_path / "run", Grid(), Model().tensors(1), micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
-    for one in open_run(path).self_check.contradictions:
-        assert words_left(one) == []
+    assert [word for contradiction in open_run(path).self_check.contradictions for word in words_left(contradiction)] == []
 
 
 def test_contradictions_of_norms(tmp_path: Path) -> None:
-    found = list(recomputed(0, [Taken(1.0, 4.0, 1.0, 1, 1, (2.0,)), Taken(1.0, 1.0, 1.0, 1, 2, ())]))
+    contradictions = list(recomputed(0, [Taken(1.0, 4.0, 1.0, 1, 1, (2.0,)), Taken(1.0, 1.0, 1.0, 1, 2, ())]))
     path = write(tmp_path / "run", Grid(dp=2), Model().tensors(1))
     edit_rows(path / "scalars" / "rank_1.jsonl", grad_norm=3.25)
-    found += open_run(path).self_check.contradictions
-    assert len(found) == 4
+    contradictions += open_run(path).self_check.contradictions
+    assert len(contradictions) == 4
     claims = Claim(Witness.COUNTED_GRADIENTS, 1.5), Claim(Witness.RECORDED_NORMS, 2.5)
-    found += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
-    assert [word for one in found for word in words_left(one)] == []
+    contradictions += [Contradiction(0, kind, *claims, name=DOWN, rank=1, place=0, count=2) for kind in Kind]
+    assert [word for contradiction in contradictions for word in words_left(contradiction)] == []
 
 
 # ---- whole comparisons
 
 
-def bent(change: Callable[[Any], Any], of: Synthetic | None = None) -> Synthetic:
+def bent(change: Callable[[Any], Any]) -> Synthetic:
     """An honest run whose first gradients are changed."""
-    run = (of or Synthetic()).drifted()
-    run.gradients[0] = {name: change(one).astype(np.float32) for name, one in run.gradients[0].items()}
-    run.norms[0] = {name: squared_sum(one) for name, one in run.gradients[0].items()}
+    run = Synthetic().drifted()
+    run.gradients[0] = {name: change(gradient).astype(np.float32) for name, gradient in run.gradients[0].items()}
+    run.norms[0] = {name: squared_sum(gradient) for name, gradient in run.gradients[0].items()}
     return run
 
 
-def changed(change: Callable[[Synthetic], Any], of: Synthetic | None = None) -> Synthetic:
+def changed(change: Callable[[Synthetic], Any], base: Synthetic | None = None) -> Synthetic:
     """An honest run that is changed."""
-    run = (of or Synthetic()).drifted()
+    run = (base or Synthetic()).drifted()
     change(run)
     return run
 
@@ -273,13 +270,13 @@ RUNS: dict[str, Callable[[], Synthetic]] = {
     "a later micro-batch": lambda: changed(lambda run: (one_row(run, 0, 2, 3), setattr(run, "micro_batches", [2, 2]))),
     "one micro-batch": lambda: changed(lambda run: (one_row(run, 0, 0, 1), setattr(run, "micro_batches", [2, 2]))),
     "unused rows": lambda: changed(unused_rows),
-    "another random state": lambda: changed(lambda run: [one.update(random=[{"torch": str(one["step"])}]) for one in run.rows]),
+    "another random state": lambda: changed(lambda run: [row.update(random=[{"torch": str(row["step"])}]) for row in run.rows]),
     "an input": lambda: changed(lambda run: run.rows[0].update(unrecorded_inputs=["decoder_input"])),
     "a loss of its own": lambda: changed(lambda run: run.rows[0].update(loss=9.3)),
     "objective": lambda: changed(lambda run: run.rows[0].update(objective_loss=20.0)),
     "loss": lambda: changed(lambda run: run.rows[1].update(loss=9.9, objective_loss=9.9)),
     "skipped": lambda: changed(lambda run: run.rows[1].update(skipped=True)),
-    "rate": lambda: changed(lambda run: [one.update(learning_rate=2e-3) for one in run.rows]),
+    "rate": lambda: changed(lambda run: [row.update(learning_rate=2e-3) for row in run.rows]),
     "settings": lambda: changed(lambda run: run.model.update(rms_norm_eps=1e-6)),
     "scalars": scalars_only,
     "no losses": lambda: scalars_only((None, None, None)),
@@ -296,26 +293,16 @@ RUNS: dict[str, Callable[[], Synthetic]] = {
 def test_every_sentence_of_a_comparison(tmp_path: Path, make: Callable[[], Synthetic]) -> None:
     reference, candidate = open_run(Synthetic().write(tmp_path / "reference")), open_run(make().write(tmp_path / "candidate"))
     repeat = open_run(Synthetic().drifted(size=1e-3).write(tmp_path / "repeat"))
-    for one, other, noise in (
-        (reference, candidate, []),
-        (candidate, reference, []),
-        (reference, candidate, [repeat]),
-        (reference, repeat, [candidate]),
-    ):
-        found = compare(one, other, noise=noise)
-        assert {text: words for text in said(found) if (words := english(text))} == {}
+    for runs in ((reference, candidate), (candidate, reference), (reference, candidate, repeat), (reference, repeat, candidate)):
+        assert left(*runs) == {}
 
 
-def test_every_sentence_of_a_comparison_with_what_was_made_by_hand(tmp_path: Path) -> None:
-    reference = open_run(Synthetic().write(tmp_path / "reference"))
-    assert {text: words for text in said(compare(reference, open_run(by_hand(tmp_path / "hand")))) if (words := english(text))} == {}
-
-
-def test_every_sentence_of_a_comparison_with_a_log(tmp_path: Path) -> None:
-    for name, text in (("one", megatron()), ("other", mindformers((9.1, 8.8, 8.6)))):
+def test_every_sentence_of_a_comparison_with_what_was_made_by_hand_or_of_a_log(tmp_path: Path) -> None:
+    for name, text in (("megatron", megatron()), ("mindformers", mindformers((9.1, 8.8, 8.6)))):
         (tmp_path / f"{name}.log").write_text(text)
         convert(tmp_path / f"{name}.log", tmp_path / name)
     recorded = open_run(Synthetic().write(tmp_path / "recorded"))
-    one, other = (open_run(tmp_path / name) for name in ("one", "other"))
-    for pair in ((one, other), (recorded, other), (one, recorded)):
-        assert {text: words for text in said(compare(*pair)) if (words := english(text))} == {}
+    by_megatron, by_mindformers = (open_run(tmp_path / name) for name in ("megatron", "mindformers"))
+    made_by_hand = open_run(by_hand(tmp_path / "hand"))
+    pairs = ((recorded, made_by_hand), (by_megatron, by_mindformers), (recorded, by_mindformers), (by_megatron, recorded))
+    assert [left(*pair) for pair in pairs] == [{}] * 4

@@ -16,7 +16,7 @@ from align_hooks.checklist.readings.training import does_not_accumulate, schedul
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import FLAGS
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
-from align_hooks.messages import Message, both, message, terms
+from align_hooks.messages import Message, all_of, message, terms
 
 WITHOUT_EFFECT = (
     *("moe_router_pre_softmax", "moe_expert_capacity_factor", "moe_z_loss_coeff", "moe_token_drop_policy", "moe_router_fusion"),
@@ -131,7 +131,7 @@ def _newer(c: Configuration) -> Iterator[Message]:
             yield message("trap.no_effect", place=value.where, name=name)
     for name, values in ALLOWED.items():
         if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
-            yield message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=both(*values))
+            yield message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=all_of(*values))
     for name in CONTEXT:
         if (value := c.values.get(f"context.{name}")) is not None:
             if name == "deterministic":

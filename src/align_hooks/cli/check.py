@@ -13,7 +13,7 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_files, written
-from align_hooks.cli.output import Output, progress
+from align_hooks.cli.output import output, progress
 from align_hooks.record.atomic import json_text
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
@@ -37,15 +37,13 @@ def check(
 
     Example: align-hooks check pretrain_llama.sh llama.yaml
     """
-    console = Output()
     html, json = report_files(html, json)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         checked = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
-    render_check(checked, console, everything=everything)
-    if json is not None:
-        about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
-        written("--json", json, lambda: json_text(check_as_json(checked, **about)))
+    render_check(checked, output(), everything=everything)
+    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
+    written("--json", json, lambda: json_text(check_as_json(checked, **about)))
     if html is not None:
         from align_hooks.report.check_page import check_page
 

@@ -11,7 +11,7 @@ from align_hooks import __version__
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, written
-from align_hooks.cli.output import Output, progress
+from align_hooks.cli.output import output, progress
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.record.atomic import json_text
 from align_hooks.record.reader import open_run
@@ -36,16 +36,14 @@ def compare(
 
     Example: align-hooks compare runs/megatron runs/mindformers
     """
-    console = Output()
     html, json = report_files(html, json)
     with progress() as say:
         repeats = [open_run(place_of(path, "--noise ")) for path in noise or ()]
         runs = open_run(place_of(reference)), open_run(place_of(candidate))
         comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
-    render(comparison, console)
-    if json is not None:
-        about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
-        written("--json", json, lambda: json_text(as_json(comparison, **about)))
+    render(comparison, output())
+    about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
+    written("--json", json, lambda: json_text(as_json(comparison, **about)))
     if html is not None:
         from align_hooks.report.page import page
 

@@ -14,15 +14,8 @@ from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of
 from align_hooks.errors import AlignHooksError
 
-NEEDED = {
-    "torch": "torch",
-    "megatron": "torch",
-    "mindspore": "mindspore",
-    "mindformers": "mindspore",
-    "jinja2": "html",
-    "vl_convert": "html",
-}
-"""Modules that the demo's processes import, and the extra that brings each."""
+NEEDED = {"torch": ("torch", "megatron"), "mindspore": ("mindspore", "mindformers"), "html": ("jinja2", "vl_convert")}
+"""Modules that the demo's processes import, by the extra that brings them."""
 
 
 def run_demo(directory: Path) -> int:
@@ -30,9 +23,9 @@ def run_demo(directory: Path) -> int:
 
     :raises AlignHooksError: something that it imports is not installed.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
     if missing:
-        extras = ",".join(sorted({NEEDED[name] for name in missing}))
+        extras = ",".join(sorted(set(missing.values())))
         raise AlignHooksError(
             f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; pip install 'align-hooks[{extras}]'"
         )
@@ -42,8 +35,8 @@ def run_demo(directory: Path) -> int:
 def script() -> Path:
     """The demo's own script: in a wheel, in ``launch/`` of a checkout."""
     package = Path(__file__).resolve().parents[1]
-    inside = package / "examples" / "demo.py"
-    return inside if inside.is_file() else package.parents[1] / "launch" / "demo.py"
+    packed = package / "examples" / "demo.py"
+    return packed if packed.is_file() else package.parents[1] / "launch" / "demo.py"
 
 
 @app.command()

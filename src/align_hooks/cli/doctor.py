@@ -12,7 +12,7 @@ import typer
 from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_files, written
-from align_hooks.cli.output import Output, progress
+from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
 from align_hooks.record.atomic import json_text
@@ -21,7 +21,7 @@ from align_hooks.report.doctor_text import lines
 
 @app.command()
 def doctor(
-    given: Annotated[
+    target: Annotated[
         str | None,
         typer.Argument(metavar="[FILE]", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run"),
     ] = None,
@@ -41,8 +41,7 @@ def doctor(
     _, json = report_files(None, json)
     with progress() as say:
         say(message("progress.importing"))
-        examination = examine(given, os.environ, python=python)
-    Output().print("\n".join(lines(examination, everything=everything)), markup=False, highlight=False, soft_wrap=True)
-    if json is not None:
-        written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
+        examination = examine(target, os.environ, python=python)
+    output().print("\n".join(lines(examination, everything=everything)), markup=False, highlight=False, soft_wrap=True)
+    written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
     raise typer.Exit(examination.exit_code)

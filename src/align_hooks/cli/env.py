@@ -20,7 +20,7 @@ def env(markdown: Annotated[bool, typer.Option(help="Print the table as Markdown
 
     Example: align-hooks env
     """
-    rows = [(PREFIX + one.name.upper(), one.metadata["value"], one.metadata["effect"]) for one in fields(Settings)]
+    rows = [(PREFIX + field.name.upper(), field.metadata["value"], field.metadata["effect"]) for field in fields(Settings)]
     if markdown:
         print("| variable | value | effect |\n| --- | --- | --- |")
         for name, value, effect in rows:

@@ -20,8 +20,10 @@ def place_of(path: Path, option: str = "") -> Path:
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:
-    """The files that are asked for, and what stands in their way before anything is read: the libraries of a page are needed for nothing
-    else, two reports do not fit into one file, and a folder or a device is none."""
+    """The files that the options name; raises AlignHooksError, before anything is read, for what stands in their way.
+
+    That is a library that a page needs, one file for two reports, and a folder or a device in the place of a file.
+    """
     if html is not None:
         try:
             import align_hooks.report.run_page  # noqa: F401
@@ -46,8 +48,10 @@ def report_file(option: str, path: Path | None) -> Path | None:
     return file
 
 
-def written(option: str, path: Path, text: Callable[[], str]) -> None:
-    """Write what an option asked for to the file that it names."""
+def written(option: str, path: Path | None, text: Callable[[], str]) -> None:
+    """Write what an option asked for to the file that it names; nothing where it names none."""
+    if path is None:
+        return
     try:
         atomic.write_text(path, well_formed(text()))
     except (OSError, ValueError) as error:

@@ -20,13 +20,13 @@ PIPED = 140
 """Columns of what is read later."""
 
 
-class Output(Console):
-    """A console that is as wide as our own lines where it is a file or a pipe, as no terminal says how wide that is. What a record says is
-    not searched for words to colour, which takes minutes of a long one."""
+def output() -> Console:
+    """The console of a report: in a file or a pipe, whose width nobody knows, as wide as our own lines.
 
-    def __init__(self) -> None:
-        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-        super().__init__(width=None if terminal else PIPED, highlight=False)
+    Nothing is highlighted, for searching a long record for words to colour takes minutes.
+    """
+    terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if terminal else PIPED, highlight=False)
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def progress() -> Iterator[Progress]:
     if not console.is_terminal:  # rich itself, told to show nothing, ends with an empty line in many of its releases
         yield lambda message, done=0, total=0: None
         return
-    what = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    columns = (SpinnerColumn(), what, BarColumn(20), TimeElapsedColumn())
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    columns = (SpinnerColumn(), text, BarColumn(20), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
         task = bars.add_task("", total=None)
 

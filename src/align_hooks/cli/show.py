@@ -10,7 +10,7 @@ import typer
 from align_hooks import __version__
 from align_hooks.cli.application import app
 from align_hooks.cli.files import place_of, report_files, written
-from align_hooks.cli.output import Output, progress
+from align_hooks.cli.output import output, progress
 from align_hooks.compare.health import health
 from align_hooks.messages import message
 from align_hooks.record.holdings import holdings, not_whole
@@ -33,7 +33,6 @@ def show(
 
     Example: align-hooks show runs/megatron --html megatron.html
     """
-    console = Output()
     html, _ = report_files(html)
     with progress() as say:
         say(message("progress.reading", path=str(path)))
@@ -41,7 +40,7 @@ def show(
         checked = verify_all(run, say) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
-    render_run(state, console)
+    render_run(state, output())
     if html is not None:
         from align_hooks.report.run_page import run_page
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from align_hooks.compare.formula import Evidence, Settings, Update
 from align_hooks.compare.limits import weights_eps
-from align_hooks.messages import Message, both, message
+from align_hooks.messages import Message, all_of, message
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Group, Optimizer, Rate, Row
 from align_hooks.record.tensors import Tensors
@@ -77,7 +77,7 @@ def gather(run: Run, other: Run, *, candidate: bool) -> OnRecord | Unknown:
             _update(row, rates, states.at(step), states.at(step + 1), sample.of(gradients(run, other, step)), updates, weights_eps(run))
         )
         if kinds := {*states.at(step).dtypes, *states.at(step + 1).dtypes} - {"float32"}:
-            return Unknown(message("formula.moments_kept_in", types=both(*sorted(kinds))))
+            return Unknown(message("formula.moments_kept_in", types=all_of(*sorted(kinds))))
         if not updates[-1].finite:
             return Unknown(message("formula.not_finite", step=step))
     evidence = Evidence(tuple(names), sample.tensor, tuple(updates))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Finding, Words
 from align_hooks.families.registry import end_kinds
-from align_hooks.messages import Argument, Message, Side, both, message, sentences
+from align_hooks.messages import Argument, Message, Side, all_of, message, sentences
 from align_hooks.record.tensors import Tensors
 
 SEARCHED, SHOWN = 24, 3
@@ -50,7 +50,7 @@ def sides(name: str, ours: NDArray[Any], theirs: NDArray[Any]) -> Iterator[Messa
 def spans(places: NDArray[Any]) -> Words:
     """Numbers in a row as their first and last, the first two such rows; one alone as itself."""
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    shown = both(*(_span(int(run[0]), int(run[-1])) for run in runs[:2]))
+    shown = all_of(*(_span(int(run[0]), int(run[-1])) for run in runs[:2]))
     return message("unused.and_further", places=shown) if len(runs) > 2 else shown
 
 

@@ -1,12 +1,11 @@
 """What align_hooks says, as data: a message is an id with named arguments, and words are made of it last.
 
-Nothing reads a sentence back. What a report shows in two languages, what a program reads in the JSON and what a test holds is one message:
-its id and its arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
+Nothing reads a sentence back. A report in two languages, a program that reads the JSON and a test have the same message: its id and its
+arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
 """
 
-from align_hooks.messages.message import Argument, Joined, Message, Separator, both, either, in_a_row, message, sentences, terms
-from align_hooks.messages.render import CHINESE, ENGLISH, rendered
-from align_hooks.messages.side import Side
+from align_hooks.messages.message import Argument, Joined, Message, Separator, Side, all_of, any_of, in_a_row, message, sentences, terms
+from align_hooks.messages.render import CHINESE, ENGLISH, as_data, rendered
 
 __all__ = [
     "CHINESE",
@@ -16,8 +15,9 @@ __all__ = [
     "Message",
     "Separator",
     "Side",
-    "both",
-    "either",
+    "all_of",
+    "any_of",
+    "as_data",
     "in_a_row",
     "message",
     "rendered",

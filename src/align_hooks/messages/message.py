@@ -8,8 +8,17 @@ from enum import Enum
 from typing import TypeAlias, Union
 
 Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", None]
-"""What an argument may be. Text is a name, a path, a command or what a user wrote: it is the same in every language. A member of an
-enumeration is worded by the id ``<class>.<name>``, and numbers are formatted by the catalogue's template."""
+"""What an argument may be. Text is a name, a path, a command or what a user wrote, and is the same in every language. The id
+``<class>.<name>`` words a member of an enumeration. The catalogue's template formats numbers."""
+
+
+class Side(str, Enum):
+    """A side of a comparison or a check, which every room's messages name."""
+
+    REFERENCE = "reference"
+    CANDIDATE = "candidate"
+
+    __str__ = str.__str__
 
 
 class Separator(Enum):
@@ -32,7 +41,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is to be said, before anybody says it. ``id`` names a template in the catalogues, whose slots are the names of ``arguments``."""
+    """What is to be said, before it is worded. ``id`` names a template in the catalogues, whose slots are the names of ``arguments``."""
 
     id: str
     arguments: Mapping[str, Argument]
@@ -67,11 +76,11 @@ def terms(parts: Iterable[Argument]) -> Joined:
     return in_a_row(parts, Separator.TERMS)
 
 
-def both(*parts: Argument) -> Joined:
+def all_of(*parts: Argument) -> Joined:
     """All of some terms, ``one and other``."""
     return in_a_row(parts, Separator.AND)
 
 
-def either(*parts: Argument) -> Joined:
+def any_of(*parts: Argument) -> Joined:
     """One of some terms, ``one or other``."""
     return in_a_row(parts, Separator.OR)

@@ -1,4 +1,4 @@
-"""How a long look says where it is: a message, and how much of how much is done, where that is known."""
+"""How a long reading reports its progress: a message, and how much of how much is done, where that is known."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from align_hooks.messages import Argument
 
 
 class Progress(Protocol):
-    """Told before each piece of work; ``total`` is 0 where nobody knows it."""
+    """Called before each piece of work; ``total`` is 0 where it is not known."""
 
     def __call__(self, message: Argument, done: int = 0, total: int = 0) -> None:
-        """Say what is looked at now."""
+        """Say what is read next."""
 
 
 def silent(message: Argument, done: int = 0, total: int = 0) -> None:
-    """Tell nobody."""
+    """Report nothing."""

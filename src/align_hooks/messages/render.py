@@ -1,45 +1,43 @@
-"""Words for messages, from gettext catalogues with ids: ``en/*.po`` and ``zh_CN/*.po``, one file a room of the package.
+"""Messages in words and as data. Words come from gettext catalogues with ids: ``en/*.po`` and ``zh_CN/*.po``, one file for each room.
 
-The ids are symbols and not the English text, as translators know it from monolingual catalogues: so English can be reworded without
-touching the code, a test or the Chinese. polib reads the catalogues as they are edited, with no step that compiles them; looking up,
-plural forms and falling back to English are the standard library's gettext.
+The ids are symbols and not the English text, as in monolingual catalogues, so English can be reworded without touching the code, a test or
+the Chinese. polib reads the catalogues as they are edited, with no step that compiles them. The standard library's gettext looks ids up,
+chooses plural forms and falls back to English.
 """
 
 from __future__ import annotations
 
 import gettext
 import io
-from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from align_hooks.messages.message import Argument, Joined, Message, Separator
+from align_hooks.messages.message import Argument, Joined, Message
 
 ENGLISH, CHINESE = "en", "zh_CN"
 CATALOGUES = Path(__file__).parent
 
 
-def rendered(value: Argument, language: str = ENGLISH) -> str:
-    """A message, or an argument of one, in words."""
+def as_data(value: Argument) -> object:
+    """A message for programs, as JSON holds it: its id and arguments, or the id alone of a member of an enumeration; else the value."""
     if isinstance(value, Message):
-        return worded(value.id, value.arguments, language)
+        return {"id": value.id, "arguments": {name: as_data(argument) for name, argument in value.arguments.items()}}
     if isinstance(value, Joined):
-        return joined(value.parts, value.separator, language)
+        return {"id": id_of(value.separator), "parts": [as_data(part) for part in value.parts]}
+    return {"id": id_of(value)} if isinstance(value, Enum) else value
+
+
+def rendered(value: Argument, language: str = ENGLISH) -> str:
+    """A message, or an argument of one, in words; numbers stay numbers for the template, which says how they are written."""
+    if isinstance(value, Message):
+        values = {name: part if _is_number(part) else rendered(part, language) for name, part in value.arguments.items()}
+        return template(value.id, language, values.get("count")).format_map(values)
+    if isinstance(value, Joined):
+        return template(id_of(value.separator), language).join(rendered(part, language) for part in value.parts)
     if isinstance(value, Enum):
-        return worded(id_of(value), {}, language)
+        return rendered(Message(id_of(value), {}), language)
     return "" if value is None else str(value)
-
-
-def worded(id: str, arguments: Mapping[str, Argument], language: str) -> str:
-    """The template of an id, filled in; numbers stay numbers, for the template says how they are written."""
-    values = {name: value if _is_number(value) else rendered(value, language) for name, value in arguments.items()}
-    return template(id, language, values.get("count")).format_map(values)
-
-
-def joined(parts: Iterable[Argument], separator: Separator, language: str) -> str:
-    """Parts in a row."""
-    return template(id_of(separator), language).join(rendered(part, language) for part in parts)
 
 
 def id_of(member: Enum) -> str:
@@ -49,26 +47,25 @@ def id_of(member: Enum) -> str:
 
 def template(id: str, language: str, count: object = None) -> str:
     """The template of an id for so many; the id itself where no catalogue has it, which a test excludes."""
-    words = _words(language)
+    catalogue = _catalogue(language)
     if isinstance(count, int):
-        found = words.ngettext(id, id, count)
-        if found != id:
-            return found
-    return words.gettext(id)
+        words = catalogue.ngettext(id, id, count)
+        if words != id:
+            return words
+    return catalogue.gettext(id)
 
 
 @lru_cache(maxsize=4)
-def _words(language: str) -> gettext.NullTranslations:
+def _catalogue(language: str) -> gettext.NullTranslations:
     """All catalogues of a language, and English behind them."""
     import polib  # where a message is worded, and not in a process that trains and says nothing
 
-    found: gettext.NullTranslations | None = _words(ENGLISH) if language != ENGLISH else None
+    merged = _catalogue(ENGLISH) if language != ENGLISH else gettext.NullTranslations()
     for path in sorted((CATALOGUES / language).glob("*.po")):
-        one = gettext.GNUTranslations(io.BytesIO(polib.pofile(str(path), encoding="utf-8").to_binary()))
-        if found is not None:
-            one.add_fallback(found)
-        found = one
-    return found or gettext.NullTranslations()
+        catalogue = gettext.GNUTranslations(io.BytesIO(polib.pofile(str(path), encoding="utf-8").to_binary()))
+        catalogue.add_fallback(merged)
+        merged = catalogue
+    return merged
 
 
 def _is_number(value: Argument) -> bool:

@@ -5,19 +5,20 @@ What a person reads stands as English text, and beside it under ``messages`` as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
 from align_hooks.checklist.held import Held
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
-from align_hooks.messages import Message, both, message, rendered
-from align_hooks.messages.data import as_data
+from align_hooks.messages import Argument, as_data, rendered
+from align_hooks.record.schema import Table
+from align_hooks.report.check_text import advice
 
 FORMAT = 1
 
 
-def check_as_json(checklist: Checklist, **about: str) -> dict[str, Any]:
+def check_as_json(checklist: Checklist, **about: str) -> Table:
     """All of a check: outcome and exit code, every row, both schedules at every compared step, data, and what no row covers."""
     return {
         "format": FORMAT,
@@ -25,35 +26,35 @@ def check_as_json(checklist: Checklist, **about: str) -> dict[str, Any]:
         "verdict": rendered(checklist.judgement),
         "exit_code": checklist.exit_code,
         "counts": {rendered(outcome): count for outcome, count in counts(checklist).items()},
-        "rows": [_row(one) for one in checklist.checked],
-        "courses": [_course(one) for one in checklist.courses],
-        "sides": [_side(one) for one in checklist.sides],
+        "rows": [_row(checked) for checked in checklist.checked],
+        "courses": [_course(course) for course in checklist.courses],
+        "sides": [_side(side) for side in checklist.sides],
         "data": rendered(checklist.data),
         "data_alike": checklist.alike,
-        "differ_and_not_covered": [[name, rendered(one), rendered(other)] for name, one, other in checklist.unlike],
+        "differ_and_not_covered": [[name, rendered(reference), rendered(candidate)] for name, reference, candidate in checklist.unlike],
         "messages": {"data": as_data(checklist.data)},
     }
 
 
-def _row(one: Checked) -> dict[str, Any]:
-    row, change = one.row, one.change
+def _row(checked: Checked) -> Table:
+    row, change = checked.row, checked.change
     return {
         "id": row.id,
         "name": rendered(row.name),
         "group": rendered(row.group),
-        "outcome": rendered(one.outcome),
+        "outcome": rendered(checked.outcome),
         "effect": rendered(row.effect),
-        "reference": _held(one.reference),
-        "candidate": _held(one.candidate),
-        "why": rendered(one.why),
+        "reference": _cell(checked.reference),
+        "candidate": _cell(checked.candidate),
+        "why": rendered(checked.why),
         "change": rendered(change.words) if change is not None else "",
-        "advised": rendered(_advice(one)),
+        "advised": rendered(advice(checked)),
         "by_hand": rendered(row.by_hand),
         "sources": list(row.sources),
-        "advised_against": [side.value for side in one.advised],
-        "ids": {"group": row.group.value, "outcome": one.outcome.value, "effect": row.effect.value},
+        "advised_against": [side.value for side in checked.advised],
+        "ids": {"group": row.group.value, "outcome": checked.outcome.value, "effect": row.effect.value},
         "messages": {
-            "why": as_data(one.why),
+            "why": as_data(checked.why),
             "change": None if change is None else {"action": change.action.value, "key": change.key, "value": as_data(change.value)},
             "advice": as_data(row.advice.text if row.advice is not None else None),
             "by_hand": as_data(row.by_hand),
@@ -61,32 +62,23 @@ def _row(one: Checked) -> dict[str, Any]:
     }
 
 
-def _advice(one: Checked) -> Message | None:
-    if one.row.advice is None or not one.advised:
-        return None
-    return message("advised.not_so", advice=one.row.advice.text, sides=both(*one.advised))
+def _cell(cell: Held) -> Table:
+    texts = {"value": cell.shown, "where": cell.where, "why": cell.why}
+    worded: Table = {name: rendered(text) for name, text in texts.items()}
+    return worded | {"messages": {name: as_data(text) for name, text in texts.items()}}
 
 
-def _held(held: Held) -> dict[str, Any]:
-    return {
-        "value": rendered(held.shown),
-        "where": rendered(held.where),
-        "why": rendered(held.why),
-        "messages": {"value": as_data(held.shown), "where": as_data(held.where), "why": as_data(held.why)},
-    }
-
-
-def _course(course: Course) -> dict[str, Any]:
+def _course(course: Course) -> Table:
     return asdict(course) | {
         "id": course.name.value,
         "name": rendered(course.name),
         "text": rendered(course.text),
-        "schedules": [rendered(one) for one in course.schedules],
-        "messages": {"text": as_data(course.text), "schedules": [as_data(one) for one in course.schedules]},
+        "schedules": _texts(course.schedules),
+        "messages": {"text": as_data(course.text), "schedules": _data(course.schedules)},
     }
 
 
-def _side(side: CheckedSide) -> dict[str, Any]:
+def _side(side: CheckedSide) -> Table:
     return {
         "framework": side.framework,
         "source": side.source,
@@ -100,22 +92,22 @@ def _side(side: CheckedSide) -> dict[str, Any]:
     }
 
 
-def _look(side: CheckedSide) -> dict[str, Any] | None:
+def _look(side: CheckedSide) -> Table | None:
     look = side.look
     if look is None:
         return None
-    held = {key: value for key, value in asdict(look).items() if key not in ("samples", "digests")}
-    return held | {
+    numbers = {key: value for key, value in asdict(look).items() if key not in ("samples", "digests")}
+    return numbers | {
         "problems": _texts(look.problems),
         "notes": _texts(look.notes),
-        "decoded": [[rendered(where), text] for where, text in look.decoded],
+        "decoded": [[rendered(place), text] for place, text in look.decoded],
         "messages": {"problems": _data(look.problems), "notes": _data(look.notes)},
     }
 
 
-def _texts(said: Any) -> list[str]:
-    return [rendered(one) for one in said]
+def _texts(arguments: Iterable[Argument]) -> list[str]:
+    return [rendered(argument) for argument in arguments]
 
 
-def _data(said: Any) -> list[Any]:
-    return [as_data(one) for one in said]
+def _data(arguments: Iterable[Argument]) -> list[object]:
+    return [as_data(argument) for argument in arguments]

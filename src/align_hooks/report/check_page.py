@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import Checklist, Course, Judgement, Scheduled
 from align_hooks.compare.verdict import Curve
 from align_hooks.messages import message
+from align_hooks.record.schema import Table
 from align_hooks.report import plots
-from align_hooks.report.check_text import advised, headline, of_data, setups
-from align_hooks.report.checked_rows import first_rows, other_rows
-from align_hooks.report.frame import render
+from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, setups, shown_rows
+from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
 from align_hooks.report.text import plain
 
@@ -31,42 +29,37 @@ PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot
 
 def check_page(checklist: Checklist, version: str) -> str:
     """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
-    drawn = [one for one in checklist.courses if len(one.steps) and not flat(one)]
-    curves = [course_plot(one) for one in drawn]
-    data = {"eps": 1, "tensors": None, "stages": [], "pictures": [], "plots": curves, "specs": {"steps": plots.steps()}}
+    drawn = [course for course in checklist.courses if len(course.steps) and not is_flat(course)]
+    data_lines = [line for paragraph in batches(checklist) for line in paragraph]
     return render(
         "check.html",
-        data,
+        for_script([course_plot(course) for course in drawn], {"steps": plots.steps()}),
         version=version,
         title=message("check.title", judgement=checklist.judgement),
-        sections=[one for one in SECTIONS if one[0] != "data" or of_data(checklist)],
+        sections=[section for section in SECTIONS if section[0] != "data" or data_lines],
+        checklist=checklist,
         names=[plain(side.source) for side in checklist.sides],
         frameworks=[side.framework for side in checklist.sides],
-        verdict=checklist.judgement,
         colours=LOOKS[checklist.judgement],
         headline=headline(checklist),
-        curves=[(PLOTS[one.name], one.name) for one in drawn],
-        courses=checklist.courses,
-        data_lines=[line.text for line in of_data(checklist)],
+        curves=[(PLOTS[course.name], course.name) for course in drawn],
+        data_lines=data_lines,
         traps=[trap for side in checklist.sides for trap in side.traps],
-        gaps=checklist.gaps,
         notes=[note for side in checklist.sides for note in side.notes],
         advised=advised(checklist),
         setups=setups(checklist),
-        by_hand=[(one.row.name, one.row.by_hand) for one in checklist.of(Outcome.BY_HAND)],
-        uncovered=[(side.framework, side.not_covered) for side in checklist.sides],
-        unlike=checklist.unlike,
-        first=first_rows(checklist),
-        rest=other_rows(checklist),
+        by_hand=[(checked.row.name, checked.row.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
+        first=shown_rows(checklist, FIRST),
+        others=shown_rows(checklist, OTHERS),
     )
 
 
-def flat(course: Course) -> bool:
+def is_flat(course: Course) -> bool:
     """Whether a schedule is one number on both sides, of which a sentence says all."""
     return len(set(course.reference)) == len(set(course.candidate)) == 1 and bool(course.same)
 
 
-def course_plot(course: Course) -> dict[str, Any]:
+def course_plot(course: Course) -> Table:
     """A schedule drawn over the steps, with what to say of it."""
     curve = Curve(course.name.value, course.steps, course.reference, course.candidate)
-    return curve_plot(curve) | {"id": PLOTS[course.name], "title": course.name, "said": [course.text]}
+    return curve_plot(curve) | {"id": PLOTS[course.name], "title": course.name, "text": course.text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from msgspec.structs import asdict
 
@@ -14,14 +15,20 @@ from align_hooks.record.schema import Facts, Optimizer, Table
 from align_hooks.report.text import plain
 
 MISSING = "–"
-ALL, FOUND, OWN = "all", "found on both sides", "each side's own"
-"""Which settings of a group can differ: those that one side lacks too, those that both have, or none, for they are of a run alone."""
 PER_GROUP = "parameters"
+
+
+class Judged(Enum):
+    """Which settings of a group can differ: those that one side lacks too, those that both have, or none, as each run has its own."""
+
+    ALL = "all"
+    COMMON = "common"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting, a value a side; ``differs`` where the sides do not mean the same."""
+    """One setting, a value for each side; ``differs`` where the sides do not mean the same."""
 
     name: str
     values: tuple[str, ...]
@@ -30,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Settings under a head; ``always`` are shown where differences only are asked for, too."""
+    """Settings under a head; ``always`` are shown even where only differences are asked for."""
 
     name: Message
     rows: list[Row]
@@ -40,20 +47,20 @@ class Group:
 def configurations(sides: Sequence[RunSummary]) -> list[Group]:
     """Groups of settings of one side or of two.
 
-    Of the frameworks' own arguments, hundreds, only those that differ are shown, where both have the same names.
+    The frameworks' own arguments are hundreds. Of these only those that differ are shown, where both sides have the same names.
     """
-    facts = [one.facts for one in sides]
+    facts = [side.facts for side in sides]
     groups = [
-        Group(message("page.group_run"), rows([about(one) for one in sides], OWN), always=True),
-        Group(message("page.group_versions"), rows([one.versions for one in facts], FOUND), always=True),
-        Group(message("page.group_model"), rows([one.model for one in facts])),
-        Group(message("page.group_training"), rows([asdict(one.training) for one in facts])),
-        Group(message("page.group_optimizer"), rows([optimizer(one.optimizer) for one in facts])),
-        Group(message("page.group_determinism"), rows([one.determinism for one in facts], FOUND)),
-        Group(message("page.group_asked_for"), rows([one.settings for one in facts], FOUND)),
-        Group(message("page.group_changed"), rows([overrides(one) for one in facts], OWN)),
-        Group(message("page.group_arguments"), unlike([one.arguments or {} for one in facts])),
-        Group(message("page.group_environment"), unlike([one.environment for one in facts])),
+        Group(message("page.group_run"), rows([about(side) for side in sides], Judged.NONE), always=True),
+        Group(message("page.group_versions"), rows([run.versions for run in facts], Judged.COMMON), always=True),
+        Group(message("page.group_model"), rows([run.model for run in facts])),
+        Group(message("page.group_training"), rows([asdict(run.training) for run in facts])),
+        Group(message("page.group_optimizer"), rows([optimizer(run.optimizer) for run in facts])),
+        Group(message("page.group_determinism"), rows([run.determinism for run in facts], Judged.COMMON)),
+        Group(message("page.group_asked_for"), rows([run.settings for run in facts], Judged.COMMON)),
+        Group(message("page.group_changed"), rows([overrides(run) for run in facts], Judged.NONE)),
+        Group(message("page.group_arguments"), unlike([run.arguments or {} for run in facts])),
+        Group(message("page.group_environment"), unlike([run.environment for run in facts])),
     ]
     return [group for group in groups if group.rows]
 
@@ -79,30 +86,28 @@ def about(side: RunSummary) -> Table:
 
 
 def optimizer(built: Optimizer | None) -> Table:
-    """Hyper-parameters, those of each parameter group under its number and how many tensors it has."""
+    """Hyper-parameters; those of a parameter group under its number, with the count of its tensors."""
     if built is None:
         return {}
-    found: Table = {key: value for key, value in asdict(built).items() if key != "groups"}
-    for at, group in enumerate(built.groups):
-        found |= {f"group {at}: {key}": len(value) if key == PER_GROUP else value for key, value in asdict(group).items()}
-    return found
+    table: Table = {key: value for key, value in asdict(built).items() if key != "groups"}
+    for number, group in enumerate(built.groups):
+        table |= {f"group {number}: {key}": len(value) if key == PER_GROUP else value for key, value in asdict(group).items()}
+    return table
 
 
 def overrides(facts: Facts) -> Table:
-    """What a switch changed, and which."""
-    return {str(one.what): f"{one.before} → {one.after} ({one.why})" for one in facts.overrides}
+    """What a switch changed, and which switch."""
+    return {str(override.what): f"{override.before} → {override.after} ({override.why})" for override in facts.overrides}
 
 
-def rows(tables: Sequence[Mapping[str, object]], differing: str = ALL) -> list[Row]:
-    """Tables side by side, in the order in which names first appear; ``differing`` says what counts as a difference."""
-    names = dict.fromkeys(name for table in tables for name in table)
-    found = []
-    for name in names:
+def rows(tables: Sequence[Mapping[str, object]], judged: Judged = Judged.ALL) -> list[Row]:
+    """Tables side by side, in the order in which names first appear, without settings that no side has."""
+    shown = []
+    for name in dict.fromkeys(name for table in tables for name in table):
         values = [table.get(name) for table in tables]
-        judged = differing == ALL or (differing == FOUND and None not in values and name != "run")
-        judged = judged and not all(
-            isinstance(one, str) and one.startswith(("/", "./")) for one in values
-        )  # where things lie is no setting
-        shown = tuple(MISSING if name not in table or table[name] is None else plain(show(table[name])[:400]) for table in tables)
-        found.append(Row(plain(str(name)), shown, judged and not all(equal(values[0], one) for one in values[1:])))
-    return [row for row in found if set(row.values) != {MISSING}]
+        texts = tuple(MISSING if value is None else plain(show(value)[:400]) for value in values)
+        can_differ = judged is Judged.ALL or (judged is Judged.COMMON and None not in values and name != "run")
+        paths = all(isinstance(value, str) and value.startswith(("/", "./")) for value in values)  # where things lie is no setting
+        differs = can_differ and not paths and not all(equal(values[0], value) for value in values[1:])
+        shown.append(Row(plain(str(name)), texts, differs))
+    return [row for row in shown if set(row.values) != {MISSING}]

@@ -1,10 +1,9 @@
-"""What the doctor found, as lines of text: the verdict, why, then what it looked at. Needs no library, for training nodes have few."""
+"""An examination by the doctor as lines of text: the verdict, why, then what was looked at. Needs no library: training nodes have few."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from align_hooks.doctor.examination import Examination
 from align_hooks.doctor.frameworks import Framework
@@ -12,89 +11,81 @@ from align_hooks.doctor.frameworks import Framework
 WIDTH = 100
 
 
-def lines(found: Examination, *, everything: bool = False) -> list[str]:
+def lines(examination: Examination, *, everything: bool = False) -> list[str]:
     """All of an examination; with ``everything`` each hook and its seam too."""
-    return [*_verdict(found), "", *_about(found), *_frameworks(found, everything=everything), *_variables(found), *_space(found)]
+    return [
+        *_verdict(examination),
+        "",
+        *_about(examination),
+        *(line for framework in examination.frameworks for line in _framework(framework, everything=everything)),
+        *_variables(examination),
+        *(["", "space"] if examination.space else []),
+        *(line for text in examination.space for line in _wrapped(text, 2)),
+    ]
 
 
-def verdict(found: Examination) -> str:
-    """``ready``, or that it is not."""
-    if found.problems:
-        return "not ready: 1 problem" if len(found.problems) == 1 else f"not ready: {len(found.problems)} problems"
-    return f"ready: {' and '.join(found.ready)}"
-
-
-def _verdict(found: Examination) -> Iterator[str]:
-    yield verdict(found)
-    for number, problem in enumerate(found.problems, 1):
+def _verdict(examination: Examination) -> Iterator[str]:
+    problems = len(examination.problems)
+    yield f"not ready: {problems} problem{'s' * (problems > 1)}" if problems else f"ready: {' and '.join(examination.ready)}"
+    for number, problem in enumerate(examination.problems, 1):
         yield from _wrapped(f"{number}. {problem}", 2)
-    for note in found.notes:
+    for note in examination.notes:
         yield from _wrapped(f"note: {note}", 2)
 
 
-def _about(found: Examination) -> Iterator[str]:
-    about = found.about
+def _about(examination: Examination) -> Iterator[str]:
+    about = examination.about
     yield f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}"
-    whole = [name for name, missing in found.extras.items() if not missing]
-    yield f"  extras: {', '.join(whole) or 'none'}"
-    for name, missing in found.extras.items():
+    yield f"  extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}"
+    for name, missing in examination.extras.items():
         if missing:
             yield from _wrapped(f"extra {name} is not installed (it lacks {', '.join(missing)}): pip install 'align-hooks[{name}]'", 2)
 
 
-def _frameworks(found: Examination, *, everything: bool) -> Iterator[str]:
-    for one in found.frameworks:
-        yield ""
-        if not one.installed:
-            yield f"{one.title}: not installed here"
-            continue
-        yield f"{one.title}: {'every hook that is asked for fits' if not one.problems else 'would not start'}"
-        for name, package in one.packages.items():
-            yield f"  {name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}"
-        if one.hooks:
-            yield from _wrapped(_hooks(one), 2)
-        for hook in one.hooks if everything else ():
-            asked = "" if hook["asked"] else ", not asked for"
-            yield from _wrapped(f"{hook['name']}: {hook['seam']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", 4)
-            if hook["why"]:
-                yield from _wrapped(hook["why"], 6)
-        for device in one.devices:
-            yield f"  {device['name']}{_memory(device)}"
-        if not one.devices and not one.problem:
-            yield "  no accelerator"
-
-
-def _hooks(one: Framework) -> str:
-    there = f"{len(one.fitting)} of {len(one.hooks)} seams found"
-    gone = f"; not here and not needed: {', '.join(one.elsewhere)}" if one.elsewhere else ""
-    bad = [hook["name"] for hook in one.hooks if hook["name"] not in (*one.fitting, *one.elsewhere)]
-    return there + gone + (f"; missing: {', '.join(bad)}" if bad else "")
-
-
-def _memory(device: Mapping[str, Any]) -> str:
-    if not device["total"]:
-        return ""
-    free = f"{device['free'] / 1e9:.1f} of " if device["free"] else ""
-    return f", {free}{device['total'] / 1e9:.1f} GB {'free' if free else 'in all'}"
-
-
-def _variables(found: Examination) -> Iterator[str]:
+def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
     yield ""
-    yield (
-        "variables" if found.variables else "variables: no ALIGN_HOOKS_* is set, so nothing would be attached (align-hooks env lists them)"
-    )
-    for one in found.variables:
-        yield from _wrapped(f"{one.name}={one.value}" + (f"  {one.found or 'see above'}" if one.found or one.problem else ""), 2)
-    for name, value in found.beside.items():
+    if not framework.installed:
+        yield f"{framework.title}: not installed here"
+        return
+    yield f"{framework.title}: {'every hook that is asked for fits' if not framework.problems else 'would not start'}"
+    for name, package in framework.packages.items():
+        yield f"  {name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}"
+    if framework.hooks:
+        yield from _wrapped(_hooks(framework), 2)
+    for hook in framework.hooks if everything else ():
+        asked = "" if hook["asked"] else ", not asked for"
+        yield from _wrapped(f"{hook['name']}: {hook['seam']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", 4)
+        if hook["why"]:
+            yield from _wrapped(hook["why"], 6)
+    for device in framework.devices:
+        yield f"  {device['name']}{_memory(device['free'], device['total'])}"
+    if not framework.devices and not framework.problem:
+        yield "  no accelerator"
+
+
+def _hooks(framework: Framework) -> str:
+    text = f"{len(framework.fitting)} of {len(framework.hooks)} seams found"
+    if framework.elsewhere:
+        text += f"; not here and not needed: {', '.join(framework.elsewhere)}"
+    bad = [hook["name"] for hook in framework.hooks if hook["name"] not in (*framework.fitting, *framework.elsewhere)]
+    return text + (f"; missing: {', '.join(bad)}" if bad else "")
+
+
+def _memory(free: int | None, total: int | None) -> str:
+    """Memory of a device, given in bytes."""
+    if not total:
+        return ""
+    return f", {free / 1e9:.1f} of {total / 1e9:.1f} GB free" if free else f", {total / 1e9:.1f} GB in all"
+
+
+def _variables(examination: Examination) -> Iterator[str]:
+    nothing = "variables: no ALIGN_HOOKS_* is set, so nothing would be attached (align-hooks env lists them)"
+    yield from ("", "variables" if examination.variables else nothing)
+    for variable in examination.variables:
+        effect = f"  {variable.found or 'see above'}" if variable.found or variable.problem else ""
+        yield from _wrapped(f"{variable.name}={variable.value}{effect}", 2)
+    for name, value in examination.beside.items():
         yield f"  {name}={value}"
-
-
-def _space(found: Examination) -> Iterator[str]:
-    if found.space:
-        yield ""
-        yield "space"
-    for text in found.space:
-        yield from _wrapped(text, 2)
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -1,7 +1,7 @@
 """The frame of every page: one file that needs no network, in two languages.
 
 A page is its own proof of harmlessness. All text of a record passes through the template's escaping or, inside the data, through JSON
-without ``<``; and a content-security policy lets run the page's own two scripts and its style sheet, by their digests, and nothing else.
+without ``<``. A content-security policy admits the page's own two scripts and its style sheet, by their digests, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -25,6 +24,7 @@ from align_hooks.compare.verdict import Finding
 from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
 from align_hooks.messages.render import template
 from align_hooks.record.atomic import json_text
+from align_hooks.record.schema import Table
 from align_hooks.report.text import plain, shown
 
 WEB = Path(__file__).parent / "web"
@@ -35,34 +35,27 @@ SAYS = re.compile(r"\bsay\(\"([\w.]+)\"")
 """The id of a message in the page's script."""
 
 
-def render(file: str, data: Mapping[str, Any], **content: Any) -> str:
+def render(file: str, data: Table, **content: object) -> str:
     """A page from its template's file, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
     style, library = (WEB / "page.css").read_text(encoding="utf-8"), vega()
     parts = [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in PARTS]
     script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {' '.join(map(digest, (library, script)))}",
-            f"style-src {digest(style)}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
+    policy = (
+        f"default-src 'none'; script-src {digest(library)} {digest(script)}; style-src {digest(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= GLOBALS
-    made = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     text = environment.get_template(file).render(
         policy=Markup(policy),
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
-        data=Markup(json_text(for_script(data) | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
+        data=Markup(json_text(data | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
         vega=vl_convert.get_vega_version(),
-        made=made,
+        made=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **content,
     )
     return text.encode("utf-8", "backslashreplace").decode()
@@ -79,14 +72,22 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def for_script(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data without the messages beside each plot and picture, which the template words."""
-    worded = {kind: [_unworded(part) for part in data[kind]] for kind in ("plots", "pictures") if kind in data}
-    return {**data, **worded}
-
-
-def _unworded(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key not in ("title", "said")}
+def for_script(
+    plots: Sequence[Table],
+    specs: Table,
+    *,
+    eps: float = 1,
+    tensors: Table | None = None,
+    stages: Sequence[tuple[str, str]] = (),
+    pictures: Sequence[Table] = (),
+) -> Table:
+    """What the page's script is handed: plots and pictures without the messages beside them, which the template words."""
+    drawn = {"pictures": pictures, "plots": plots}
+    unworded = {
+        name: [{key: value for key, value in part.items() if key not in ("title", "text")} for part in parts]
+        for name, parts in drawn.items()
+    }
+    return {"eps": eps, "tensors": tensors, "stages": stages, **unworded, "specs": specs}
 
 
 def words_of(script: str) -> dict[str, tuple[str, str]]:
@@ -96,19 +97,15 @@ def words_of(script: str) -> dict[str, tuple[str, str]]:
 
 def in_both(text: Argument) -> Markup:
     """A text in both languages, of which the page shows one; once where they are the same."""
-    return both(*languages(text))
+    english, chinese = languages(text)
+    if english == chinese:
+        return escape(english)
+    return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, chinese)
 
 
 def languages(text: Argument) -> tuple[str, str]:
     """A text in English and in Chinese. What is not printable shows as its escape."""
     return plain(rendered(text)), plain(rendered(text, CHINESE))
-
-
-def both(english: str, other: str) -> Markup:
-    """English beside Chinese."""
-    if english == other:
-        return escape(english)
-    return Markup('<span lang="en">{}</span><span lang="zh">{}</span>').format(english, other)
 
 
 def label(text: Argument) -> Markup:
@@ -148,15 +145,6 @@ def times(finding: Finding) -> Message | None:
 GLOBALS: dict[str, Callable[..., object]] = {
     "t": in_both,
     "m": message,
-    "say": say,
-    "label": label,
-    "languages": languages,
-    "look": look,
-    "shown": shown,
-    "both": both,
-    "number": number,
-    "times": times,
-    "broken": broken,
-    "escape": escape,
+    **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape)},
 }
 """What templates call: ``t`` words a message or a value, ``m`` makes one to be handed on, ``say`` does both."""

@@ -1,23 +1,27 @@
 """The page's plots, as Vega specifications: plain data that the page fills with rows and hands to Vega.
 
-Colours are the style sheet's variables, so that a plot is dark where the page is and light on paper, and texts are chosen by the signal
-``zh``. Nothing here is a string that a browser evaluates: expressions are interpreted from their syntax tree, which is what a strict
-content-security policy asks for.
+Colours are the style sheet's variables, so a plot is dark where the page is and light on paper. The signal ``zh`` chooses the language of
+texts. The browser evaluates no string: Vega interprets expressions from their syntax tree, as a strict content-security policy asks.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
 
-Spec = dict[str, Any]
+Spec: TypeAlias = dict[str, object]
+"""A specification of Vega, or a part of one."""
 UPPER, GAP, LOWER = 170, 26, 96
+"""Heights of the upper panel, of the space below it, and of the lower panel."""
 CELL, FEW = 22, 24
 """Height of a row of the picture, and the most columns that leave room for numbers in the cells."""
 MANY = 600
 """Rows beyond which dots become a line and dashes solid: a browser takes seconds over ten thousand of either."""
+SILENT: Spec = {"interactive": False, "aria": False}
+"""A mark that neither the pointer nor a screen reader meets."""
 CONFIG: Spec = {
     "axis": {
         "domainColor": "var(--line)",
@@ -41,14 +45,73 @@ FRAME: Spec = {
     "config": CONFIG,
 }
 """What every specification begins with."""
-WIDTH: Spec = {
-    "name": "width",
-    "init": "max(240, containerSize()[0])",
-    "on": [{"events": {"source": "window", "type": "resize"}, "update": "max(240, containerSize()[0])"}],
-}
+SIZE = "max(240, containerSize()[0])"
+WIDTH: Spec = {"name": "width", "init": SIZE, "on": [{"events": {"source": "window", "type": "resize"}, "update": SIZE}]}
 ZH: Spec = {"name": "zh", "value": False}
-LEFT = {"minExtent": 62, "maxExtent": 62}
-"""Of the axes on the left, so that plots below one another line up."""
+LEFT: Spec = {"orient": "left", "grid": True, "tickCount": 5, "minExtent": 62, "maxExtent": 62}
+"""The axes on the left, all as wide, so that plots below one another line up."""
+POWERS = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000) ? '~g' : '.1~e'"
+"""The format of a relative difference."""
+DRAG = "[pointerdown, window:pointerup] > window:pointermove!"
+POINTER: list[Spec] = [
+    {"name": "domain", "value": None, "on": [{"events": "dblclick", "update": "null"}]},
+    {
+        "name": "hover",
+        "value": None,
+        "on": [
+            {"events": "pointermove", "update": "clamp(round(invert('x', x())), extent[0], extent[1])"},
+            {"events": "view:pointerout", "update": "null"},
+        ],
+    },
+    {
+        "name": "drag",
+        "value": None,
+        "on": [
+            {"events": "pointerdown", "update": "[invert('x', x()), invert('x', x())]"},
+            {"events": DRAG, "update": "[drag[0], clamp(invert('x', x()), extent[0], extent[1])]"},
+            {"events": "window:pointerup", "update": "null"},
+        ],
+    },
+    {"name": "zoomed", "value": None, "on": [{"events": DRAG, "update": "drag"}]},
+]
+"""The signals of the pointer: the steps that are zoomed to, the step under the pointer, and what is being dragged over."""
+TALL: Spec = {"y": {"value": 0}, "y2": {"signal": "height"}}
+DRAGGED: Spec = {
+    "x": {"signal": "drag ? scale('x', drag[0]) : 0"},
+    "x2": {"signal": "drag ? scale('x', drag[1]) : 0"},
+    **TALL,
+    "fill": {"value": "var(--chosen)"},
+    "opacity": {"signal": "drag ? 1 : 0"},
+}
+HOVERED: Spec = {
+    "x": {"signal": "hover === null ? -9 : scale('x', hover)"},
+    **TALL,
+    "stroke": {"value": "var(--ink)"},
+    "strokeWidth": {"value": 0.8},
+    "opacity": {"signal": "hover === null ? 0 : 1"},
+}
+CELL_RECT: Spec = {
+    "x": {"scale": "x", "field": "column"},
+    "y": {"scale": "y", "field": "row"},
+    "width": {"scale": "x", "band": 1},
+    "height": {"scale": "y", "band": 1},
+    "fill": {"field": "fill"},
+    "stroke": {"signal": "datum.star ? 'var(--ink)' : 'var(--paper)'"},
+    "strokeWidth": {"signal": "datum.star ? 2.5 : few ? 1 : 0.3"},
+    "zindex": {"signal": "datum.star ? 1 : 0"},
+    "tooltip": {"signal": "datum"},
+    "cursor": {"value": "pointer"},
+    "description": {"field": "told"},
+}
+CELL_TEXT: Spec = {
+    "x": {"scale": "x", "field": "column", "band": 0.5},
+    "y": {"scale": "y", "field": "row", "band": 0.5},
+    "text": {"field": "text"},
+    "align": {"value": "center"},
+    "baseline": {"value": "middle"},
+    "fontSize": {"value": 11},
+    "fill": {"signal": "'var(--on-bin-' + datum.bin + ')'"},
+}
 
 
 def title(text: Message) -> Spec:
@@ -61,104 +124,58 @@ def steps(*, single: bool = False) -> Spec:
     """A number of every step on both sides, and below it their relative difference with limit and noise; of a ``single`` run the number.
 
     Rows are ``x`` (the step), ``a`` and ``b`` (reference and candidate), ``d`` (signed), ``limit`` and ``noise`` with their negatives
-    ``below`` and ``quiet``; None leaves a gap. The scale of differences is linear up to the signal ``small`` and logarithmic beyond, so
-    that a limit is seen beside what is far beyond it; ``ticks`` are its labels. The page hands over the rows that are in sight, thinned
-    out where they are thousands.
+    ``below`` and ``quiet``. None leaves a gap. The scale of differences is linear up to the signal ``small`` and logarithmic beyond, so a
+    limit is seen beside what is far beyond it; ``ticks`` are its labels. The page hands over the rows in sight, and thins out thousands.
     """
-    upper = [_line("a", "var(--reference)", 2.2), _line("b", "var(--candidate)", 1.4, [6, 3])]
-    lower = [
-        _band("limit", "below", "var(--band)"),
-        _band("noise", "quiet", "var(--noise)"),
-        {
-            "type": "rule",
-            "aria": False,
-            "encode": {"update": {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": _of("--line")}},
-        },
-        _line("d", "var(--difference)", 1.4, scale="lower"),
-    ]
-    scales = [
-        _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False),
-        _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"}),
-    ]
-    whole = {"signal": "datum.value === round(datum.value) ? format(datum.value, 'd') : ''"}
-    x = {
-        "orient": "bottom",
-        "scale": "x",
-        "title": title(message("page.step")),
-        "grid": True,
-        "encode": {"labels": {"update": {"text": whole}}},
-    }
+    bottom = _bottom(message("page.step"), "datum.value === round(datum.value) ? format(datum.value, 'd') : ''")
+    upper = _scale("upper", "linear", ["a"] if single else ["a", "b"], 0, UPPER, zero=False)
+    reference = _line("a", "var(--reference)", 2.2)
     if single:
-        return _one_panel(_panels(scales[:1], upper[:1], [], x))
-    spec = _panels(scales, upper, lower, x)
-    spec["signals"] += [{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}]
-    spec["axes"][-1]["values"] = {"signal": "ticks"}
-    return spec
+        return _panels([upper], [reference], [], bottom)
+    lower = _scale("lower", "symlog", ["d", "limit", "below"], UPPER + GAP, LOWER, zero=True, nice=False, constant={"signal": "small"})
+    zero = {"x2": {"signal": "width"}, "y": {"scale": "lower", "value": 0}, "stroke": {"value": "var(--line)"}}
+    return _panels(
+        [upper, lower],
+        [reference, _line("b", "var(--candidate)", 1.4, [6, 3])],
+        [
+            _band("limit", "below", "var(--band)"),
+            _band("noise", "quiet", "var(--noise)"),
+            {"type": "rule", "aria": False, "encode": {"update": zero}},
+            _line("d", "var(--difference)", 1.4, scale="lower"),
+        ],
+        bottom,
+        signals=[{"name": "small", "value": 1e-6}, {"name": "ticks", "value": []}],
+        ticks={"values": {"signal": "ticks"}},
+    )
 
 
 def tensors() -> Spec:
     """A norm of every tensor on both sides, in the model's order, and below it their relative difference beside its limit.
 
-    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``; the signals ``starts`` and
-    ``labels`` list where a layer begins, and its name.
+    Rows are ``x`` (the tensor's place), ``a`` and ``b``, ``d`` (absolute), ``limit``. The signals ``starts`` and ``labels`` list where a
+    layer begins, and its name.
     """
-    upper = [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)]
-    lower = [
-        *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
-        *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
-    ]
-    scales = [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)]
-    label = {"signal": "labels[indexof(starts, datum.value)]"}
-    x = {
-        "orient": "bottom",
-        "scale": "x",
-        "title": title(message("page.layer")),
-        "grid": True,
-        "values": {"signal": "starts"},
-        "encode": {"labels": {"update": {"text": label}}},
-    }
-    spec = _panels(scales, upper, lower, x)
-    spec["signals"] += [{"name": "starts", "value": []}, {"name": "labels", "value": []}]
-    spec["data"] += [
-        {"name": name, "source": "rows", "transform": [{"type": "filter", "expr": fits}]}
-        for name, fits in (("dots", "!many"), ("line", "many"))
-    ]
-    return spec
+    return _panels(
+        [_scale("upper", "log", ["a", "b"], 0, UPPER), _scale("lower", "log", ["d", "limit"], UPPER + GAP, LOWER)],
+        [*_points("a", "circle", "var(--reference)", 46), *_points("b", "cross", "var(--candidate)", 46)],
+        [
+            *_points("limit", "stroke", "var(--soft)", 60, scale="lower"),
+            *_points("d", "diamond", "var(--difference)", 46, scale="lower"),
+        ],
+        _bottom(message("page.layer"), "labels[indexof(starts, datum.value)]", values={"signal": "starts"}),
+        signals=[{"name": "starts", "value": []}, {"name": "labels", "value": []}],
+        data=[_filtered("dots", "rows", "!many"), _filtered("line", "rows", "many")],
+    )
 
 
 def picture() -> Spec:
     """Error over limit by layer (columns) and kind of parameter (rows).
 
     Cells are ``column`` and ``row``, ``fill`` (a colour of the style sheet) and ``bin`` (beyond 2 it is out of its limit), ``text``,
-    ``told`` to a screen reader, ``star`` for the worst, and what the tooltip says; the signals ``columns`` and ``rows`` list both
+    ``told`` to a screen reader, ``star`` for the worst, and what the tooltip says. The signals ``columns`` and ``rows`` list both
     axes, ``few`` says whether numbers fit.
     """
-    bounds = {
-        "x": {"scale": "x", "field": "column"},
-        "y": {"scale": "y", "field": "row"},
-        "width": {"scale": "x", "band": 1},
-        "height": {"scale": "y", "band": 1},
-    }
-    out = "datum.bin > 2"
-    rect = {
-        **bounds,
-        "fill": {"field": "fill"},
-        "stroke": {"signal": "datum.star ? 'var(--ink)' : 'var(--paper)'"},
-        "strokeWidth": {"signal": "datum.star ? 2.5 : few ? 1 : 0.3"},
-        "zindex": {"signal": "datum.star ? 1 : 0"},
-        "tooltip": {"signal": "datum"},
-        "cursor": {"value": "pointer"},
-        "description": {"field": "told"},
-    }
-    text = {
-        "x": {"scale": "x", "field": "column", "band": 0.5},
-        "y": {"scale": "y", "field": "row", "band": 0.5},
-        "text": {"field": "text"},
-        "align": {"value": "center"},
-        "baseline": {"value": "middle"},
-        "fontSize": {"value": 11},
-        "fill": {"signal": "'var(--on-bin-' + datum.bin + ')'"},
-    }
+    bare = {"domain": False, "ticks": False}
     return {
         **FRAME,
         "signals": [
@@ -169,160 +186,111 @@ def picture() -> Spec:
             {"name": "few", "update": f"length(columns) <= {FEW} && width / length(columns) > 28"},
             {"name": "height", "update": f"{CELL} * length(rows)"},
         ],
-        "data": [
-            {"name": "cells", "values": []},
-            {"name": "numbered", "source": "cells", "transform": [{"type": "filter", "expr": f"few && {out}"}]},
-        ],
+        "data": [{"name": "cells", "values": []}, _filtered("numbered", "cells", "few && datum.bin > 2")],
         "scales": [
             {"name": "x", "type": "band", "domain": {"signal": "columns"}, "range": "width"},
             {"name": "y", "type": "band", "domain": {"signal": "rows"}, "range": "height"},
         ],
         "axes": [
-            {"orient": "top", "scale": "x", "title": title(message("page.layer")), "domain": False, "ticks": False},
-            {"orient": "left", "scale": "y", "domain": False, "ticks": False},
+            {"orient": "top", "scale": "x", "title": title(message("page.layer")), **bare},
+            {"orient": "left", "scale": "y", **bare},
         ],
         "marks": [
-            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": rect}},
-            {"type": "text", "from": {"data": "numbered"}, "interactive": False, "aria": False, "encode": {"update": text}},
+            {"type": "rect", "from": {"data": "cells"}, "encode": {"update": CELL_RECT}},
+            {"type": "text", "from": {"data": "numbered"}, **SILENT, "encode": {"update": CELL_TEXT}},
         ],
     }
 
 
-def _panels(scales: list[Spec], upper: list[Spec], lower: list[Spec], x: Spec) -> Spec:
-    """Two panels above each other over one ``x`` axis: drag to zoom (signal ``domain``), a rule where the pointer is (``hover``)."""
-    pointer = "clamp(round(invert('x', x())), extent[0], extent[1])"
-    drag = "[pointerdown, window:pointerup] > window:pointermove!"
-    rule = {
-        "x": {"signal": "hover === null ? -9 : scale('x', hover)"},
-        "y": {"value": 0},
-        "y2": {"signal": "height"},
-        "stroke": _of("--ink"),
-        "strokeWidth": {"value": 0.8},
-        "opacity": {"signal": "hover === null ? 0 : 1"},
-    }
-    chosen = {
-        "x": {"signal": "drag ? scale('x', drag[0]) : 0"},
-        "x2": {"signal": "drag ? scale('x', drag[1]) : 0"},
-        "y": {"value": 0},
-        "y2": {"signal": "height"},
-        "fill": _of("--chosen"),
-        "opacity": {"signal": "drag ? 1 : 0"},
-    }
-    bounds = {"width": {"signal": "width"}, "height": {"value": UPPER}}
-    beneath = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": UPPER + GAP}}
-    left = {"orient": "left", "grid": True, "tickCount": 5, **LEFT}
-    plain = "datum.value === 0 || (abs(datum.value) >= 0.01 && abs(datum.value) < 10000)"
-    power = {"text": {"signal": f"format(datum.value, {plain} ? '~g' : '.1~e')"}}
+def _panels(
+    scales: list[Spec],
+    upper: list[Spec],
+    lower: list[Spec],
+    bottom: Spec,
+    *,
+    signals: Sequence[Spec] = (),
+    data: Sequence[Spec] = (),
+    ticks: Spec | None = None,
+) -> Spec:
+    """Two panels above each other over one axis ``bottom``, or the upper alone where ``lower`` has no marks.
+
+    Dragging zooms (signal ``domain``), and a rule stands where the pointer is (``hover``). ``ticks`` are added to the lower axis.
+    """
+    height, below, axis = UPPER, [], []
+    if lower:
+        height = UPPER + GAP + LOWER
+        powers = {"labels": {"update": {"text": {"signal": f"format(datum.value, {POWERS})"}}}}
+        named = {"scale": "lower", "tickCount": 3, "title": title(message("page.relative_difference")), "encode": powers}
+        axis = [{**LEFT, **named, **(ticks or {})}]
+        size = {"width": {"signal": "width"}, "height": {"value": LOWER}, "y": {"value": UPPER + GAP}}
+        raised = {"update": {"y": {"value": -UPPER - GAP}}}  # scales count from the top of both panels
+        marks = [{"type": "group", "encode": raised, "marks": [mark]} for mark in lower]
+        below = [{"type": "group", "name": "lower", "clip": True, "encode": {"update": size}, "marks": marks}]
+    size = {"width": {"signal": "width"}, "height": {"value": UPPER}}
+    across = {"name": "x", "type": "linear", "range": "width", "nice": False}
     return {
         **FRAME,
-        "height": UPPER + GAP + LOWER,
+        "height": height,
         "signals": [
             WIDTH,
             ZH,
             {"name": "extent", "value": [0, 1]},
             {"name": "many", "update": f"length(data('rows')) > {MANY}"},
-            {"name": "domain", "value": None, "on": [{"events": "dblclick", "update": "null"}]},
-            {
-                "name": "hover",
-                "value": None,
-                "on": [{"events": "pointermove", "update": pointer}, {"events": "view:pointerout", "update": "null"}],
-            },
-            {
-                "name": "drag",
-                "value": None,
-                "on": [
-                    {"events": "pointerdown", "update": "[invert('x', x()), invert('x', x())]"},
-                    {"events": drag, "update": "[drag[0], clamp(invert('x', x()), extent[0], extent[1])]"},
-                    {"events": "window:pointerup", "update": "null"},
-                ],
-            },
-            {"name": "zoomed", "value": None, "on": [{"events": drag, "update": "drag"}]},
+            *POINTER,
+            *signals,
         ],
-        "data": [{"name": "rows", "values": []}],
-        "scales": [
-            {
-                "name": "x",
-                "type": "linear",
-                "range": "width",
-                "nice": False,
-                "domain": {"signal": "extent"},
-                "domainRaw": {"signal": "domain"},
-            },
-            *scales,
-        ],
+        "data": [{"name": "rows", "values": []}, *data],
+        "scales": [{**across, "domain": {"signal": "extent"}, "domainRaw": {"signal": "domain"}}, *scales],
         "marks": [
-            {
-                "type": "group",
-                "clip": True,
-                "encode": {"update": bounds},
-                "marks": upper,
-            },
-            {"type": "group", "name": "lower", "clip": True, "encode": {"update": beneath}, "marks": [_raised(one) for one in lower]},
-            {"type": "rect", "interactive": False, "aria": False, "encode": {"update": chosen}},
-            {"type": "rule", "interactive": False, "aria": False, "encode": {"update": rule}},
+            {"type": "group", "clip": True, "encode": {"update": size}, "marks": upper},
+            *below,
+            {"type": "rect", **SILENT, "encode": {"update": DRAGGED}},
+            {"type": "rule", **SILENT, "encode": {"update": HOVERED}},
         ],
-        "axes": [
-            x,
-            {**left, "scale": "upper", "format": "~g"},
-            {
-                **left,
-                "scale": "lower",
-                "tickCount": 3,
-                "title": title(message("page.relative_difference")),
-                "encode": {"labels": {"update": power}},
-            },
-        ],
+        "axes": [bottom, {**LEFT, "scale": "upper", "format": "~g"}, *axis],
     }
 
 
-def _one_panel(spec: Spec) -> Spec:
-    """The same without its lower panel."""
-    axes = [one for one in spec["axes"] if one["scale"] != "lower"]
-    return {**spec, "height": UPPER, "axes": axes, "marks": [one for one in spec["marks"] if one.get("name") != "lower"]}
+def _filtered(name: str, source: str, condition: str) -> Spec:
+    return {"name": name, "source": source, "transform": [{"type": "filter", "expr": condition}]}
 
 
-def _raised(mark: Spec) -> Spec:
-    """A mark of the lower panel, whose scale counts from the top of both."""
-    return {"type": "group", "encode": {"update": {"y": {"value": -UPPER - GAP}}}, "marks": [mark]}
+def _bottom(name: Message, label: str, **more: object) -> Spec:
+    """The axis of steps or tensors; ``label`` is the expression of a label's text."""
+    labels = {"labels": {"update": {"text": {"signal": label}}}}
+    return {"orient": "bottom", "scale": "x", "title": title(name), "grid": True, **more, "encode": labels}
 
 
-def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **more: Any) -> Spec:
-    return {
-        "name": name,
-        "type": kind,
-        "domain": {"data": "rows", "fields": fields},
-        "range": [top + height, top],
-        "nice": True,
-        **more,
-    }
+def _scale(name: str, kind: str, fields: list[str], top: int, height: int, **more: object) -> Spec:
+    domain = {"data": "rows", "fields": fields}
+    return {"name": name, "type": kind, "domain": domain, "range": [top + height, top], "nice": True, **more}
 
 
-def _line(field: str, colour: str, width: float, dash: list[int] | None = None, scale: str = "upper") -> Spec:
-    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": scale, "field": field}}
+def _line(field: str, colour: str, width: float, dash: list[int] | None = None, scale: str = "upper", data: str = "rows") -> Spec:
     style = {"stroke": {"value": colour}, "strokeWidth": {"value": width}, "strokeDash": {"signal": f"many ? [] : {dash or []}"}}
-    return _along("line", field, style, update)
-
-
-def _along(kind: str, field: str, style: Spec, update: Spec) -> Spec:
-    """A line or an area over all rows; where ``field`` has no value, a gap. What never changes is encoded once."""
-    enter = {**style, "defined": {"signal": f"datum.{field} !== null"}}
-    return {"type": kind, "from": {"data": "rows"}, "interactive": False, "aria": False, "encode": {"enter": enter, "update": update}}
+    return _mark("line", data, {**style, **_gaps(field)}, {"y": {"scale": scale, "field": field}})
 
 
 def _band(upper: str, lower: str, colour: str) -> Spec:
-    """Between two fields."""
-    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": "lower", "field": upper}, "y2": {"scale": "lower", "field": lower}}
-    return _along("area", upper, {"fill": {"value": colour}}, update)
+    """The area between two fields."""
+    between: Spec = {"y": {"scale": "lower", "field": upper}, "y2": {"scale": "lower", "field": lower}}
+    return _mark("area", "rows", {"fill": {"value": colour}, **_gaps(upper)}, between)
 
 
 def _points(field: str, shape: str, colour: str, size: int, scale: str = "upper") -> list[Spec]:
-    """A dot for each row, or where there are many a line."""
+    """A dot for each row, or a line where there are many."""
     style = {"shape": {"value": shape}, "size": {"value": size}, "stroke": {"value": colour}, "strokeWidth": {"value": 1.4}}
-    enter = {**style, "opacity": {"signal": f"datum.{field} === null ? 0 : 1"}}
-    update = {"x": {"scale": "x", "field": "x"}, "y": {"scale": scale, "field": field}}
-    dots = {"type": "symbol", "from": {"data": "dots"}, "interactive": False, "aria": False, "encode": {"enter": enter, "update": update}}
-    return [dots, {**_line(field, colour, 1.0, scale=scale), "from": {"data": "line"}}]
+    present = {"opacity": {"signal": f"datum.{field} === null ? 0 : 1"}}
+    dots = _mark("symbol", "dots", {**style, **present}, {"y": {"scale": scale, "field": field}})
+    return [dots, _line(field, colour, 1.0, scale=scale, data="line")]
 
 
-def _of(variable: str) -> Spec:
-    return {"value": f"var({variable})"}
+def _gaps(field: str) -> Spec:
+    """A line or an area has a gap where its field has no value."""
+    return {"defined": {"signal": f"datum.{field} !== null"}}
+
+
+def _mark(kind: str, data: str, enter: Spec, update: Spec) -> Spec:
+    """A mark along the rows of ``data``. What never changes is encoded once, by ``enter``."""
+    update = {"x": {"scale": "x", "field": "x"}, **update}
+    return {"type": kind, "from": {"data": data}, **SILENT, "encode": {"enter": enter, "update": update}}

@@ -7,7 +7,7 @@ from align_hooks.messages import message
 from align_hooks.record.holdings import ranges
 from align_hooks.report import plots
 from align_hooks.report.configuration import configurations
-from align_hooks.report.frame import render
+from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import size
@@ -23,18 +23,17 @@ SECTIONS = (
 
 def run_page(health: Health, version: str) -> str:
     """The whole page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
-    curves = [curve_plot(one) for one in health.curves]
+    curves = [curve_plot(curve) for curve in health.curves]
     present = {"curves": curves, "ranks": health.ranks}
-    settings = configurations([health.side])
     return render(
         "run.html",
-        {"eps": 1, "tensors": None, "stages": [], "pictures": [], "plots": curves, "specs": {"steps": plots.steps(single=True)}},
+        for_script(curves, {"steps": plots.steps(single=True)}),
         version=version,
         title=f"align_hooks: {health.side.path}",
-        sections=[one for one in SECTIONS if present.get(one[0], True)],
+        sections=[section for section in SECTIONS if present.get(section[0], True)],
         health=health,
         headline=headline(health),
-        holds=[(one.kind, ranges(one.steps), len(one.steps), one.asked, size(one.bytes)) for one in health.holds],
+        holds=[(holding.kind, ranges(holding.steps), len(holding.steps), holding.asked, size(holding.bytes)) for holding in health.holds],
         curves=curves,
-        configurations=settings,
+        configurations=configurations([health.side]),
     )

@@ -17,30 +17,28 @@ SHOWN = 5
 
 def render_run(health: Health, console: Console) -> None:
     """Print one run."""
-    console.print(f"[{COLOUR[health.condition]}]{rendered(health.condition)}[/]: {escape(rendered(headline(health)))}")
+    console.print(f"[{COLOUR[health.condition]}]{rendered(health.condition)}[/]: {escape(headline(health))}")
     for problem in health.problems[:SHOWN]:
-        indented(console, escape(rendered(problem.message)))
+        indented(console, escape(problem.message))
     if len(health.problems) > SHOWN:
         indented(console, rendered(message("health.more_problems", count=len(health.problems) - SHOWN)))
-    for remark in health.remarks:
-        indented(console, escape(rendered(remark)))
-    indented(console, escape(rendered(message("health.self_check", checked=health.checked))))
-    for one in health.contradictions[:SHOWN]:
-        ours, theirs = (escape(rendered(shown(value))) for value in (one.reference, one.candidate))
-        indented(console, f"[red]contradiction[/] {escape(rendered(one.what))}: {ours} against {theirs}")
+    for remark in (*health.remarks, message("health.self_check", checked=health.checked)):
+        indented(console, escape(remark))
+    for finding in health.contradictions[:SHOWN]:
+        values = f"{escape(shown(finding.reference))} against {escape(shown(finding.candidate))}"
+        indented(console, f"[red]contradiction[/] {escape(finding.what)}: {values}")
     if len(health.contradictions) > SHOWN:
         indented(console, rendered(message("health.more_contradictions", count=len(health.contradictions) - SHOWN)))
-    console.print(held(health))
+    console.print(holdings_table(health))
 
 
 def headline(health: Health) -> Joined:
     """What a run is, in a line."""
-    facts, side = health.side.facts, health.side
-    types = facts.training.compute_type
+    side = health.side
     steps = message("steps.count", count=side.steps)
     if health.planned:
         steps = message("health.steps_of", count=side.steps, planned=health.planned)
-    return terms([_framework(health), types or None, _ranks(health), steps])
+    return terms([_framework(health), side.facts.training.compute_type or None, _ranks(health), steps])
 
 
 def _framework(health: Health) -> Argument:
@@ -60,13 +58,13 @@ def _ranks(health: Health) -> Message | None:
     return message("health.ranks_laid_out", count=side.ranks, layout=side.laid_out)
 
 
-def held(health: Health) -> Table:
-    """What it holds: kinds, steps, what was asked for, bytes on disk."""
+def holdings_table(health: Health) -> Table:
+    """What a run holds: kinds, steps, what was asked for, bytes on disk."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), expand=False)
     for name in ("holds", "steps", "asked for"):
         table.add_column(name, no_wrap=name == "holds", overflow="fold")
     table.add_column("size", no_wrap=True, justify="right")
-    for one in health.holds:
-        there = f"{ranges(one.steps) or '-'} ({len(one.steps)})"
-        table.add_row(escape(one.kind), there, escape(one.asked), size(one.bytes))
+    for holding in health.holds:
+        steps = f"{ranges(holding.steps) or '-'} ({len(holding.steps)})"
+        table.add_row(escape(holding.kind), steps, escape(holding.asked), size(holding.bytes))
     return table

@@ -1,6 +1,6 @@
 """A comparison on a terminal: the verdict, the one thing to look at, the ladder, the acceptance standard.
 
-Fits 80 columns and a screen: a stage is a line, on which what was compared may be cut, and why a stage was not compared follows below; the
+Fits 80 columns and a screen. A stage is a line, on which what was compared may be cut; why a stage was not compared follows below. The
 page and the JSON have all of it. Colour only where the console has it.
 """
 
@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Finding, StageResult, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms
 
 COLOUR = {
@@ -30,9 +30,11 @@ VERDICT_COLOUR = {
     Verdict.NOT_COMPARABLE: "bold magenta",
     Verdict.INCONCLUSIVE: "bold yellow",
 }
+JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
 UNTOLD = (Status.NOT_COMPARED, Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Stages of which a reader must know why."""
 SHOWN, TENSORS, SETTINGS = 3, 3, 8
+"""The most findings, suspects and settings that are listed."""
 
 
 def escape(text: Argument) -> str:
@@ -41,8 +43,8 @@ def escape(text: Argument) -> str:
 
 
 def plain(text: str) -> str:
-    """The same for what is not read as markup."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    """Text without a terminal's control sequences, which show as their escapes."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def shown(value: Value) -> Argument:
@@ -64,12 +66,11 @@ def render(comparison: Comparison, console: Console) -> None:
     """Print a comparison."""
     verdict = f"[{VERDICT_COLOUR[comparison.verdict]}]{escape(comparison.verdict)}[/]"
     console.print(f"{verdict}: {escape(headline(comparison))}")
-    if comparison.first is not None:
-        for finding in comparison.first.findings[:SHOWN]:
-            indented(console, escape(describe(finding, comparison.eps)))
-    if comparison.blame is not None:
-        for line in blamed(comparison.blame):
-            indented(console, escape(line))
+    findings = comparison.first.findings if comparison.first is not None else ()
+    for finding in findings[:SHOWN]:
+        indented(console, escape(describe(finding, comparison.eps)))
+    for line in blamed(comparison.blame) if comparison.blame is not None else ():
+        indented(console, escape(line))
     if comparison.next:
         indented(console, escape(message("terminal.next", what=comparison.next)))
     if comparison.settings:
@@ -81,12 +82,14 @@ def render(comparison: Comparison, console: Console) -> None:
             indented(console, escape(line))
     console.print(escape(message("terminal.acceptance")))
     for criterion in comparison.acceptance:
-        console.print(f"  {judged(criterion)}  {escape(message('terminal.criterion', what=criterion.what, value=criterion.value))}")
+        colour, judged = JUDGED[criterion.passed]
+        console.print(
+            f"  [{colour}]{escape(judged)}[/]  {escape(message('terminal.criterion', what=criterion.what, value=criterion.value))}"
+        )
     for note in comparison.notes:
         indented(console, f"[dim]{escape(note)}[/]")
-    if comparison.first is not None and comparison.first.findings:  # what a reader sees last, too
-        worst_finding = describe(comparison.first.findings[0], comparison.eps)
-        last = message("terminal.stage_says", stage=comparison.first.title, summary=worst_finding)
+    if comparison.first is not None and findings:  # what a reader sees last, too
+        last = message("terminal.stage_says", stage=comparison.first.title, summary=describe(findings[0], comparison.eps))
         console.print(f"{verdict}: {escape(last)}")
 
 
@@ -95,41 +98,28 @@ def indented(console: Console, markup: str) -> None:
     console.print(Padding(markup, (0, 0, 0, 2), expand=False))
 
 
-def judged(criterion: Criterion) -> str:
-    """How a line of the acceptance standard came out, in its colour."""
-    if criterion.passed is None:
-        return f"[dim]{escape(message('page.not_judged'))}[/]"
-    if criterion.passed:
-        return f"[green]{escape(message('page.passed'))}[/]"
-    return f"[red]{escape(message('page.failed'))}[/]"
-
-
 def blamed(blame: Blame) -> list[Argument]:
     """Where the fault sits, the first suspects, and what it likely is."""
-    suspects = (
-        message("terminal.first_suspects", suspects=sentences(*(suspect.what for suspect in blame.suspects[:TENSORS])))
-        if blame.suspects
-        else None
-    )
-    where = sentences(message("terminal.sits_in", place=blame.place), suspects)
-    return [where, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
+    suspects = sentences(*(suspect.what for suspect in blame.suspects[:TENSORS]))
+    suspected = message("terminal.first_suspects", suspects=suspects) if blame.suspects else None
+    place = sentences(message("terminal.sits_in", place=blame.place), suspected)
+    return [place, *(message("terminal.likely", cause=cause) for cause in blame.likely)]
 
 
 def settings(unlike: tuple[Finding, ...]) -> Message:
     """The model settings that differ, the first of many."""
-    listed = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unlike[:SETTINGS]]
+    first = [message("terminal.setting", name=finding.what, values=values(finding)) for finding in unlike[:SETTINGS]]
     more = message("terminal.more_settings", count=len(unlike) - SETTINGS) if len(unlike) > SETTINGS else None
-    return message("terminal.settings_differ", settings=sentences(*listed, more))
+    return message("terminal.settings_differ", settings=sentences(*first, more))
 
 
 def headline(comparison: Comparison) -> Argument:
     """What follows the verdict on its line."""
-    first = comparison.first
-    what: Argument = comparison.agreement
+    first, text = comparison.first, comparison.agreement
     if first is not None:
-        what = message("terminal.stage_says", stage=first.title, summary=first.summary)
-    left = [stage.title for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
-    return message("terminal.left_out", what=what, stages=terms(left)) if left else what
+        text = message("terminal.stage_says", stage=first.title, summary=first.summary)
+    not_compared = [stage.title for stage in comparison.stages if stage.status is Status.NOT_COMPARED]
+    return message("terminal.left_out", what=text, stages=terms(not_compared)) if not_compared else text
 
 
 def ladder(stages: tuple[StageResult, ...]) -> Table:
@@ -149,15 +139,15 @@ def ladder(stages: tuple[StageResult, ...]) -> Table:
 
 
 def worst(stage: StageResult) -> Finding | None:
-    """The finding of a stage that is furthest beyond its limit, of those that have a relative one."""
+    """The finding of a stage that is furthest beyond its limit, among those with a relative error."""
     measured = (finding for finding in stage.findings if finding.error is not None and finding.limit is not None)
     return next((finding for finding in measured if finding.unit is Unit.RELATIVE), None)
 
 
 def describe(finding: Finding, eps: float) -> Argument:
     """One finding as a line, its error also in eps of the compute type."""
-    both = values(finding)
-    line: Argument = message("terminal.finding", what=finding.what, values=both) if both.parts else finding.what
+    sides = values(finding)
+    line: Argument = message("terminal.finding", what=finding.what, values=sides) if sides.parts else finding.what
     if finding.error is None or finding.limit is None or finding.unit is not Unit.RELATIVE:  # roundings stand among the values
         return line
     return message("terminal.finding_error", finding=line, error=finding.error, eps=finding.error / eps, limit=finding.limit)
@@ -165,5 +155,5 @@ def describe(finding: Finding, eps: float) -> Argument:
 
 def values(finding: Finding) -> Joined:
     """What both sides have of what was compared; of a side that has nothing, nothing."""
-    both = (shown(value) for value in (finding.reference, finding.candidate))
-    return in_a_row((value for value in both if value != ""), Separator.AGAINST)
+    sides = (shown(value) for value in (finding.reference, finding.candidate))
+    return in_a_row((value for value in sides if value != ""), Separator.AGAINST)

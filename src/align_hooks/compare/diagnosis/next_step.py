@@ -16,7 +16,7 @@ from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
-from align_hooks.messages import Argument, Message, both, message, terms
+from align_hooks.messages import Argument, Message, all_of, message, terms
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
 COMMANDS = {
@@ -222,7 +222,7 @@ def setting(finding: Finding) -> Argument:
 
 def together(names: Sequence[Argument]) -> Argument:
     """Names as a sentence has them: ``a, b and c``."""
-    return both(terms(names[:-1]), names[-1]) if len(names) > 1 else names[0] if names else None
+    return all_of(terms(names[:-1]), names[-1]) if len(names) > 1 else names[0] if names else None
 
 
 def suspected(blame: Blame | None) -> Argument:

@@ -19,7 +19,7 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
-from align_hooks.messages import either, message
+from align_hooks.messages import any_of, message
 from align_hooks.record.schema import Row
 
 UPDATES = 2
@@ -39,7 +39,7 @@ def first_updates(ladder: Ladder) -> StageResult:
     pair = ladder.pair
     kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
     if not ladder.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
-        return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=either(*sorted(kinds))))
+        return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=any_of(*sorted(kinds))))
     rows = _first_rows(pair)
     known = set(pair.known("weights"))
     steps = [ours.step for ours, theirs in rows if not (ours.skipped or theirs.skipped)]

@@ -8,7 +8,7 @@ from align_hooks.compare.findings import WORST, contradictions, copies_alike
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import stage
 from align_hooks.compare.verdict import Place, StageResult, Status
-from align_hooks.messages import Message, Side, both, message, sentences
+from align_hooks.messages import Message, Side, all_of, message, sentences
 from align_hooks.record.self_check import SelfCheck
 
 
@@ -24,7 +24,7 @@ def self_check(ladder: Ladder) -> StageResult:
     if not known or not all(check.steps for check in known):
         alike = copies_alike(copies) if copies else None
         return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(ladder, checks), alike))
-    steps = both(
+    steps = all_of(
         *(
             message("self_check.steps", checked=len(check.steps), all=len(check.steps) + len(check.unchecked), side=side)
             for side, check in checks.items()

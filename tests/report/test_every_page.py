@@ -1,0 +1,53 @@
+"""Pages on any screen and on paper: accessible, in both languages and colour schemes, on a telephone, and without scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_core_python.sync_playwright import Axe
+
+from report.conftest import FAULT, Open, drawn
+
+
+@pytest.fixture(params=["text", "check_text"])
+def any_text(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("zh", "dark")])
+def test_no_accessibility_rule_is_broken(opened: Open, any_text: str, language: str, scheme: str) -> None:
+    violations = Axe().run(drawn(opened(any_text, f"?lang={language}", color_scheme=scheme)))["violations"]
+    assert [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in violations] == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_it_fits_a_telephone(opened: Open, any_text: str, width: int) -> None:
+    whole = drawn(opened(any_text, width=width, height=800))
+    assert whole.evaluate("document.documentElement.scrollWidth") <= width
+    assert any(culprit in whole.locator("#verdict").inner_text() for culprit in (FAULT, "rms_norm_eps"))
+
+
+def test_dark_mode_reaches_the_plots(opened: Open, text: str) -> None:
+    ink = "getComputedStyle(document.querySelector('#plot-loss svg .role-axis-label text, #plot-loss svg text')).fill"
+    assert drawn(opened(text, color_scheme="dark")).evaluate(ink) != drawn(opened(text, color_scheme="light")).evaluate(ink)
+
+
+def test_it_prints(opened: Open, text: str, tmp_path: Path) -> None:
+    result = drawn(opened(text, color_scheme="dark"))
+    result.emulate_media(media="print")
+    assert result.locator("nav").is_hidden()
+    assert result.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    printed = result.pdf(path=tmp_path / "page.pdf", prefer_css_page_size=True)
+    assert printed.startswith(b"%PDF")
+    assert result.locator("#plot-loss svg").is_visible()
+
+
+def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> None:
+    result = opened(text, java_script_enabled=False).page
+    assert result.locator("button:visible, input:visible, select:visible").count() == 0
+
+
+def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:
+    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label").startswith("loss: arrow keys")
