@@ -180,6 +180,16 @@ def test_slurm_starts_one_python_a_gpu_with_the_ranks_that_megatron_reads(tmp_pa
     assert {tuple(task.told(*same)) for task in tasks} == {("16", "node0", "/shared/run", "0-19", "1")}
 
 
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.sbatch")), ids=lambda path: path.name)
+def test_slurm_starts_nothing_where_the_first_node_has_no_name(tmp_path: Path, script: Path) -> None:
+    more = {"LAUNCH": LAUNCH, "RUN": "/shared/run", "REFERENCE": "/shared/reference"}
+    run(tmp_path, "true")
+    (tmp_path / "bin/scontrol").write_text("#!/bin/sh\necho 'slurm_load_jobs error' >&2\nexit 1\n")
+    done = run(tmp_path, "sbatch", script, **more)
+    assert (done.code, done.started) == (1, [])
+    assert "slurm_load_jobs error" in done.output
+
+
 def test_slurm_starts_one_msrun_a_node(tmp_path: Path) -> None:
     more = {"LAUNCH": LAUNCH, "RUN": "/shared/run", "REFERENCE": "/shared/reference"}
     done = run(tmp_path, "sbatch", EXAMPLES / "slurm_mindformers.sbatch", "--config", "a b.yaml", **more)

@@ -135,15 +135,21 @@ shift  # --export=ALL
 for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=0 "$@" & tasks+=($!); done
 for task in "${tasks[@]}"; do wait "$task" || exit; done
 """
+SCONTROL = """\
+#!/usr/bin/env bash
+printf '127.0.0.1\\nnode1\\n'
+"""
 
 
 @pytest.mark.slow
 def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -> None:
     """Slurm is a stand-in here: it starts two tasks, with what it would tell them of themselves."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/srun").write_text(SRUN)
-    (tmp_path / "bin/srun").chmod(0o755)
-    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "2", "PATH": f"{tmp_path}/bin:{PATH}"}
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "2"}
+    slurm |= {"PATH": f"{tmp_path}/bin:{PATH}", "MASTER_PORT": str(frameworks.free_port())}
     script, *words = megatron(tmp_path, {})
     one = one_rank(tmp_path)
     more = slurm | {"LAUNCH": str(LAUNCH), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}

@@ -11,6 +11,7 @@ from typing import Any
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
 from zoo.case import Case
@@ -112,7 +113,9 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
 
 def grade(case: Case, found: Comparison) -> Grade:
     """What a comparison said of a case."""
-    stage, named = (found.blame.place, found.blame.suspects[:NAMED]) if found.blame else (found.first.name if found.first else "", ())
+    stage, named = found.first.name if found.first else "", ()
+    if found.blame is not None:
+        stage, named = found.blame.place.value, tuple(rendered(suspect.what) for suspect in found.blame.suspects[:NAMED])
     culprit = any(fnmatchcase(what, f"*{one}*") for what in named[: case.among] for one in case.culprit)
     return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named, culprit)
 
