@@ -11,18 +11,14 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import atomic, layout
 from align_hooks.record.files import read_sealed
+from record.conftest import DP2, contents, of_ranks
 from synthetic import begun, described, job, row, tensors, whole_shards
 from work import at_most
 
 
 def recorded(path: Path, world: int, steps: range, exists: str = "refuse") -> None:
-    """Every rank of a job, from its beginning to its end."""
-    writers = [begun(path, job(rank, world), run_exists=exists) for rank in range(world)]
-    for writer in writers:
-        writer.describe(place={"dp": writer.launch.rank}, shards=[], facts={}, steps=steps)
-        for step in steps:
-            writer.scalars(row(step))
-        writer.finish(hooks={}, ended="finished")
+    """Rows of every rank of a job, from its beginning to its end."""
+    of_ranks(path, DP2[:world], steps=steps, run_exists=exists)
 
 
 @pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
@@ -38,10 +34,10 @@ def test_a_larger_job_that_recorded_nothing_is_in_nobodys_way(tmp_path: Path, ex
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_a_run_is_not_continued_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
     recorded(tmp_path, before, range(3))
-    there = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before_start = contents(tmp_path)
     with pytest.raises(RefusedRun, match=f"holds a run of {before} ranks? and this job has {after}"):
         begun(tmp_path, job(0, after), run_exists="continue")
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == there
+    assert contents(tmp_path) == before_start
     assert open_run(tmp_path).steps == [0, 1, 2]
 
 
