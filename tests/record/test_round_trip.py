@@ -60,6 +60,8 @@ def test_the_manifest_says_what_ran(run: Run) -> None:
     assert run.facts.settings["gradients"] == "all"
     recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 4}
     assert run.manifests[0].recorded == recorded
+    written = json.loads((run.path / "run.json").read_text())
+    assert {key: run.manifest[key] for key in ("side", "run_id", "model")} == {key: written[key] for key in ("side", "run_id", "model")}
 
 
 def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
@@ -224,11 +226,14 @@ def test_a_plan_that_the_disk_cannot_hold_is_refused_before_the_first_step(tmp_p
         writer.describe(place={}, shards=[Shard("x", (10**9, 10**6), "x", "float32")], facts={}, steps=range(10))
 
 
-def test_steps_of_a_hand_made_directory_are_those_with_tokens(tmp_path: Path) -> None:
+def test_a_hand_made_directory_has_the_steps_with_tokens_and_no_scalars_norms_or_tensors(tmp_path: Path) -> None:
     run = open_run(by_hand(tmp_path, steps=(0, 1, 10)))
     assert run.made_by_hand
     assert run.steps == run.batch_steps() == [0, 1, 10]
-    assert run.problems == []
+    assert (run.problems, run.scalars()) == ([], [])
+    assert run.gradient_steps() == run.weight_steps() == run.local_norm_steps() == []
+    with pytest.raises(RecordError, match="made by hand"):
+        run.weights(0)
 
 
 def test_ranks_of_a_hand_made_directory_are_data_parallel_ranks(tmp_path: Path) -> None:
@@ -243,13 +248,6 @@ def test_a_hand_made_causal_mask_is_known_whatever_its_type(tmp_path: Path, kind
     recorded = open_run(by_hand(tmp_path, mask_type=kind)).batch(0)
     assert recorded.causal
     assert recorded.attention_mask.dtype == bool
-
-
-def test_a_hand_made_directory_has_no_scalars_norms_or_tensors(tmp_path: Path) -> None:
-    run = open_run(by_hand(tmp_path))
-    assert (run.scalars(), run.gradient_steps(), run.weight_steps(), run.local_norm_steps()) == ([], [], [], [])
-    with pytest.raises(RecordError, match="made by hand"):
-        run.weights(0)
 
 
 @pytest.mark.parametrize("name", ["tokens", "labels"])
@@ -292,8 +290,3 @@ def test_some_arrays_of_a_batch_are_read_without_the_others(tmp_path: Path) -> N
     some = open_run(path).batch(0, ("token_losses", "loss_mask"))
     assert some.arrays().keys() == {"token_losses", "loss_mask"}
     assert some.rows == open_run(path).batch(1).rows
-
-
-def test_scripts_read_what_the_run_was_as_run_json_has_it(run: Run) -> None:
-    written = json.loads((run.path / "run.json").read_text())
-    assert {key: run.manifest[key] for key in ("side", "run_id", "model")} == {key: written[key] for key in ("side", "run_id", "model")}

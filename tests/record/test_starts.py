@@ -9,9 +9,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record import atomic, layout
-from align_hooks.record.files import read_sealed
+from align_hooks.record import layout
 from record.conftest import DP2, contents, of_ranks
+from rewritten import edit
 from synthetic import begun, described, job, row, tensors, whole_shards
 from work import at_most
 
@@ -79,13 +79,6 @@ def test_a_start_looks_at_what_is_there_and_not_at_every_step_that_is_planned(tm
         described(tmp_path / "run", range(1_000_000))
 
 
-def bent(path: Path, **members: object) -> None:
-    """A manifest of which somebody made another, sealed as ours are."""
-    manifest = layout.manifest(path, 0)
-    content = read_sealed(manifest) | members
-    atomic.write_sealed(manifest, content)
-
-
 def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path) -> None:
     """A step that is a path, in a record whose rows cannot be read."""
     run, elsewhere = tmp_path / "run", tmp_path / "theirs/rank_0/tokens.npy"
@@ -93,7 +86,7 @@ def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path)
     (run / "step_..").mkdir()
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("theirs")
-    bent(run, deleting=["../../../theirs"])
+    edit(layout.manifest(run, 0), deleting=["../../../theirs"])
     layout.scalars(run, 0).write_text("no row\n")
     recorded(run, 1, range(2), "replace")
     assert elsewhere.read_text() == "theirs" and open_run(run).problems == []
@@ -104,7 +97,7 @@ def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path)
 )
 def test_a_manifest_whose_steps_are_none_is_refused_and_can_be_replaced(tmp_path: Path, members: dict[str, object]) -> None:
     recorded(tmp_path, 1, range(2))
-    bent(tmp_path, **members)
+    edit(layout.manifest(tmp_path, 0), **members)
     with pytest.raises(RecordError, match=r"rank_0.json: (deleting|first_step).*: Expected .*; copy it again"):
         open_run(tmp_path)
     with pytest.raises(RefusedRun, match="nothing to continue"):
@@ -120,7 +113,7 @@ def test_what_a_killed_start_left_beyond_a_gap_is_deleted_with_its_run(tmp_path:
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(7, 9))
     writer.weights(8, {}, {})
     writer.finish(hooks={}, ended="failed")
-    bent(run, files={})
+    edit(layout.manifest(run, 0), files={})
     recorded(run, 1, range(2), "replace")
     assert not (run / "step_8").exists()
 
