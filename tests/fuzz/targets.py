@@ -16,6 +16,7 @@ from align_hooks.errors import RecordError
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.holdings import not_whole
 from align_hooks.record.reader import Run
+from align_hooks.record.sums import counted_totals
 from align_hooks.record.verify import verify
 from fuzz import damage, mutations, seeds
 from fuzz.mutations import Scene
@@ -74,7 +75,7 @@ def read_everything(path: Path) -> Run:
     for step in run.batch_steps():
         _ = run.batch_facts(step), run.batch(step).arrays(), run.batch_descriptions(step)
     for step in run.local_norm_steps():
-        _ = run.local_norms(step), run.counted_totals([step])
+        _ = run.local_norms(step), counted_totals(run, [step])
     for kind, steps in ((run.gradients, run.gradient_steps()), (run.weights, run.weight_steps())):
         for step in steps:
             _ = [tensor.sum() for tensor in kind(step).values()]

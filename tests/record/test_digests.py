@@ -17,10 +17,10 @@ from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.errors import RecordError
 from align_hooks.record import digests
-from align_hooks.record.ending import HowEnded
 from align_hooks.record.verify import verify
+from record.conftest import DP2, of_ranks
 from rewritten import older
-from synthetic import HONEST_SKETCHED, NAMES, Synthetic, begun, job, row, scalars_only
+from synthetic import EVERYTHING, HONEST_SKETCHED, NAMES, Synthetic, row, scalars_only
 
 NO_PART = (".claim",)
 """Files beside a record that are no part of it."""
@@ -30,8 +30,7 @@ EXPECTED_FILES = 30
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that holds one of everything, of two steps."""
-    synthetic = Synthetic(settings={**Synthetic().settings, "sketches": "all"})
-    return synthetic.write(tmp_path_factory.mktemp("whole") / "run")
+    return Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture
@@ -40,23 +39,23 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 
 def noticed(path: Path) -> list[str]:
-    """What is wrong with a run by everything that looks at it."""
+    """What is wrong with a run by every reader."""
     try:
         run = open_run(path)
         run.scalars()
-        return [str(one) for one in (*run.problems, *verify(run).wrong)]
+        return [str(problem) for problem in (*run.problems, *verify(run).wrong)]
     except RecordError as error:
         return [str(error)]
 
 
 def test_a_whole_run_is_verified_file_by_file(whole: Path) -> None:
     run = open_run(whole)
-    found = verify(run)
-    assert found.wrong == [] and found.no_digest == 0
-    there = [path for path in whole.rglob("*") if path.is_file() and path.suffix not in NO_PART]
-    rows = [path for path in there if path.suffix == ".jsonl"]
+    verified = verify(run)
+    assert verified.wrong == [] and verified.no_digest == 0
+    files = [path for path in whole.rglob("*") if path.is_file() and path.suffix not in NO_PART]
+    rows = [path for path in files if path.suffix == ".jsonl"]
     lines = sum(len(path.read_bytes().splitlines()) for path in rows if path.parent.name != "scalars")
-    assert found.files == len(there) - len(rows) + lines and len(there) > EXPECTED_FILES
+    assert verified.files == len(files) - len(rows) + lines and len(files) > EXPECTED_FILES
 
 
 def places(run: Path) -> Iterator[tuple[Path, int]]:
@@ -79,7 +78,7 @@ def test_no_changed_byte_goes_unnoticed(run: Path) -> None:
             silent.append(f"{path.relative_to(run)} at {at}: {content[at]} is {changed[at]}")
         path.write_bytes(content)
     # numpy's header may say the same in other bytes; the causal mask is held against what a causal mask is
-    assert [one for one in silent if not one.startswith("causal_attention_mask.npy")] == []
+    assert [change for change in silent if not change.startswith("causal_attention_mask.npy")] == []
 
 
 def test_what_is_gone_is_named(run: Path) -> None:
@@ -87,8 +86,8 @@ def test_what_is_gone_is_named(run: Path) -> None:
         if path.is_file() and path.suffix not in NO_PART and path.name not in ("run.json", "causal_attention_mask.npy"):
             content = path.read_bytes()
             path.unlink()
-            said = "rows were cut" if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
-            assert any(said in one or "lost its manifests" in one for one in noticed(run)), path
+            words = "rows were cut" if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
+            assert any(words in problem or "lost its manifests" in problem for problem in noticed(run)), path
             path.write_bytes(content)
     assert noticed(run) == []
 
@@ -110,14 +109,14 @@ def test_a_flipped_bit_in_a_gradient_is_refused_where_it_is_read_and_nowhere_els
 @pytest.mark.parametrize("name", ["gradients.safetensors", "weights/model.safetensors", "token_losses.npy", "batch.json"])
 def test_one_steps_file_in_the_place_of_anothers_is_refused(run: Path, name: str) -> None:
     shutil.copy(run / "step_0/rank_0" / name, run / "step_1/rank_0" / name)
-    assert any("was changed since it was recorded" in one and f"step_1/rank_0/{name}" in one for one in noticed(run))
+    assert any("was changed since it was recorded" in problem and f"step_1/rank_0/{name}" in problem for problem in noticed(run))
 
 
 def test_another_runs_file_is_refused(run: Path, tmp_path: Path) -> None:
-    other = Synthetic(settings={**Synthetic().settings, "sketches": "all"}).write(tmp_path / "other")
+    foreign = Synthetic(settings=EVERYTHING | {"sketches": "all"}).write(tmp_path / "foreign")
     for name in ("run.json", "manifest/rank_0.json", "scalars/rank_0.jsonl", "local_norms/rank_0.jsonl"):
         content = (run / name).read_bytes()
-        shutil.copy(other / name, run / name)
+        shutil.copy(foreign / name, run / name)
         assert noticed(run), name
         (run / name).write_bytes(content)
 
@@ -142,7 +141,7 @@ def test_rows_cut_after_a_continued_run_are_missed(tmp_path: Path) -> None:
     synthetic = Synthetic(settings={}, batches={}, weights={}, gradients={}, norms={})
     path = synthetic.write(tmp_path / "run")
     synthetic.settings = {"run_exists": "continue"}
-    synthetic.rows = [{**one, "step": one["step"] + 3} for one in synthetic.rows]
+    synthetic.rows = [{**scalars, "step": scalars["step"] + 3} for scalars in synthetic.rows]
     synthetic.write(path)
     assert open_run(path).steps == [0, 1, 2, 3, 4, 5] and noticed(path) == []
     rows = path / "scalars/rank_0.jsonl"
@@ -157,7 +156,7 @@ def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> 
     rows = run / "scalars/rank_0.jsonl"
     *kept, _ = rows.read_bytes().splitlines(keepends=True)
     rows.write_bytes(b"".join([*kept, kept[-1]]))
-    assert any("its rows were cut" in one for one in noticed(run))
+    assert any("its rows were cut" in problem for problem in noticed(run))
 
 
 @pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json"])
@@ -165,7 +164,7 @@ def test_a_record_is_not_older_because_it_says_so(run: Path, name: str) -> None:
     content = json.loads((run / name).read_bytes())
     del content["digest"]
     (run / name).write_text(json.dumps(content | {"format": 1}))
-    assert any(f"{name} cannot be read: it was changed" in one for one in noticed(run))
+    assert any(f"{name} cannot be read: it was changed" in problem for problem in noticed(run))
 
 
 def test_a_facts_file_without_a_digest_is_not_counted_as_one_that_fits(run: Path) -> None:
@@ -173,8 +172,8 @@ def test_a_facts_file_without_a_digest_is_not_counted_as_one_that_fits(run: Path
     content = json.loads((run / "run.json").read_bytes())
     del content["digest"], content["segment"]
     (run / "run.json").write_text(json.dumps(content | {"format": 1}))
-    found = verify(open_run(run))
-    assert found.no_digest == 1 and found.files == before.files - 1
+    after = verify(open_run(run))
+    assert after.no_digest == 1 and after.files == before.files - 1
 
 
 def test_a_row_that_lost_its_digest_is_refused_beside_rows_that_never_had_one(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_a_row_that_lost_its_digest_is_refused_beside_rows_that_never_had_one(tm
     assert noticed(path) == []
     rows = path / "scalars/rank_0.jsonl"
     rows.write_bytes(rows.read_bytes().replace(b'"digest"', b'"digesu"'))
-    assert any("it has lost its digest" in one for one in noticed(path))
+    assert any("it has lost its digest" in problem for problem in noticed(path))
 
 
 def test_pieces_that_are_gone_make_no_aligned_run(tmp_path: Path) -> None:
@@ -239,9 +238,7 @@ def test_a_row_that_lacks_only_the_end_of_its_line_is_whole_and_stays(tmp_path: 
     rows = path / "scalars/rank_0.jsonl"
     rows.write_bytes(rows.read_bytes()[:-1])
     assert open_run(path).steps == [0, 1, 2] and noticed(path) == []
-    more = scalars_only()
-    more.settings, more.rows = {"run_exists": "continue"}, [row(3)]
-    more.write(path)
+    Synthetic(settings={"run_exists": "continue"}, rows=[row(3)], batches={}, weights={}, gradients={}, norms={}).write(path)
     assert open_run(path).steps == [0, 1, 2, 3] and noticed(path) == []
     rows.write_bytes(rows.read_bytes()[:-1] + b"}")
     assert noticed(path)
@@ -249,11 +246,7 @@ def test_a_row_that_lacks_only_the_end_of_its_line_is_whole_and_stays(tmp_path: 
 
 @pytest.mark.parametrize("name", ["manifest/rank_{}.json", "scalars/rank_{}.jsonl"])
 def test_files_of_two_ranks_that_changed_places_are_refused(tmp_path: Path, name: str) -> None:
-    for rank in (0, 1):
-        writer = begun(tmp_path, job(rank, 2))
-        writer.describe(place={"dp": rank}, shards=[], facts={}, steps=range(1))
-        writer.scalars(row(0))
-        writer.finish(HowEnded("finished"), hooks={})
+    of_ranks(tmp_path, DP2)
     assert noticed(tmp_path) == []
     first, second = (tmp_path / name.format(rank) for rank in (0, 1))
     content = first.read_bytes()

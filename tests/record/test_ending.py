@@ -42,11 +42,11 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_what_a_manifest_says(text: str) -> None:
-    found = ending(7, None, text, None)
+    ended = ending(7, None, text, None)
     end, arguments = WRITTEN[text]
-    assert (found.end, dict(found.message.arguments)) == (end, arguments if end is End.FINISHED else {"rank": 7, **arguments})
-    assert rendered(found.message) == (text if end is End.FINISHED else f"rank 7 {text}")
-    assert rendered(found.message, CHINESE) != rendered(found.message)
+    assert (ended.end, dict(ended.message.arguments)) == (end, arguments if end is End.FINISHED else {"rank": 7, **arguments})
+    assert rendered(ended.message) == (text if end is End.FINISHED else f"rank 7 {text}")
+    assert rendered(ended.message, CHINESE) != rendered(ended.message)
 
 
 @pytest.mark.parametrize("text", [text for text, (end, _) in WRITTEN.items() if end is not End.OTHER])
@@ -73,17 +73,15 @@ def test_what_is_no_text_is_shown_as_it_is(odd: Any) -> None:
 @pytest.mark.parametrize("none", [None, "", 0, []])
 def test_a_rank_that_says_nothing_never_ended_unless_it_left_last_words(none: Any) -> None:
     assert ending(0, None, none, None).end is End.UNKNOWN
-    bare, told = (
-        ending(0, None, none, Ended("SIGHUP")),
-        ending(0, None, none, Ended("SIGTERM", [("train.py", 7, "step"), ("run.py", 1, "main")])),
-    )
-    assert bare.end is told.end is End.SIGNALLED
+    stack = [("train.py", 7, "step"), ("run.py", 1, "main")]
+    bare, placed = (ending(0, None, none, words) for words in (Ended("SIGHUP"), Ended("SIGTERM", stack)))
+    assert bare.end is placed.end is End.SIGNALLED
     assert rendered(bare.message) == f"rank 0 {Ended('SIGHUP')}"
-    assert told.message.arguments == {"rank": 0, "signal": "SIGTERM", "file": "train.py", "line": 7, "function": "step"}
-    assert rendered(told.message) == "rank 0 was ended by SIGTERM in train.py:7 step"
+    assert placed.message.arguments == {"rank": 0, "signal": "SIGTERM", "file": "train.py", "line": 7, "function": "step"}
+    assert rendered(placed.message) == "rank 0 was ended by SIGTERM in train.py:7 step"
 
 
 def test_a_run_tells_of_each_rank(tmp_path: Path) -> None:
     run = open_run(Synthetic(ended=HowEnded("interrupted", step=3)).write(tmp_path / "run"))
-    assert {rank: one.end for rank, one in run.endings.items()} == {0: End.INTERRUPTED}
-    assert [(one.rank, one.step, one.place) for one in run.problems] == [(0, 2, "manifest/rank_0.json")]
+    assert {rank: ended.end for rank, ended in run.endings.items()} == {0: End.INTERRUPTED}
+    assert [(problem.rank, problem.step, problem.place) for problem in run.problems] == [(0, 2, "manifest/rank_0.json")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,8 @@ from align_hooks import open_run
 from align_hooks.compare.health import health
 from align_hooks.errors import RefusedRun
 from align_hooks.messages import message
+from record.conftest import failing
 from synthetic import Synthetic, begun
-
-
-def failing(number: int) -> Callable[..., None]:
-    def fail(*arguments: object, **more: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail
 
 
 def no_folder_sync(descriptor: int, sync: Any = os.fsync) -> None:
@@ -51,7 +44,7 @@ def test_without_syncing_directories_a_run_is_recorded(tmp_path: Path, monkeypat
 
 def test_where_everything_is_there_nothing_is_said(tmp_path: Path) -> None:
     run = open_run(Synthetic().write(tmp_path / "run"))
-    assert run.weaker == [] and "run.weaker" not in [one.id for one in health(run, (), ()).remarks]
+    assert run.weaker == [] and "run.weaker" not in [remark.id for remark in health(run, (), ()).remarks]
 
 
 @pytest.mark.parametrize("call", ["link", "fsync"])

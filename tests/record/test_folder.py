@@ -13,8 +13,9 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import folder, layout
 from align_hooks.record.ending import HowEnded
+from record.conftest import contents
 from rewritten import older
-from synthetic import Synthetic, begun, by_hand, row
+from synthetic import EVERYTHING, Synthetic, begun, by_hand, described, row
 
 SECRET = "of somebody else"
 
@@ -34,11 +35,6 @@ def elsewhere(tmp_path: Path) -> Path:
     return path
 
 
-def contents(path: Path) -> dict[str, bytes]:
-    """What is in a directory: bytes of files by path, and none for directories, which count too."""
-    return {str(one.relative_to(path)): one.read_bytes() if one.is_file() else b"" for one in path.rglob("*")}
-
-
 def read_all(path: Path) -> None:
     run = open_run(path)
     run.scalars()
@@ -53,21 +49,19 @@ def test_what_is_not_the_runs_is_left(run: Path, elsewhere: Path, exists: str, f
     if format_ == 1:
         older(run)
     (run / "step_77").symlink_to(elsewhere)
-    mine = [
-        run / name for name in ("step_backup/rank_0/x", "step_1_old/rank_0/tokens.npy", "step_/rank_0/x", "step_2/rank_0/mine", "notes")
-    ]
-    for path in (*mine, run / "step_500/rank_0/tokens.npy"):
+    names = ("step_backup/rank_0/x", "step_1_old/rank_0/tokens.npy", "step_/rank_0/x", "step_2/rank_0/mine", "notes")
+    mine = [*(run / name for name in names), run / "step_500/rank_0/tokens.npy"]
+    for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SECRET)
     outside = contents(elsewhere)
-    synthetic = Synthetic()
-    synthetic.settings["run_exists"] = exists
+    synthetic = Synthetic(settings=EVERYTHING | {"run_exists": exists})
     synthetic.rows = synthetic.rows[:1]
     synthetic.write(run)
     assert contents(elsewhere) == outside
-    assert all(path.read_text() == SECRET for path in (*mine, run / "step_500/rank_0/tokens.npy"))
+    assert all(path.read_text() == SECRET for path in mine)
     assert (run / "step_77").is_symlink() and open_run(run).steps == [0]
-    assert sorted(one.name for one in (run / "step_2/rank_0").iterdir()) == ["mine"]
+    assert sorted(path.name for path in (run / "step_2/rank_0").iterdir()) == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["scalars", "local_norms", "manifest", "run.json", "scalars/rank_0.jsonl", "manifest/rank_0.json"])
@@ -84,8 +78,7 @@ def test_a_start_does_not_write_through_a_link(run: Path, elsewhere: Path, name:
 @pytest.mark.parametrize("name", ["step_1", "step_1/rank_0", "step_1/rank_0/weights"])
 def test_a_step_is_not_written_through_a_link(tmp_path: Path, elsewhere: Path, name: str) -> None:
     run, outside = tmp_path / "run", contents(elsewhere)
-    writer = begun(run)
-    writer.describe(place={}, shards=[], facts={}, steps=range(2))
+    writer = described(run, range(2))
     writer.scalars(row(0))
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).symlink_to(elsewhere)
@@ -102,10 +95,7 @@ def test_a_link_among_the_steps_to_come_is_refused_before_training_and_the_run_s
     shutil.rmtree(run / name)
     (run / name).symlink_to(elsewhere)
     before, outside = contents(run), contents(elsewhere)
-    synthetic = Synthetic()
-    synthetic.settings["run_exists"] = exists
-    path = synthetic.settings.pop("run_exists")
-    writer = begun(run, run_exists=path, **synthetic.settings)
+    writer = begun(run, run_exists=exists, **EVERYTHING)
     with pytest.raises(RefusedRun, match=f"{name} is a link, and nothing is written through one"):
         writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=[], facts={}, steps=range(3))
     writer.finish(HowEnded("refused", error="no"), hooks={})
@@ -118,14 +108,13 @@ def test_a_snapshot_of_hard_links_stays_as_it_was(run: Path, tmp_path: Path, exi
     snapshot = tmp_path / "snapshot"
     shutil.copytree(run, snapshot, copy_function=os.link)
     before = contents(snapshot)
-    synthetic = Synthetic()
-    synthetic.settings["run_exists"] = exists
-    for one in synthetic.rows:
-        one["loss"] += 1
+    synthetic = Synthetic(settings=EVERYTHING | {"run_exists": exists})
+    for scalars in synthetic.rows:
+        scalars["loss"] += 1
     synthetic.write(run)
     assert contents(snapshot) == before and contents(run) != before
     assert open_run(snapshot).problems == open_run(run).problems == []
-    assert [one["loss"] for one in open_run(run).scalars()] == [1 + one["loss"] for one in open_run(snapshot).scalars()]
+    assert [scalars["loss"] for scalars in open_run(run).scalars()] == [1 + scalars["loss"] for scalars in open_run(snapshot).scalars()]
 
 
 @pytest.mark.parametrize(
@@ -150,15 +139,6 @@ def test_what_lies_outside_is_not_read(run: Path, elsewhere: Path, name: str, ta
     assert SECRET not in str(refused.value)
 
 
-def test_batches_made_by_hand_are_never_replaced(tmp_path: Path) -> None:
-    path = by_hand(tmp_path / "hand")
-    before = contents(path)
-    for exists in ("refuse", "replace", "continue"):
-        with pytest.raises(RefusedRun, match="that no manifest lists"):
-            begun(path, run_exists=exists)
-    assert contents(path) == before
-
-
 def test_a_directory_that_another_rank_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks share ``step_N``, and one may remove it, empty, while another is about to write into it."""
     make, races = Path.mkdir, iter([True, True])
@@ -178,9 +158,7 @@ def test_what_a_killed_start_was_writing_is_deleted(run: Path, exists: str) -> N
     others = ["manifest/.rank_1.json.12.tmp", "step_2/.mine.tmp", ".mine.12.tmp"]
     for name in (*names, *others):
         (run / name).write_text("half")
-    synthetic = Synthetic()
-    synthetic.settings["run_exists"] = exists
-    synthetic.write(run)
+    Synthetic(settings=EVERYTHING | {"run_exists": exists}).write(run)
     assert [name for name in names if (run / name).exists()] == []
     assert [name for name in others if not (run / name).exists()] == []
 
@@ -200,4 +178,4 @@ def test_a_directory_outside_is_not_even_listed(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="leads out of"):
         open_run(path).batch(1)
     watching.clear()
-    assert any(one.endswith("hand") for one in listed) and not any("step_1" in one for one in listed)
+    assert any(path.endswith("hand") for path in listed) and not any("step_1" in path for path in listed)

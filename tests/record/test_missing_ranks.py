@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
 from holder import held
+from record.conftest import failing
 from sharded import Grid, Model, write
 from synthetic import Synthetic, begun, job
 
-TOLD = "1 of 4 ranks left no manifest, first rank 3"
+MISSING = "1 of 4 ranks left no manifest, first rank 3"
 
 
 @pytest.fixture
@@ -32,16 +34,13 @@ def lacking(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_told_by_the_run(lacking: Path) -> None:
+def test_the_run_names_it_and_refuses_norms_of_its_shards(lacking: Path) -> None:
     run = open_run(lacking)
-    assert run.missing is not None and run.problems == [run.missing]
-    assert (run.missing.kind, run.missing.rank, str(run.missing)) == (ProblemKind.RANKS_MISSING, 3, TOLD)
+    assert run.problems == [run.missing]
+    assert (run.missing.kind, run.missing.rank, str(run.missing)) == (ProblemKind.RANKS_MISSING, 3, MISSING)
     assert "4 ranks, 1 steps, 1 problems" in repr(run)
-
-
-def test_norms_of_what_the_missing_rank_held_are_refused(lacking: Path) -> None:
-    with pytest.raises(RecordError, match=f"is not whole: {TOLD}"):
-        open_run(lacking).local_norms(0)
+    with pytest.raises(RecordError, match=f"is not whole: {MISSING}"):
+        run.local_norms(0)
 
 
 def test_norms_are_read_where_the_missing_rank_held_copies_alone(tmp_path: Path) -> None:
@@ -54,17 +53,16 @@ def test_norms_are_read_where_the_missing_rank_held_copies_alone(tmp_path: Path)
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_it_is_compared_with_nothing(tmp_path: Path, lacking: Path, side: str) -> None:
     whole = write(tmp_path / "whole", Grid(tp=2, dp=2, distributed=True), Model().tensors(0))
-    found = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.first is not None
-    assert rendered(found.first.summary) == f"of the {side} {TOLD}; copy or record every rank"
-    assert {stage.name for stage in found.stages if stage.status is Status.DIFFERENT} == set()
+    comparison = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
+    assert comparison.verdict is Verdict.NOT_COMPARABLE
+    assert rendered(comparison.first.summary) == f"of the {side} {MISSING}; copy or record every rank"
+    assert [stage.name for stage in comparison.stages if stage.status is Status.DIFFERENT] == []
 
 
 def test_its_batches_and_weights_are_not_fed_to_another_run(lacking: Path) -> None:
-    with pytest.raises(RefusedRun, match=f"{TOLD}; copy or record every rank"):
+    with pytest.raises(RefusedRun, match=f"{MISSING}; copy or record every rank"):
         Replay(Source(lacking, Steps.parse("all"))).check(sequence=5, vocabulary=10, rows=4)
-    with pytest.raises(RecordError, match=f"{TOLD}; copy or record every rank"):
+    with pytest.raises(RecordError, match=f"{MISSING}; copy or record every rank"):
         open_weights(Source(lacking, Steps.parse("0")))
 
 
@@ -86,8 +84,7 @@ def test_a_name_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("left", ["", "scalars/rank_1.jsonl", "local_norms/rank_0.jsonl", "step_0/rank_1/batch.json"])
 def test_a_refused_start_leaves_the_directory_free_unless_any_rank_recorded_something(tmp_path: Path, left: str) -> None:
-    writer = begun(tmp_path / "run", job(0, 2))
-    writer.finish(HowEnded("refused", error="no"), hooks={})
+    begun(tmp_path / "run", job(0, 2)).finish(HowEnded("refused", error="no"), hooks={})
     if not left:
         begun(tmp_path / "run", job(0, 2))
         return
@@ -101,26 +98,18 @@ UNENDED = ["{", '{"ended": null}', "[]"]
 """Manifests that do not say that their start is over."""
 
 
+@pytest.mark.parametrize("locks", [True, False], ids=["locked", "no locks"])
 @pytest.mark.parametrize("text", UNENDED)
-def test_a_start_that_was_killed_before_it_recorded_anything_leaves_the_directory_free(tmp_path: Path, text: str) -> None:
-    begun(tmp_path / "run")
-    (tmp_path / "run/manifest/rank_0.json").write_text(text)
-    begun(tmp_path / "run").finish(HowEnded("finished"), hooks={})
-    assert open_run(tmp_path / "run").manifests[0].ended == "finished"
-
-
-@pytest.mark.parametrize("text", UNENDED)
-def test_a_start_that_does_not_say_that_it_ended_keeps_the_directory_where_nothing_can_be_locked(
-    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+def test_a_start_that_was_killed_leaves_the_directory_free_where_locks_prove_its_end(
+    tmp_path: Path, text: str, locks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "lockf", refuse)
+    if not locks:
+        monkeypatch.setattr(fcntl, "lockf", failing(errno.ENOLCK))
     begun(tmp_path / "run")
     (tmp_path / "run/manifest/rank_0.json").write_text(text)
-    with pytest.raises(RefusedRun, match="already holds a run of rank 0"):
-        begun(tmp_path / "run")
+    with nullcontext() if locks else pytest.raises(RefusedRun, match="already holds a run of rank 0"):
+        begun(tmp_path / "run").finish(HowEnded("finished"), hooks={})
+        assert open_run(tmp_path / "run").manifests[0].ended == "finished"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from msgspec import convert
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from align_hooks import Batch, Run, open_run
+from align_hooks import Run, open_run
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.record import files
 from align_hooks.record.ending import HowEnded
@@ -48,9 +48,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_finished_run_is_whole(run: Run) -> None:
-    assert run.steps == [0, 1, 2]
-    assert run.problems == []
-    assert not run.made_by_hand
+    assert (run.steps, run.problems, run.made_by_hand) == ([0, 1, 2], [], False)
+    assert [path for path in run.path.rglob("*") if path.name.endswith(".tmp")] == []
+    assert run.gradient_steps() == run.local_norm_steps() == run.batch_steps() == [0, 1, 2]
+    assert run.weight_steps() == run.optimizer_state_steps() == [0, 1, 2, 3]
 
 
 def test_the_manifest_says_what_ran(run: Run) -> None:
@@ -60,6 +61,8 @@ def test_the_manifest_says_what_ran(run: Run) -> None:
     assert run.facts.settings["gradients"] == "all"
     recorded = {"scalars": 3, "batches": 3, "local_norms": 3, "gradients": 3, "weights": 4, "optimizer_state": 4}
     assert run.manifests[0].recorded == recorded
+    written = json.loads((run.path / "run.json").read_text())
+    assert {key: run.manifest[key] for key in ("side", "run_id", "model")} == {key: written[key] for key in ("side", "run_id", "model")}
 
 
 def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
@@ -69,23 +72,20 @@ def test_every_run_has_an_id_of_its_own(tmp_path: Path) -> None:
 
 def test_scalars_keep_full_precision(tmp_path: Path) -> None:
     run = open_run(scalars_only((9.056482000000001, 1 / 3, 5e-324)).write(tmp_path / "run"))
-    assert [one["loss"] for one in run.scalars()] == [9.056482000000001, 1 / 3, 5e-324]
+    assert [scalars["loss"] for scalars in run.scalars()] == [9.056482000000001, 1 / 3, 5e-324]
 
 
-def test_scalars_come_back_as_they_were_given(run: Run) -> None:
+def test_scalars_and_norms_come_back_as_they_were_given(run: Run) -> None:
     assert run.scalars() == HONEST.rows
+    assert run.local_norms(1) == {name: pytest.approx(norm(tensor), rel=1e-6) for name, tensor in HONEST.gradients[1].items()}
 
 
 def test_batches_come_back_as_they_were_given(run: Run) -> None:
-    assert run.batch_steps() == [0, 1, 2]
-    found = run.batch(1)
-    assert found.rows == ((ROWS,),)
+    recorded = run.batch(1)
+    assert recorded.rows == ((ROWS,),)
     for name, array in HONEST.batches[1].items():
-        np.testing.assert_array_equal(found.arrays()[name], array, strict=True)
-    assert found.attention_mask is None
-
-
-def test_batch_facts_are_the_batchs(run: Run) -> None:
+        np.testing.assert_array_equal(recorded.arrays()[name], array, strict=True)
+    assert recorded.attention_mask is None
     facts = run.batch_facts(1)
     ids = np.concatenate([HONEST.batches[1]["tokens"], HONEST.batches[1]["labels"]])
     assert (facts.sequence, facts.rows, facts.lowest, facts.highest) == (SEQUENCE, ROWS, ids.min(), ids.max())
@@ -93,19 +93,19 @@ def test_batch_facts_are_the_batchs(run: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["gradients", "weights"])
 def test_tensors_come_back_as_they_were_given(run: Run, kind: str) -> None:
-    found = getattr(run, kind)(2)
-    assert sorted(found) == sorted(NAMES)
+    recorded = getattr(run, kind)(2)
+    assert sorted(recorded) == sorted(NAMES)
     for name, tensor in getattr(HONEST, kind)[2].items():
-        assert found.shape(name) == tensor.shape
-        np.testing.assert_array_equal(found[name], tensor, strict=True)
+        assert recorded.shape(name) == tensor.shape
+        np.testing.assert_array_equal(recorded[name], tensor, strict=True)
 
 
 def test_optimizer_state_comes_back_as_it_was_given(run: Run) -> None:
-    found = run.optimizer_state(2)
-    assert (found.updates, list(found.moments)) == (2, ["exp_avg", "exp_avg_sq"])
+    state = run.optimizer_state(2)
+    assert (state.updates, list(state.moments)) == (2, ["exp_avg", "exp_avg_sq"])
     for moment, tensors_ in HONEST.moments[2].items():
         for name, tensor in tensors_.items():
-            np.testing.assert_array_equal(found.moments[moment][name], tensor, strict=True)
+            np.testing.assert_array_equal(state.moments[moment][name], tensor, strict=True)
 
 
 def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_path: Path) -> None:
@@ -124,17 +124,6 @@ def test_the_types_in_which_moments_are_kept_come_back_and_may_be_missing(tmp_pa
     state.write_text(json.dumps({"updates": 2, "dtypes": ["bfloat16"]}))
     with pytest.raises(RecordError, match=r"state.json: dtypes: .*; copy it again"):
         open_run(path).optimizer_state(2)
-
-
-def test_steps_of_each_kind_are_those_written(run: Run) -> None:
-    assert run.gradient_steps() == run.local_norm_steps() == [0, 1, 2]
-    assert run.weight_steps() == [0, 1, 2, 3]
-    assert run.optimizer_state_steps() == [0, 1, 2, 3]
-
-
-def test_local_norms_are_roots_of_squared_sums(run: Run) -> None:
-    found = run.local_norms(1)
-    assert found == {name: pytest.approx(norm(tensor), rel=1e-6) for name, tensor in HONEST.gradients[1].items()}
 
 
 @pytest.mark.parametrize("kind", ["gradients", "weights", "local_norms", "optimizer_state"])
@@ -174,17 +163,13 @@ def test_nan_and_infinities_survive_in_scalars(tmp_path: Path, value: float) -> 
     assert isinstance(first["grad_norm"], float)
 
 
-def test_nan_survives_in_rates_of_several_groups(tmp_path: Path) -> None:
-    synthetic = scalars_only((9.0,))
-    synthetic.rows[0]["learning_rate"] = [1e-3, math.nan]
-    (found,) = open_run(synthetic.write(tmp_path / "run")).scalars()
-    assert found["learning_rate"] == pytest.approx([1e-3, math.nan], nan_ok=True)
-
-
-def test_nan_survives_in_local_norms(tmp_path: Path) -> None:
+def test_nan_survives_in_rates_of_several_groups_and_in_local_norms(tmp_path: Path) -> None:
     synthetic = Synthetic()
+    synthetic.rows[0]["learning_rate"] = [1e-3, math.nan]
     synthetic.norms[0][NAMES[0]] = math.nan
-    assert math.isnan(open_run(synthetic.write(tmp_path / "run")).local_norms(0)[NAMES[0]])
+    run = open_run(synthetic.write(tmp_path / "run"))
+    assert run.scalars()[0]["learning_rate"] == pytest.approx([1e-3, math.nan], nan_ok=True)
+    assert math.isnan(run.local_norms(0)[NAMES[0]])
 
 
 def test_rows_are_strict_json(tmp_path: Path) -> None:
@@ -199,9 +184,8 @@ def test_a_causal_mask_is_written_once_for_the_run(tmp_path: Path) -> None:
         arrays["attention_mask"] = CAUSAL
     run = open_run(synthetic.write(tmp_path / "run"))
     assert [str(path.relative_to(run.path)) for path in run.path.rglob("*attention_mask.npy")] == ["causal_attention_mask.npy"]
-    found = run.batch(2)
-    assert found.causal
-    np.testing.assert_array_equal(found.attention_mask, CAUSAL, strict=True)
+    assert run.batch(2).causal
+    np.testing.assert_array_equal(run.batch(2).attention_mask, CAUSAL, strict=True)
 
 
 def test_any_other_mask_stands_beside_its_batch(tmp_path: Path) -> None:
@@ -210,10 +194,8 @@ def test_any_other_mask_stands_beside_its_batch(tmp_path: Path) -> None:
     synthetic = Synthetic()
     synthetic.batches[1]["attention_mask"] = mask
     run = open_run(synthetic.write(tmp_path / "run"))
-    found = run.batch(1)
-    assert not found.causal
-    np.testing.assert_array_equal(found.attention_mask, mask, strict=True)
-    assert run.batch(0).causal
+    assert run.batch(0).causal and not run.batch(1).causal
+    np.testing.assert_array_equal(run.batch(1).attention_mask, mask, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +208,8 @@ def test_a_mask_is_causal_when_it_forbids_exactly_what_lies_ahead(mask: np.ndarr
 
 def test_labels_that_do_not_count_do_not_widen_the_range_of_ids() -> None:
     arrays = batch(0) | {"labels": np.full((ROWS, SEQUENCE), -100)}
-    assert id_range(arrays | {"loss_mask": np.zeros((ROWS, SEQUENCE))})[0] >= 0  # type: ignore[index]
-    assert id_range(arrays)[0] == -100  # type: ignore[index]
+    assert id_range(arrays | {"loss_mask": np.zeros((ROWS, SEQUENCE))})[0] >= 0
+    assert id_range(arrays)[0] == -100
     assert id_range({}) is None
 
 
@@ -245,37 +227,28 @@ def test_a_plan_that_the_disk_cannot_hold_is_refused_before_the_first_step(tmp_p
         writer.describe(place={}, shards=[Shard("x", (10**9, 10**6), "x", "float32")], facts={}, steps=range(10))
 
 
-def test_no_temporary_file_is_left(run: Run) -> None:
-    assert [path for path in run.path.rglob("*") if path.name.endswith(".tmp")] == []
-
-
-def test_steps_of_a_hand_made_directory_are_those_with_tokens(tmp_path: Path) -> None:
+def test_a_hand_made_directory_has_the_steps_with_tokens_and_no_scalars_norms_or_tensors(tmp_path: Path) -> None:
     run = open_run(by_hand(tmp_path, steps=(0, 1, 10)))
     assert run.made_by_hand
     assert run.steps == run.batch_steps() == [0, 1, 10]
-    assert run.problems == []
+    assert (run.problems, run.scalars()) == ([], [])
+    assert run.gradient_steps() == run.weight_steps() == run.local_norm_steps() == []
+    with pytest.raises(RecordError, match="made by hand"):
+        run.weights(0)
 
 
 def test_ranks_of_a_hand_made_directory_are_data_parallel_ranks(tmp_path: Path) -> None:
-    found = open_run(by_hand(tmp_path, ranks=11)).batch(1)
-    np.testing.assert_array_equal(found.tokens, np.concatenate([batch(10 + rank)["tokens"] for rank in range(11)]))
-    assert found.rows == ((ROWS,),) * 11
-    assert open_run(tmp_path).batch_facts(1).rows == 11 * ROWS
+    run = open_run(by_hand(tmp_path, ranks=11))
+    np.testing.assert_array_equal(run.batch(1).tokens, np.concatenate([batch(10 + rank)["tokens"] for rank in range(11)]))
+    assert run.batch(1).rows == ((ROWS,),) * 11
+    assert run.batch_facts(1).rows == 11 * ROWS
 
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float32])
 def test_a_hand_made_causal_mask_is_known_whatever_its_type(tmp_path: Path, kind: type) -> None:
-    found: Batch = open_run(by_hand(tmp_path, mask_type=kind)).batch(0)
-    assert found.causal
-    assert found.attention_mask is not None
-    assert found.attention_mask.dtype == bool
-
-
-def test_a_hand_made_directory_has_no_scalars_norms_or_tensors(tmp_path: Path) -> None:
-    run = open_run(by_hand(tmp_path))
-    assert (run.scalars(), run.gradient_steps(), run.weight_steps(), run.local_norm_steps()) == ([], [], [], [])
-    with pytest.raises(RecordError, match="made by hand"):
-        run.weights(0)
+    recorded = open_run(by_hand(tmp_path, mask_type=kind)).batch(0)
+    assert recorded.causal
+    assert recorded.attention_mask.dtype == bool
 
 
 @pytest.mark.parametrize("name", ["tokens", "labels"])
@@ -286,18 +259,15 @@ def test_a_hand_made_directory_needs_tokens_and_labels_of_every_rank(tmp_path: P
         open_run(tmp_path).batch(0)
 
 
-def test_the_header_of_a_file_is_parsed_once_for_all_its_tensors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_of_a_file_is_parsed_once_and_its_tensors_stay_no_part_of_this_process(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parsed: list[Path] = []
     monkeypatch.setattr(files, "safe_open", lambda path, framework: parsed.append(path) or safe_open(path, framework=framework))
-    found = run.weights(1)
+    weights = run.weights(1)
     for _ in range(2):
-        assert all(len(found[name]) for name in found)
+        assert all(len(weights[name]) for name in weights)
     assert parsed == [run.path / "step_1/rank_0/weights/model.safetensors"]
-
-
-def test_what_was_read_of_a_file_stays_no_part_of_this_process(run: Run) -> None:
-    found = run.weights(1)
-    assert all(len(found[name]) for name in found)
     assert "model.safetensors" not in Path("/proc/self/maps").read_text()
 
 
@@ -314,16 +284,10 @@ def test_a_file_without_a_tensor_is_the_librarys_own(tmp_path: Path) -> None:
 
 
 def test_some_arrays_of_a_batch_are_read_without_the_others(tmp_path: Path) -> None:
-    run = Synthetic()
-    run.batches[0]["attention_mask"] = np.ones((1, 1, SEQUENCE, SEQUENCE), bool)
-    path = run.write(tmp_path / "run")
+    synthetic = Synthetic()
+    synthetic.batches[0]["attention_mask"] = np.ones((1, 1, SEQUENCE, SEQUENCE), bool)
+    path = synthetic.write(tmp_path / "run")
     (path / "step_0" / "rank_0" / "tokens.npy").write_bytes(b"")
-    found = open_run(path).batch(0, ("token_losses", "loss_mask"))
-    assert found.arrays().keys() == {"token_losses", "loss_mask"}
-    assert found.rows == open_run(path).batch(1).rows
-
-
-def test_scripts_read_what_the_run_was_as_run_json_has_it(tmp_path: Path) -> None:
-    run = open_run(Synthetic().write(tmp_path / "run"))
-    written = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert {key: run.manifest[key] for key in ("side", "run_id", "model")} == {key: written[key] for key in ("side", "run_id", "model")}
+    some = open_run(path).batch(0, ("token_losses", "loss_mask"))
+    assert some.arrays().keys() == {"token_losses", "loss_mask"}
+    assert some.rows == open_run(path).batch(1).rows

@@ -34,20 +34,18 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
 
 
 def checked(path: Path, grid: Grid, **planted: Any) -> SelfCheck:
-    found = open_run(write(path, grid, GRADIENTS, **planted)).self_check
-    assert isinstance(found, SelfCheck)
-    return found
+    return open_run(write(path, grid, GRADIENTS, **planted)).self_check
 
 
-def of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a manifest says of a tensor."""
-    return next(one for one in manifest["parameters"] if one["name"] == name)
+def entry(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """A manifest's entry of a tensor."""
+    return next(parameter for parameter in manifest["parameters"] if parameter["name"] == name)
 
 
 def only(path: Path) -> Contradiction:
     """The one contradiction of a run."""
-    (found,) = open_run(path).self_check.contradictions
-    return found
+    (contradiction,) = open_run(path).self_check.contradictions
+    return contradiction
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
@@ -71,16 +69,16 @@ def test_copies_are_counted(tmp_path: Path, grid: Grid, copies: int) -> None:
 
 def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
     lost = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, lose=lambda rank, shard: rank == 1 and shard.name == DOWN))
-    assert lost.kind is Kind.ELEMENTS  # of whom it was, nothing tells
+    assert lost.kind is Kind.ELEMENTS  # nothing names the rank
     assert (lost.first.witness, lost.second.witness) == (Witness.COUNTED_GRADIENTS, Witness.RECORDED_NORMS)
 
 
 def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
     """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
-    bend(path / "manifest" / "rank_1.json", lambda manifest: of(manifest, NORM).update(counted=True))
+    bend(path / "manifest" / "rank_1.json", lambda manifest: entry(manifest, NORM).update(counted=True))
     assert (Kind.LEFT_OUT, "decoder.final_layernorm.weight", 1) in {
-        (one.kind, one.name, one.rank) for one in open_run(path).self_check.contradictions
+        (contradiction.kind, contradiction.name, contradiction.rank) for contradiction in open_run(path).self_check.contradictions
     }
 
 
@@ -103,7 +101,7 @@ def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_token", "shares", "found"),
+    ("per_token", "shares", "weighing"),
     [
         (True, [[20.0, 10, 20.0], [6.0, 2, 6.0]], None),
         (False, [[20.0, 10, 1.0], [6.0, 2, 1.5]], None),
@@ -116,13 +114,14 @@ def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_tokens_that_weigh_otherwise_than_the_settings_say_are_named(
-    tmp_path: Path, per_token: bool, shares: list[list[Any]], found: Weighing | None
+    tmp_path: Path, per_token: bool, shares: list[list[Any]], weighing: Weighing | None
 ) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS, micro_batches=shares)
     bend(path / "run.json", lambda facts: facts["training"].update(per_token_loss=per_token))
-    weighed = [one for one in open_run(path).self_check.contradictions if one.kind is Kind.WEIGHTS_OF_TOKENS]
-    assert [one.second.value for one in weighed] == ([] if found is None else [found])
-    assert [one.first.value for one in weighed] in ([], [Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH])
+    contradictions = open_run(path).self_check.contradictions
+    named = [contradiction for contradiction in contradictions if contradiction.kind is Kind.WEIGHTS_OF_TOKENS]
+    assert [contradiction.second.value for contradiction in named] == ([] if weighing is None else [weighing])
+    assert [contradiction.first.value for contradiction in named] in ([], [Weighing.ALIKE if per_token else Weighing.BY_MICRO_BATCH])
 
 
 def untaken(path: Path) -> Path:
@@ -134,8 +133,7 @@ def untaken(path: Path) -> Path:
 
 
 def test_a_run_of_which_the_framework_took_no_norm_is_unchecked(tmp_path: Path) -> None:
-    path = untaken(tmp_path / "run")
-    check = open_run(path).self_check
+    check = open_run(untaken(tmp_path / "run")).self_check
     assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
 
 
@@ -147,12 +145,12 @@ def test_of_a_run_that_lacks_a_rank_nothing_is_said_to_be_lost_and_no_loss_is_kn
     check = run.self_check
     assert (check.steps, check.unchecked, check.contradictions) == ((), (0,), ())
     assert [run.scalars()[0][key] for key in ("loss", "objective_loss", "valid_tokens")] == [None, None, None]
-    assert [one.kind for one in run.problems] == [ProblemKind.RANKS_MISSING]
+    assert [problem.kind for problem in run.problems] == [ProblemKind.RANKS_MISSING]
 
 
 def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
     path = untaken(tmp_path / "run")
-    stage = next(one for one in compare(open_run(path), open_run(path)).stages if one.name == "self-check")
+    stage = next(stage for stage in compare(open_run(path), open_run(path)).stages if stage.name == "self-check")
     assert stage.status is Status.NOT_COMPARED
     assert arguments("copies.alike", stage.summary)["count"] == 18
 
@@ -173,7 +171,7 @@ def test_copies_alone_prove_nothing_of_lost_shards(tmp_path: Path) -> None:
 )
 def test_a_parameter_table_that_says_what_cannot_be_is_refused(tmp_path: Path, key: str, value: str) -> None:
     path = write(tmp_path / "run", Grid(), GRADIENTS)
-    bend(path / "manifest" / "rank_0.json", lambda manifest: of(manifest, DOWN).update({key: json.loads(value)}))
+    bend(path / "manifest" / "rank_0.json", lambda manifest: entry(manifest, DOWN).update({key: json.loads(value)}))
     with pytest.raises(RecordError, match=r"rank_0.json: parameters\[.*copy it again"):
         open_run(path)
 
@@ -191,16 +189,14 @@ def test_a_squared_sum_that_is_none_is_refused(tmp_path: Path, value: str) -> No
 
 def weighed(path: Path, mask: Any, loss: float, tokens: int) -> Run:
     """A run of one step whose tokens' losses are all 2, under a mask."""
-    one = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={})
-    one.batches = {0: batch(0)}
-    one.batches[0]["token_losses"] = np.full((ROWS, SEQUENCE), 2, np.float32)
+    synthetic = Synthetic(settings={"batches": "all"}, rows=[row(0)], gradients={}, norms={}, micro_batches=[ROWS])
+    synthetic.batches = {0: batch(0) | {"token_losses": np.full((ROWS, SEQUENCE), 2, np.float32)}}
     if mask is None:
-        del one.batches[0]["loss_mask"]
+        del synthetic.batches[0]["loss_mask"]
     else:
-        one.batches[0]["loss_mask"] = np.full((ROWS, SEQUENCE), mask, np.float32)
-    one.micro_batches = [ROWS]
-    one.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": tokens}
-    return open_run(one.write(path))
+        synthetic.batches[0]["loss_mask"] = np.full((ROWS, SEQUENCE), mask, np.float32)
+    synthetic.rows[0] |= {"loss": loss, "objective_loss": loss, "valid_tokens": tokens}
+    return open_run(synthetic.write(path))
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,17 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record import atomic, layout
+from align_hooks.record import layout
 from align_hooks.record.ending import HowEnded
-from align_hooks.record.files import read_sealed
+from record.conftest import DP2, contents, of_ranks
+from rewritten import edit
 from synthetic import begun, described, job, row, tensors, whole_shards
 from work import at_most
 
 
 def recorded(path: Path, world: int, steps: range, exists: str = "refuse") -> None:
-    """Every rank of a job, from its beginning to its end."""
-    writers = [begun(path, job(rank, world), run_exists=exists) for rank in range(world)]
-    for writer in writers:
-        writer.describe(place={"dp": writer.launch.rank}, shards=[], facts={}, steps=steps)
-        for step in steps:
-            writer.scalars(row(step))
-        writer.finish(HowEnded("finished"), hooks={})
+    """Rows of every rank of a job, from its beginning to its end."""
+    of_ranks(path, DP2[:world], steps=steps, run_exists=exists)
 
 
 @pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
@@ -39,10 +35,10 @@ def test_a_larger_job_that_recorded_nothing_is_in_nobodys_way(tmp_path: Path, ex
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_a_run_is_not_continued_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
     recorded(tmp_path, before, range(3))
-    there = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before_start = contents(tmp_path)
     with pytest.raises(RefusedRun, match=f"holds a run of {before} ranks? and this job has {after}"):
         begun(tmp_path, job(0, after), run_exists="continue")
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == there
+    assert contents(tmp_path) == before_start
     assert open_run(tmp_path).steps == [0, 1, 2]
 
 
@@ -84,13 +80,6 @@ def test_a_start_looks_at_what_is_there_and_not_at_every_step_that_is_planned(tm
         described(tmp_path / "run", range(1_000_000))
 
 
-def bent(path: Path, **members: object) -> None:
-    """A manifest of which somebody made another, sealed as ours are."""
-    manifest = layout.manifest(path, 0)
-    content = read_sealed(manifest) | members
-    atomic.write_sealed(manifest, content)
-
-
 def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path) -> None:
     """A step that is a path, in a record whose rows cannot be read."""
     run, elsewhere = tmp_path / "run", tmp_path / "theirs/rank_0/tokens.npy"
@@ -98,7 +87,7 @@ def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path)
     (run / "step_..").mkdir()
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("theirs")
-    bent(run, deleting=["../../../theirs"])
+    edit(layout.manifest(run, 0), deleting=["../../../theirs"])
     layout.scalars(run, 0).write_text("no row\n")
     recorded(run, 1, range(2), "replace")
     assert elsewhere.read_text() == "theirs" and open_run(run).problems == []
@@ -109,7 +98,7 @@ def test_a_manifest_made_by_a_stranger_deletes_nothing_elsewhere(tmp_path: Path)
 )
 def test_a_manifest_whose_steps_are_none_is_refused_and_can_be_replaced(tmp_path: Path, members: dict[str, object]) -> None:
     recorded(tmp_path, 1, range(2))
-    bent(tmp_path, **members)
+    edit(layout.manifest(tmp_path, 0), **members)
     with pytest.raises(RecordError, match=r"rank_0.json: (deleting|first_step).*: Expected .*; copy it again"):
         open_run(tmp_path)
     with pytest.raises(RefusedRun, match="nothing to continue"):
@@ -125,7 +114,7 @@ def test_what_a_killed_start_left_beyond_a_gap_is_deleted_with_its_run(tmp_path:
     writer.describe(place={"dp": 0}, shards=[], facts={}, steps=range(7, 9))
     writer.weights(8, {}, {})
     writer.finish(HowEnded("failed"), hooks={})
-    bent(run, files={})
+    edit(layout.manifest(run, 0), files={})
     recorded(run, 1, range(2), "replace")
     assert not (run / "step_8").exists()
 

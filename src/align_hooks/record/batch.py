@@ -211,10 +211,8 @@ def _merged(parts: Sequence[Part]) -> Part:
 
 
 def _in_sequence(parts: Sequence[Part], where: str) -> Part:
-    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing.
-
-    Where batches are joined first, context-parallel ranks are fed the same whole sequences.
-    """
+    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing. Where
+    batches are joined first, context-parallel ranks are fed the same whole sequences."""
     if len(parts) == 1 and parts[0].slices is None:
         return parts[0]
     if all(part.slices is None and part.micro_batches for part in parts):
@@ -231,10 +229,8 @@ def _in_sequence(parts: Sequence[Part], where: str) -> Part:
 
 
 def _join(step: int, parts: list[Part]) -> Batch:
-    """The global batch of all data-parallel parts.
-
-    Raises RecordError where the rows that were joined first cannot be cut into equal micro-batches.
-    """
+    """The global batch of all data-parallel parts. Raises RecordError where the rows that were joined first cannot be cut into equal
+    micro-batches."""
     parts = parts[:1] if parts and parts[0].whole else parts
     rows = tuple(part.rows for part in parts)
     causal = all(part.mask != "own" for part in parts)

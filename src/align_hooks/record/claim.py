@@ -79,9 +79,8 @@ class Claim:
         self._write(self._content())
 
     def release(self, *, unused: bool = False) -> None:
-        """Release the directory, and say so in the claim; ``unused`` leaves the claim as it was before.
-
-        The file stays: a process that deletes it could delete another job's lock."""
+        """Release the directory, and say so in the claim; ``unused`` leaves the claim as it was before. The file stays: a process that
+        deletes it could delete another job's lock."""
         if self._file < 0:
             return
         with contextlib.suppress(OSError):  # a full disk, or a directory that is gone: the next job sees that this process has ended

@@ -14,21 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import convert
-
 from align_hooks.errors import RecordError
 from align_hooks.record import digests, layout
 from align_hooks.record.files import no_row, read_lines
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.schema import Json, Manifest, RankRow, Segment, structured
+from align_hooks.record.schema import Manifest, RankRow, Segment, structured
 
 
 @dataclass(slots=True)
 class Committed:
     """One rank's ``rows`` by step. ``listed`` maps each name of :mod:`.layout` that they list to the steps that have it, each with its
     digest. ``unlisted`` are the steps of rows that list nothing, because they were recorded before format 2; ``older`` is the segment of
-    these rows. ``counts`` is how many rows of each segment exist.
-    """
+    these rows. ``counts`` is how many rows of each segment exist."""
 
     rows: dict[int, RankRow] = field(default_factory=dict)
     listed: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -48,11 +45,8 @@ class Committed:
 
 
 def read_committed(path: Path, manifest: Manifest) -> Committed:
-    """The rows of one rank that count by its ``manifest``; ``path`` is its file of scalars.
-
-    Of a step that was repeated the last row counts. A last line that a killed process left torn does not count. Raises RecordError for a
-    line that is no row, or was changed.
-    """
+    """The rows of one rank that count by its ``manifest``; ``path`` is its file of scalars. Of a step that was repeated the last row
+    counts. A last line that a killed process left torn does not count. Raises RecordError for a line that is no row, or was changed."""
     segments = {segment.id: segment for segment in manifest.starts()}
     committed = Committed(older=segments.get(None))
     for name, step, digest in _listed(manifest.files, path):
@@ -97,11 +91,13 @@ def _row(line: bytes, path: Path, number: int, *, older: bool) -> JsonObject:
     return dict(row)
 
 
-def _listed(files: Json, path: Path) -> Iterator[tuple[str, int, str]]:
+def _listed(files: JsonObject, path: Path) -> Iterator[tuple[str, int, str]]:
     """Name, step and digest of each entry ``"3/gradients.safetensors": digest`` of a row's list."""
     try:
-        for key, digest in convert(files, dict[str, str]).items():
+        for key, digest in files.items():
             step, _, name = key.partition("/")
+            if not isinstance(digest, str):
+                raise TypeError
             yield sys.intern(name), int(step), digest
-    except ValueError:  # which a ValidationError is too
+    except (AttributeError, TypeError, ValueError):
         raise RecordError(f"{path}: what a row lists cannot be read; record the run again") from None

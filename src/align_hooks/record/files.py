@@ -128,10 +128,8 @@ def _check_file(path: Path, digest: str) -> None:
 
 
 def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
-    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked.
-
-    The file is mapped first in any case: a header that promises more than the file holds is refused before memory is taken.
-    """
+    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked. The
+    file is mapped first in any case: a header that promises more than the file holds is refused before memory is taken."""
     try:
         _regular(path).close()
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -59,25 +59,18 @@ def is_shared(path: Path) -> bool:
     return not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1
 
 
-def is_own(run: Path, folder: Path) -> bool:
-    """Whether no link stands between ``run`` and a folder in it."""
-    return link(run, folder) is None
-
-
 def link(run: Path, path: Path) -> Path | None:
     """The link between ``run`` and a path in it, or the path itself where it is a link; None where there is none."""
     return next((part for part in (path, *path.parents) if run in part.parents and part.is_symlink()), None)
 
 
 def remove(run: Path, paths: Iterable[Path]) -> None:
-    """Delete those of ``paths`` that exist, and directories of steps that this leaves empty.
-
-    Nothing is deleted through a link. A directory that holds anything else stays. Other ranks write at the same time: of the directories
-    that they share with this rank only ``step_N`` is removed, and :func:`make` expects that.
-    """
+    """Delete those of ``paths`` that exist, and directories of steps that this leaves empty. Nothing is deleted through a link. A directory
+    that holds anything else stays. Other ranks write at the same time: of the directories that they share with this rank only ``step_N`` is
+    removed, and :func:`make` expects that."""
     folders = set()
     for path in paths:
-        if is_own(run, path.parent):
+        if link(run, path.parent) is None:
             folders.add(path.parent)
             with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 path.unlink()

@@ -31,11 +31,6 @@ LARGEST = 1 << 16
 FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,600})$', re.MULTILINE)
 
 
-def path(run: Path, rank: int, number: signal.Signals) -> Path:
-    """The file of a rank's stack when the signal ends it; empty while the rank lives, absent once it ended by itself."""
-    return layout.last_words(run, rank, number.name)
-
-
 @dataclass
 class LastWords:
     """The files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
@@ -46,12 +41,10 @@ class LastWords:
     _handlers: dict[signal.Signals, int | None] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Let each unhandled signal write the stack at which it ends this process; raises OSError where there can be no file.
-
-        The file of an earlier process of the rank is removed in any case: its signal did not end this process.
-        """
+        """Let each unhandled signal write the stack at which it ends this process; raises OSError where there can be no file. The file of
+        an earlier process of the rank is removed in any case: its signal did not end this process."""
         for number in SIGNALS:
-            place = path(self.run, self.rank, number)
+            place = layout.last_words(self.run, self.rank, number.name)
             folder.make(self.run, place.parent)
             place.unlink(missing_ok=True)
             if _handler(number) is not None:
@@ -66,7 +59,7 @@ class LastWords:
         numbers = list(self._files)
         self._forget()
         for number in numbers:
-            path(self.run, self.rank, number).unlink(missing_ok=True)
+            layout.last_words(self.run, self.rank, number.name).unlink(missing_ok=True)
 
     def _forget(self) -> None:
         """Unregister the signals that nothing else handles by now, and close the files; a forked child does no more."""
@@ -100,7 +93,7 @@ class Ended:
 def read(run: Path, rank: int) -> Ended | None:
     """The signal that ended a rank, and its stack; None without last words. A file that is not ours counts as none."""
     for number in SIGNALS:
-        text = _text(path(run, rank, number))
+        text = _text(layout.last_words(run, rank, number.name))
         if text.startswith(("Stack", "Current thread", "Thread")):
             return Ended(number.name, [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)])
     return None

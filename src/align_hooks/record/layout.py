@@ -64,7 +64,7 @@ def claim(run: Path, rank: int) -> Path:
 
 
 def last_words(run: Path, rank: int, signal: str) -> Path:
-    """The stack of a rank that a signal ended (:mod:`.last_words`)."""
+    """The stack of a rank that a signal ended (:mod:`.last_words`); empty while the rank lives, absent once it ended by itself."""
     return run / "last_words" / f"rank_{rank}.{signal}"
 
 

@@ -22,10 +22,7 @@ STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 
 class Lines:
     """One rank's rows of one kind. ``listed`` maps a step to the digest of its line; ``unlisted`` says of which other steps any line is
-    taken, None where of no step.
-
-    Raises RecordError for a line that is no row, where lines are taken that nothing lists.
-    """
+    taken, None where of no step. Raises RecordError for a line that is no row, where lines are taken that nothing lists."""
 
     def __init__(self, path: Path, listed: Mapping[int, str], unlisted: Callable[[int], bool] | None = None) -> None:
         self.path, self.listed, self._unlisted = path, dict(listed), unlisted

@@ -28,10 +28,8 @@ MIXED = (
 
 
 def read_manifests(run: Path, ranks: Sequence[int]) -> tuple[dict[int, Manifest], tuple[Group, ...]]:
-    """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks.
-
-    Raises RecordError for another format, a manifest that cannot be read, and ranks of different jobs.
-    """
+    """Every rank's manifest, without the parameter groups of its optimizer, and the groups of all ranks. Raises RecordError for another
+    format, a manifest that cannot be read, and ranks of different jobs."""
     manifests: dict[int, Manifest] = {}
     groups = _Groups()
     known: dict[Shard, Shard] = {}
@@ -58,10 +56,8 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_facts(run: Path, manifests: Mapping[int, Manifest], groups: Iterable[Group]) -> Facts:
-    """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only.
-
-    Raises RecordError where ``run.json`` and the ``manifests`` are of different runs.
-    """
+    """``run.json``, with the parameter ``groups`` of all ranks: rank 0 knows the groups of its own stage only. Raises RecordError where
+    ``run.json`` and the ``manifests`` are of different runs."""
     path = layout.run_file(run)
     if not path.exists():
         return Facts()
@@ -101,10 +97,8 @@ def _refuse_strangers(run: Path, rank: int, manifest: Manifest, first: int, refe
 
 
 class _Groups:
-    """Parameter groups of several ranks. The n-th group of equal hyper-parameters on one rank is the n-th such group on every rank.
-
-    Two groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0.
-    """
+    """Parameter groups of several ranks. The n-th group of equal hyper-parameters on one rank is the n-th such group on every rank. Two
+    groups of one rank stay two, although they may begin alike: warm-ups all start from a rate of 0."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[Group, dict[str, None]]] = {}

@@ -18,10 +18,8 @@ from align_hooks.record.shard import Shard
 
 @dataclass(frozen=True, slots=True)
 class NormRows:
-    """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row.
-
-    ``counts`` is False for a name that is a copy. ``taken`` are the framework's own norms of each step.
-    """
+    """``squared`` is fp64 ``[steps, names]``; ``names`` maps a name to its column and ``steps`` a step to its row. ``counts`` is False for
+    a name that is a copy. ``taken`` are the framework's own norms of each step."""
 
     path: Path
     names: Mapping[str, int]

@@ -41,12 +41,9 @@ def write_batch(
     """
     place = folder.make(run, layout.step(run, step, rank))
     facts: JsonObject = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
-    if slices is not None:
-        facts["slices"] = [list(bounds) for bounds in slices]
-    if joined_first is not None:
-        facts["joined_first"] = dict(joined_first)
-    if segment is not None:
-        facts["segment"] = segment
+    cuts = None if slices is None else [list(bounds) for bounds in slices]
+    optional = {"slices": cuts, "joined_first": joined_first, "segment": segment}
+    facts |= {key: value for key, value in optional.items() if value is not None}
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
             continue
@@ -63,10 +60,8 @@ def write_batch(
 
 
 def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
-    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype.
-
-    Each tensor's digest stands in the header's metadata; the digest of the header is returned.
-    """
+    """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype. Each tensor's
+    digest stands in the header's metadata; the digest of the header is returned."""
     wrong = [key for key, tensor in tensors.items() if tensor.dtype != np.float32]
     if wrong:
         raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")

@@ -35,12 +35,9 @@ class ProblemKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason; printed, it is its English sentence.
-
-    ``rank`` and ``step`` are the first that have the problem, None where it has none; of a run that did not finish ``step`` is its last
-    whole one. ``place`` is the file in the run, empty where the problem is of no single file. ``error`` is the text of the error that
-    reading the file raised.
-    """
+    """One reason; printed, it is its English sentence. ``rank`` and ``step`` are the first that have the problem, None where it has none;
+    of a run that did not finish ``step`` is its last whole one. ``place`` is the file in the run, empty where the problem is of no single
+    file. ``error`` is the text of the error that reading the file raised."""
 
     kind: ProblemKind
     message: Message | Joined
@@ -66,16 +63,6 @@ def distinct(problems: Iterable[Problem]) -> list[Problem]:
             kept.append(problem)
         errors.add(problem.error)
     return kept
-
-
-def missing_ranks(run: Run) -> Problem | None:
-    """How many ranks left no manifest and which is the first; None where no rank is missing."""
-    count = run.world_size - len(run.manifests)
-    if count <= 0:
-        return None
-    first = next(rank for rank in range(run.world_size) if rank not in run.manifests)
-    words = message("run.ranks_missing", count=count, ranks=run.world_size, rank=first)
-    return Problem(ProblemKind.RANKS_MISSING, words, rank=first)
 
 
 def lacking(run: Run) -> Iterator[Problem]:
@@ -109,15 +96,10 @@ def _lost(run: Run) -> Iterator[Problem]:
             else:
                 gone = sorted(step for step in listed if not os.path.lexists(layout.step(run.path, step, rank) / name))
             if gone:
-                yield _gone(run, rank, name, gone)
-
-
-def _gone(run: Run, rank: int, name: str, gone: list[int]) -> Problem:
-    """The file or rows that rows list by a ``name`` and that are missing, or changed, of the steps ``gone``."""
-    step = gone[0]
-    place = layout.rows(run.path, name, rank) if name in layout.LINES else layout.step(run.path, step, rank) / name
-    path = str(place.relative_to(run.path))
-    words = message("lost.of_step", rank=rank, path=path, step=step)
-    if len(gone) > 1:
-        words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step)
-    return Problem(ProblemKind.LOST, words, rank, step, path)
+                step = gone[0]
+                place = layout.rows(run.path, name, rank) if name in layout.LINES else layout.step(run.path, step, rank) / name
+                path = str(place.relative_to(run.path))
+                words = message("lost.of_step", rank=rank, path=path, step=step)
+                if len(gone) > 1:
+                    words = message("lost.of_steps", rank=rank, path=path, count=len(gone), step=step)
+                yield Problem(ProblemKind.LOST, words, rank, step, path)

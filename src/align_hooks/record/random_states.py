@@ -34,10 +34,8 @@ def of_python_and_numpy() -> dict[str, str]:
 
 
 def changes(seen: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """What a row keeps of digests in the order in which they were taken: the first whole, then the generators that moved since.
-
-    Entries after the last move are left out, so that a step without dropout costs one entry, however many micro-batches it has.
-    """
+    """What a row keeps of digests in the order in which they were taken: the first whole, then the generators that moved since. Entries
+    after the last move are left out, so that a step without dropout costs one entry, however many micro-batches it has."""
     kept: list[dict[str, str]] = []
     before: Mapping[str, str] = {}
     for digests in seen:

@@ -33,7 +33,7 @@ from align_hooks.record.layout import JsonObject
 from align_hooks.record.lines import Lines
 from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
-from align_hooks.record.problems import Problem, lacking, missing_ranks
+from align_hooks.record.problems import Problem, ProblemKind, lacking
 from align_hooks.record.random_states import whole
 from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
@@ -47,11 +47,9 @@ from align_hooks.settings import PREFIX, Steps
 
 @dataclass(frozen=True, slots=True)
 class OptimizerState:
-    """Adam's state: ``moments`` maps ``exp_avg`` and ``exp_avg_sq`` to canonical name → whole fp32 array.
-
-    ``updates`` is the exponent of the bias correction in the last update. ``dtypes`` maps a moment's name to the type
-    in which the optimizer keeps it, ``float32`` or ``bfloat16``; empty where the record does not say.
-    """
+    """Adam's state: ``moments`` maps ``exp_avg`` and ``exp_avg_sq`` to canonical name → whole fp32 array. ``updates`` is the exponent of
+    the bias correction in the last update. ``dtypes`` maps a moment's name to the type in which the optimizer keeps it, ``float32`` or
+    ``bfloat16``; empty where the record does not say."""
 
     updates: int
     moments: Mapping[str, Tensors]
@@ -100,7 +98,12 @@ class Run:
     @cached_property
     def missing(self) -> Problem | None:
         """How many ranks left no manifest and which is the first; None where no rank is missing."""
-        return missing_ranks(self)
+        count = self.world_size - len(self.manifests)
+        if count <= 0:
+            return None
+        first = next(rank for rank in range(self.world_size) if rank not in self.manifests)
+        words = message("run.ranks_missing", count=count, ranks=self.world_size, rank=first)
+        return Problem(ProblemKind.RANKS_MISSING, words, rank=first)
 
     @cached_property
     def problems(self) -> list[Problem]:
@@ -140,11 +143,8 @@ class Run:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """One row a whole step, ascending, losses put together over the ranks that hold a loss.
-
-        ``loss`` weighs every valid token alike; ``objective_loss`` is the mean over data-parallel ranks, or the same as
-        ``loss`` in a run that differentiates per token.
-        """
+        """One row a whole step, ascending, losses put together over the ranks that hold a loss. ``loss`` weighs every valid token alike;
+        ``objective_loss`` is the mean over data-parallel ranks, or the same as ``loss`` in a run that differentiates per token."""
         per_token = bool(self.facts.training.per_token_loss)
         return [merged_row(self.rank_rows(step), self.manifests, per_token=per_token) for step in self.steps] if self.manifests else []
 
@@ -163,10 +163,6 @@ class Run:
     def local_norms(self, step: int) -> dict[str, float]:
         """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
         return sums.norms(self, step)
-
-    def counted_totals(self, steps: Sequence[int]) -> dict[int, float]:
-        """Step to the sum of all squared sums that count."""
-        return sums.counted_totals(self, steps)
 
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
@@ -219,9 +215,7 @@ class Run:
 
     def random_states(self, step: int) -> dict[int, list[dict[str, str]]]:
         """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).
-
-        The list ends at the last micro-batch before which a generator moved; it is empty where the run recorded no states.
-        """
+        The list ends at the last micro-batch before which a generator moved; it is empty where the run recorded no states."""
         return {rank: whole(row.random) for rank, row in self.rank_rows(step).items()}
 
     @cached_property
@@ -339,10 +333,8 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a recorded run, or a directory made by hand with the guide's snippet (batches only).
-
-    Raises RecordError where there is nothing, a format of another version, or ranks of different jobs.
-    """
+    """Open a recorded run, or a directory made by hand with the guide's snippet (batches only). Raises RecordError where there is nothing,
+    a format of another version, or ranks of different jobs."""
     try:
         run = path_of(path)
     except ValueError as error:

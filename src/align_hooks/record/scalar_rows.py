@@ -11,10 +11,8 @@ from align_hooks.record.schema import Manifest, RankRow, Row
 
 
 def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *, per_token: bool) -> Row:
-    """A step's row from rank to row; ``per_token`` says whether all tokens are differentiated alike.
-
-    Losses are None where a missing rank holds a loss of its own.
-    """
+    """A step's row from rank to row; ``per_token`` says whether all tokens are differentiated alike. Losses are None where a missing rank
+    holds a loss of its own."""
     row = rows[min(rows)].of_job()
     holders = list(_loss_holders(rows, manifests))
     if len(holders) < _loss_places(manifests):
@@ -51,10 +49,8 @@ def _loss_places(manifests: Mapping[int, Manifest]) -> int:
 
 
 def _loss_holders(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest]) -> Iterator[RankRow]:
-    """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same loss.
-
-    Where each rank holds the loss of the whole batch, one row in all.
-    """
+    """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same loss. Where each rank holds the
+    loss of the whole batch, one row in all."""
     seen = set()
     for rank, row in sorted(rows.items()):
         place = manifests[rank].place

@@ -166,11 +166,8 @@ class Hook(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True, rename={"id": "segment"}):
-    """One start of a job. ``id`` is None where rows have no segment: they were recorded before format 2.
-
-    Of an earlier segment the steps before ``stop`` count, and the states of number ``stop``, except the kinds that the later segment
-    recorded ``again``.
-    """
+    """One start of a job. ``id`` is None where rows have no segment: they were recorded before format 2. Of an earlier segment the steps
+    before ``stop`` count, and the states of number ``stop``, except the kinds that the later segment recorded ``again``."""
 
     id: str | None = None
     started: str | None = None
@@ -348,10 +345,8 @@ Structure = TypeVar("Structure", bound=Struct)
 
 
 def structured(kind: type[Structure], content: Mapping[str, Json], where: object, *, numbers: Container[str] = ()) -> Structure:
-    """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand.
-
-    Raises RecordError where a value is wrong; the error names ``where``, the file or the row, and the key.
-    """
+    """The content of a file, or of a row, as a structure; ``numbers`` are the keys below which NaN and the infinities may stand. Raises
+    RecordError where a value is wrong; the error names ``where``, the file or the row, and the key."""
     try:
         known = {key: number(value) if key in numbers else value for key, value in content.items()}
         return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)

@@ -20,6 +20,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record import layout
 from align_hooks.record.schema import RankRow
+from align_hooks.record.sums import counted_totals
 
 if TYPE_CHECKING:
     from align_hooks.record.reader import Run
@@ -114,11 +115,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A step's fact that a record says twice and differently, with the two claims.
-
-    ``name`` is the tensor or the array, ``rank`` the odd rank where there is one, ``place`` its data-parallel rank where that was fed
-    otherwise, and ``count`` how many ranks are odd where their numbers are unknown.
-    """
+    """A step's fact that a record says twice and differently, with the two claims. ``name`` is the tensor or the array, ``rank`` the odd
+    rank where there is one, ``place`` its data-parallel rank where that was fed otherwise, and ``count`` how many ranks are odd where their
+    numbers are unknown."""
 
     step: int
     kind: Kind
@@ -142,10 +141,8 @@ def _without_none(**arguments: str | float | None) -> dict[str, str | float]:
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
     """``steps`` are the steps whose norms were held against the framework's, ``unchecked`` those at which the framework took none.
-
-    ``copies`` is how many copies on other ranks were compared; ``inexact`` the largest relative distance between the framework's norm
-    and the exact norm, which is the framework's own rounding.
-    """
+    ``copies`` is how many copies on other ranks were compared; ``inexact`` the largest relative distance between the framework's norm and
+    the exact norm, which is the framework's own rounding."""
 
     steps: tuple[int, ...]
     unchecked: tuple[int, ...]
@@ -165,10 +162,8 @@ class SelfCheck:
 
 
 def self_check(run: Run) -> SelfCheck:
-    """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole.
-
-    The norms of a run that lacks a rank are unchecked: elements of the missing rank are not lost.
-    """
+    """Hold a run, made by ``open_run``, against itself, every recorded step; raises RecordError where a file is not whole. The norms of a
+    run that lacks a rank are unchecked: elements of the missing rank are not lost."""
     contradictions: list[Contradiction] = []
     checked: list[int] = []
     unchecked: list[int] = []
@@ -177,7 +172,7 @@ def self_check(run: Run) -> SelfCheck:
     copies = copies_of(run)
     whole = len(run.manifests) == run.world_size
     norms = run.local_norm_steps()
-    ours = run.counted_totals(norms)
+    ours = counted_totals(run, norms)
     for step in norms:
         calls = taken_norms(run, step) if whole else []
         (checked if calls else unchecked).append(step)
@@ -210,10 +205,8 @@ class Taken:
 
 
 def taken_norms(run: Run, step: int) -> list[Taken]:
-    """The norms that the framework took at a step: one norm, or one of experts and one of the other parameters.
-
-    Where ranks took the same norm of copies (data-parallel ranks, without a distributed optimizer) the first group is used.
-    """
+    """The norms that the framework took at a step: one norm, or one of experts and one of the other parameters. Where ranks took the same
+    norm of copies (data-parallel ranks, without a distributed optimizer) the first group is used."""
     tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
     norms = []
     for index in range(max(map(len, tables.values()), default=0)):
@@ -341,10 +334,8 @@ def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
 
 
 def averaged(run: Run, step: int) -> Iterator[Contradiction]:
-    """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it.
-
-    Where it is not, the script weighs tokens otherwise, or adds a term that belongs to no token.
-    """
+    """Whether a step's loss is the mean of its tokens' losses under the mask, as both frameworks' own loss functions make it. Where it is
+    not, the script weighs tokens otherwise, or adds a term that belongs to no token."""
     row = run.row(step)
     try:
         batch = run.batch(step, ("token_losses", "loss_mask"))
@@ -363,11 +354,9 @@ def averaged(run: Run, step: int) -> Iterator[Contradiction]:
 
 
 def weighed(run: Run, rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
-    """The weight of tokens in the differentiated objective, against the weight by the run's settings.
-
-    A micro-batch's share of the objective over its sum of losses is the weight of each of its tokens: one weight for all with a
-    per-token loss, one over the micro-batch's number of tokens without.
-    """
+    """The weight of tokens in the differentiated objective, against the weight by the run's settings. A micro-batch's share of the
+    objective over its sum of losses is the weight of each of its tokens: one weight for all with a per-token loss, one over the
+    micro-batch's number of tokens without."""
     shares = [share for row in rows.values() for share in row.micro_batches]
     known = [
         (objective / loss, tokens)

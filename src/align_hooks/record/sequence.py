@@ -37,10 +37,8 @@ def slices_of(positions: Array, length: int) -> Slices | None:
 
 
 def in_order(parts: Sequence[Array], slices: Sequence[Slices], where: str) -> Array:
-    """``[rows, sequence]``, or a mask ``[rows, 1, sequence, keys]``, from the parts of all context-parallel ranks.
-
-    Raises RecordError, which begins with ``where``, unless the slices cover each position of the sequence once.
-    """
+    """``[rows, sequence]``, or a mask ``[rows, 1, sequence, keys]``, from the parts of all context-parallel ranks. Raises RecordError,
+    which begins with ``where``, unless the slices cover each position of the sequence once."""
     axis = 2 if parts[0].ndim == 4 else 1
     length = sum(part.shape[axis] for part in parts)
     lengths = [sum(stop - start for start, stop in of_rank) for of_rank in slices]

@@ -20,10 +20,9 @@ LONGEST_NAME = 1000
 class Shard:
     """One row of a rank's parameter table.
 
-    ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements
-    [start, stop) in row-major order; None is all. ``counted`` is False for a copy of elements that another rank
-    counts. ``trainable`` is False for a frozen parameter, which has no gradient. ``dtype`` is the
-    parameter's own, before the record made fp32 of it.
+    ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements [start, stop) in row-major
+    order; None is all. ``counted`` is False for a copy of elements that another rank counts. ``trainable`` is False for a frozen parameter,
+    which has no gradient. ``dtype`` is the parameter's own, before the record made fp32 of it.
     """
 
     name: str

@@ -22,7 +22,7 @@ from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.schema import Manifest, structured
+from align_hooks.record.schema import Facts, Manifest, structured
 from align_hooks.record.shard import Shard
 from align_hooks.settings import PREFIX, Settings
 
@@ -41,9 +41,7 @@ class Earlier:
 
 def earlier(run: Path, launch: Launch, how: str, claimed: claim.Claim | None = None) -> Earlier | None:
     """The record that this start replaces or continues; None at the first start. ``claimed`` is this start's claim, None before it has one.
-
-    Raises RefusedRun where the directory holds a record that this start may not change.
-    """
+    Raises RefusedRun where the directory holds a record that this start may not change."""
     path = layout.manifest(run, launch.rank)
     refuse_links(run, launch.rank)
     if claimed is None:
@@ -94,9 +92,8 @@ def refuse_links(run: Path, rank: int, steps: range = range(0)) -> None:
 
 
 def refuse_unwritable(run: Path, rank: int, steps: Iterable[int]) -> None:
-    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves.
-
-    Only directories that exist are checked: a run may intend a million ``steps``."""
+    """Raise RefusedRun where a step's directory is another user's: nothing is replaced by halves. Only directories that exist are checked:
+    a run may intend a million ``steps``."""
     for place in (layout.step(run, step, rank) for step in {step for step, _ in layout.steps(run)}.intersection(steps)):
         for path in (place, *(place / below for below in FOLDERS)):
             if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
@@ -127,6 +124,29 @@ def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Ite
     return [to_builtins(segment) for segment in kept]
 
 
+def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept: int = 0) -> JsonObject:
+    """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``; ``kept`` is how
+    many of its steps stay. Other runs name the run by its id, and the overrides and injected gradients are those of the steps that stay.
+    Raises RefusedRun where earlier steps that stay were injected from another run than this segment's: a record names one source."""
+    merged = dict(facts)
+    if "planned_steps" in facts:
+        merged["planned_steps"] = facts["planned_steps"] + kept
+    if earlier.run_id is not None:
+        merged["run_id"] = earlier.run_id
+    overrides = list(facts.get("overrides", ()))
+    merged["overrides"] = [*(override for override in map(to_builtins, earlier.overrides) if override not in overrides), *overrides]
+    before, after = earlier.injected, facts.get("injected") or {}
+    steps = [step for step in before.steps if step < first]
+    if steps and after and after["run_id"] != before.run_id:
+        raise RefusedRun(
+            f"{PREFIX}RUN_EXISTS=continue: {run} was injected with gradients of {before.run} up to step {steps[-1]}, "
+            f"now {PREFIX}INJECT_GRADIENTS names {after['run']}; choose another directory"
+        )
+    if steps:
+        merged["injected"] = {**to_builtins(before), **after, "steps": [*steps, *after.get("steps", ())]}
+    return merged
+
+
 def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Path) -> None:
     """Raise RefusedRun where a run that is continued was of another side or model."""
     for key, differs in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
@@ -151,7 +171,7 @@ def remove_beyond(run: Path, launch: Launch, *, recorded: bool) -> None:
         steps = steps_of(manifest, counted(run, rank, manifest, replaced=True))
         sweep(run, rank, steps)
         remove(run, rank, steps)
-        words = [last_words.path(run, rank, number) for number in last_words.SIGNALS]
+        words = [layout.last_words(run, rank, number.name) for number in last_words.SIGNALS]
         folder.remove(run, [*words, *rows, layout.manifest(run, rank), layout.claim(run, rank)])
 
 
@@ -169,7 +189,7 @@ def sweep(run: Path, rank: int, steps: Iterable[int] = ()) -> None:
             folder.sweep(run, f"{path.name}.")
     for step in steps:
         place = layout.step(run, step, rank)
-        if folder.is_own(run, place):
+        if folder.link(run, place) is None:
             for below in (place, *(place / name for name in FOLDERS)):
                 folder.sweep(below)
 
@@ -186,10 +206,8 @@ def steps_of(manifest: Manifest | None, rows: Committed | None) -> list[int]:
 
 
 def holds_a_run(run: Path) -> bool:
-    """Whether ``RUN_EXISTS=refuse`` protects a directory: anything was recorded in it, or a rank is recording.
-
-    A start that recorded nothing and is over, however it ended, must not block the next start.
-    """
+    """Whether ``RUN_EXISTS=refuse`` protects a directory: anything was recorded in it, or a rank is recording. A start that recorded
+    nothing and is over, however it ended, must not block the next start."""
     return holds_anything(run) or any(claim.is_held(layout.claim(run, rank)) for rank in layout.ranks(run))
 
 

@@ -48,10 +48,8 @@ def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
 
 
 def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sketches:
-    """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up.
-
-    Raises RecordError for a shard that is missing and for sums that are none.
-    """
+    """Canonical name to the sketch of its whole tensor, from every rank's rows: signed sums of shards add up. Raises RecordError for a
+    shard that is missing and for sums that are none."""
     whole: Sketches = {}
     for rank, lines in files.items():
         row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))

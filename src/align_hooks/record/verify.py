@@ -6,6 +6,7 @@ Every other reader checks the files that it reads. This module reads all files, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -75,16 +76,14 @@ def verify(run: Run, progress: Progress = silent) -> Verified:
 def summary(verified: Verified) -> Message:
     """The result of :func:`verify`, as a message."""
     size = f"{verified.bytes / 1e9:.1f} GB" if verified.bytes >= 1e9 else f"{verified.bytes / 1e6:.1f} MB"
-    right, wrong, without = None, None, None
+    checked, without = None, None
     if verified.files and verified.wrong:
-        wrong = message("verify.wrong", files=verified.files, size=size, count=len(verified.wrong))
+        checked = message("verify.wrong", files=verified.files, size=size, count=len(verified.wrong))
     elif verified.files:
-        right = message("verify.right", count=verified.files, size=size)
+        checked = message("verify.right", count=verified.files, size=size)
     if verified.no_digest:
         without = message("verify.without_digests", count=verified.no_digest)
-    if not verified.files and not verified.no_digest:
-        return message("verify.nothing")
-    return message("verify.verified", what=sentences(right, wrong, without))
+    return message("verify.verified", what=sentences(checked, without)) if checked or without else message("verify.nothing")
 
 
 def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
@@ -104,20 +103,13 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
         yield path, digest, lambda: described(source)
-        yield from _arrays(source)
+        with suppress(RecordError):  # an error was reported where batch.json itself was read
+            for array, stored in described(source).arrays.items():
+                yield source.place / f"{array}.npy", stored.file, partial(source.array, array, stored.file)
     elif name.endswith(".json"):
         yield path, digest, lambda: read_json(path, digest)
     else:
         yield path, digest, lambda: _tensors(path, digest)
-
-
-def _arrays(source: Source) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
-    try:
-        arrays = described(source).arrays
-    except RecordError:  # reported where batch.json itself is read
-        return
-    for name, stored in arrays.items():
-        yield source.place / f"{name}.npy", stored.file, partial(source.array, name, stored.file)
 
 
 def _tensors(path: Path, digest: str | None) -> None:

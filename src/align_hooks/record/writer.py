@@ -28,7 +28,6 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
-from align_hooks.record.continued import continued
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
@@ -42,11 +41,9 @@ from align_hooks.settings import PREFIX, Settings
 
 @dataclass
 class Writer:
-    """The record of one rank, from its claim on the directory to its end.
-
-    Raises RefusedRun where the directory cannot be used; after :meth:`describe`, OSError where the disk is full or fails and RecordError
-    where another job took the directory. ``weaker`` has a sentence for each thing that a record needs and its file system lacks.
-    """
+    """The record of one rank, from its claim on the directory to its end. Raises RefusedRun where the directory cannot be used; after
+    :meth:`describe`, OSError where the disk is full or fails and RecordError where another job took the directory. ``weaker`` has a
+    sentence for each thing that a record needs and its file system lacks."""
 
     run: Path
     launch: Launch
@@ -134,9 +131,10 @@ class Writer:
         try:
             free = shutil.disk_usage(self.run).free
             if planned > free:
+                *variables, last = (PREFIX + kind.variable.upper() for kind in TENSORS)
                 raise RefusedRun(
                     f"recording needs {planned / 1e9:.1f} GB on rank {self.launch.rank} and {self.run} has {free / 1e9:.1f} GB free; "
-                    f"choose fewer steps in {_tensor_variables()}, or another disk"
+                    f"choose fewer steps in {', '.join(variables)} and {last}, or another disk"
                 )
             groups = (facts.get("optimizer") or {}).get("groups", [])
             self._manifest |= {"place": dict(place), "parameters": [shard.facts() for shard in shards], "groups": groups}
@@ -147,12 +145,10 @@ class Writer:
             before = self._run_facts() if continuing else Facts()
             earlier = self._earlier.manifest if self._earlier is not None else None
             rows = start.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
-            if before.is_there and self._manifest["run_id"] in (
-                None,
-                before.run_id,
-            ):  # else run.json is of a run that a killed start replaced
+            # run.json may be of a run that a killed start has replaced
+            if before.is_there and self._manifest["run_id"] in (None, before.run_id):
                 kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
-                run_facts = continued(before, run_facts, steps.start, self.run, kept=kept)
+                run_facts = start.continued(before, run_facts, steps.start, self.run, kept=kept)
             self._put_manifest(steps, shards, rows, continuing)
             if self.launch.rank == 0:
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
@@ -164,10 +160,8 @@ class Writer:
             raise
 
     def _ids(self) -> dict[str, str | None]:
-        """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them.
-
-        A rank that sees no claim of its job's rank 0, on a disk of its own, draws a segment of its own and has no run id.
-        """
+        """The id of the run and of this start: rank 0 draws both and writes them into its claim, where the other ranks read them. A rank
+        that sees no claim of its job's rank 0, on a disk of its own, draws a segment of its own and has no run id."""
         path = layout.claim(self.run, 0)
         if self.launch.rank == 0:
             return {"run_id": self._run_id(), "segment": self.segment}
@@ -225,10 +219,8 @@ class Writer:
         self._count(SCALARS)
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
-        """Append one step's squared sums, canonical name to fp64, of this rank's shards, copies included.
-
-        ``taken`` are the global norms that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it.
-        """
+        """Append one step's squared sums, canonical name to fp64, of this rank's shards, copies included. ``taken`` are the global norms
+        that the framework took of gradients of its own choice, each as :class:`.schema.Norm` has it."""
         self.row(LOCAL_NORMS, step, {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]})
 
     def sketches(self, kind: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
@@ -286,12 +278,9 @@ class Writer:
     def weights(
         self, step: int, tensors: Mapping[str, Array], config: Mapping[str, object], squared: Mapping[str, float] | None = None
     ) -> None:
-        """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory.
-
-        Padded vocabulary rows go to a file of their own: no Hugging Face tensor has them. The model file is written
-        last and makes the set whole. A rank that holds only copies of other ranks' tensors passes none; ``squared`` are the
-        squared sums of all its shards, copies included.
-        """
+        """Write the weights after ``step`` updates, canonical name to fp32, as a Hugging Face checkpoint directory. Padded vocabulary rows
+        go to a file of their own: no Hugging Face tensor has them. The model file is written last and makes the set whole. A rank that
+        holds only copies of other ranks' tensors passes none; ``squared`` are the squared sums of all its shards, copies included."""
         if squared:
             self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
@@ -305,11 +294,8 @@ class Writer:
     def optimizer_state(
         self, step: int, moments: Mapping[str, Mapping[str, Array]], updates: int, dtypes: Mapping[str, str] | None = None
     ) -> None:
-        """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32.
-
-        ``updates`` is the optimizer's own count, the exponent of its bias correction. ``dtypes`` maps each moment to the type in which the
-        optimizer keeps it.
-        """
+        """Write Adam's moments after ``step`` updates of the run: moment name to canonical name to fp32. ``updates`` is the optimizer's own
+        count, the exponent of its bias correction. ``dtypes`` maps each moment to the type in which the optimizer keeps it."""
         for moment, tensors in moments.items():
             self._tensors(step, f"optimizer_state/{moment}.safetensors", tensors)
         state = {"updates": updates, "moments": list(moments), "dtypes": dict(dtypes or {}), "segment": self.segment}
@@ -327,10 +313,8 @@ class Writer:
         self._listed[f"{step}/{name}"] = atomic.write_json(path, content)
 
     def finish(self, how: HowEnded, *, hooks: Mapping[str, object]) -> None:
-        """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too.
-
-        A start that failed before the model was built leaves the record that it would have replaced or continued as it was.
-        """
+        """Close the rows, write how the run ended and release the directory; may be called when recording has stopped early too. A start
+        that failed before the model was built leaves the record that it would have replaced or continued as it was."""
         try:
             for file in self._rows.values():
                 file.flush()
@@ -345,12 +329,6 @@ class Writer:
         finally:
             if self._claim is not None:
                 self._claim.release(unused=self._earlier is not None and not self._described)
-
-
-def _tensor_variables() -> str:
-    """The variables that ask for tensors, as a list in a sentence."""
-    *names, last = (PREFIX + kind.variable.upper() for kind in TENSORS)
-    return f"{', '.join(names)} and {last}"
 
 
 def _make_ready(path: Path) -> None:
