@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ExceptHook: TypeAlias = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 STARTED = "_ALIGN_HOOKS_STARTED"
-"""Set across the one re-execution, so that there is never a second."""
+"""Set across the re-execution, so that there is never a second."""
 
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
