@@ -143,21 +143,14 @@ WORKER = """
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_worker_processes_are_left_alone(here: Path, method: str) -> None:
-    write(here, {"train.py": WORKER.format("train_iters=None", method)})
+@pytest.mark.parametrize("trains", [False, True], ids=["loads data", "comes to train"])
+def test_worker_processes_are_left_alone_and_told_of_where_they_come_to_train(here: Path, trains: bool, method: str) -> None:
+    write(here, {"train.py": WORKER.format("" if trains else "train_iters=None", method)})
     done = under_run(here, sys.executable, "train.py", **SEED)
-    assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"])
-    assert "main 7" in done.out
-    assert "worker 1234" in done.out
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_a_worker_process_that_comes_to_train_is_told_of(here: Path, method: str) -> None:
-    write(here, {"train.py": WORKER.format("", method)})
-    done = under_run(here, sys.executable, "train.py", **SEED)
-    assert (done.code, len(attached(done))) == (3, 2)
-    assert "worker 1234" in done.out
-    assert "a worker process came to train and was left alone" in done.err
+    assert (done.code, len(attached(done))) == ((3, 2) if trains else (0, 1))
+    assert "torch side, rank 0, train.py: ended" in attached(done)
+    assert "worker 1234" in done.out and "main 7" in done.out
+    assert ("a worker process came to train and was left alone" in done.err) is trains
 
 
 def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
