@@ -45,10 +45,10 @@ SAMPLES = {
 
 def source(module: str) -> Path | None:
     """The file of a module, found without importing it or its parents (only the top package is looked up)."""
-    top, *rest = module.split(".")
+    top, *parts = module.split(".")
     spec = importlib.util.find_spec(top)
     for place in (spec.submodule_search_locations or []) if spec else []:
-        for path in (Path(place).joinpath(*rest).with_suffix(".py"), Path(place).joinpath(*rest, "__init__.py")):
+        for path in (Path(place).joinpath(*parts).with_suffix(".py"), Path(place).joinpath(*parts, "__init__.py")):
             if path.is_file():
                 return path
     return None
@@ -57,17 +57,17 @@ def source(module: str) -> Path | None:
 @cache
 def definitions(path: Path) -> dict[str, ast.stmt]:
     """Functions, classes and their methods that a file defines, by dotted name."""
-    found: dict[str, ast.stmt] = {}
+    defined: dict[str, ast.stmt] = {}
     with warnings.catch_warnings(action="ignore"):  # of the frameworks' own source
         module = ast.parse(path.read_text("utf-8"))
     for node in module.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found[node.name] = node
+            defined[node.name] = node
         if isinstance(node, ast.ClassDef):
-            found |= {
+            defined |= {
                 f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
             }
-    return found
+    return defined
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -94,7 +94,7 @@ def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("field", [one.name for one in fields(Settings)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Settings)])
 def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
     """So that no variable can be set on a side without something that notices when it had no effect."""
     environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
@@ -113,7 +113,7 @@ def test_every_range_parses_and_has_both_ends(hook: Hook) -> None:
     if hook.package in NO_VERSION:
         assert not hook.supports and not hook.targets  # its body holds the package to what it needs
         return
-    operators = {one.operator for one in SpecifierSet(hook.supports)}
+    operators = {specifier.operator for specifier in SpecifierSet(hook.supports)}
     assert operators & {">=", ">", "==", "~="} and operators & {"<", "<=", "==", "~="}
 
 
