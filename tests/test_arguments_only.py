@@ -12,7 +12,7 @@ from align_hooks.checklist.result import CLEAN
 from align_hooks.checklist.sides import check
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import ConfigurationError
-from align_hooks.job.arguments_only import choose
+from align_hooks.job.arguments_only import Parsed, choose
 from align_hooks.messages import message
 from test_run import STAND_INS, Ended, end, interruptible, script, write
 
@@ -81,8 +81,8 @@ def test_the_lowest_rank_of_the_first_training_is_written(here: Path) -> None:
 
 
 def test_where_nothing_trains_what_parsed_first_is_written() -> None:
-    table = [{"trains": False, "parsed": at, "command": ["x"], "rank": 0} for at in (2, 1)]
-    assert choose(table)["parsed"] == 1
+    every = [Parsed(at, "torch", {}, ["x"], 0, 1, trains=False, environment={}, arguments={}) for at in (2, 1)]
+    assert choose(every).parsed == 1
 
 
 WORKERS = """
@@ -118,7 +118,7 @@ def test_what_the_command_leaves_running_is_ended(here: Path) -> None:
     assert (done.code, (here / "arguments.json").exists(), (here / "trained").exists()) == (0, True, False)
     assert "(sleep), which the command left running" in done.err
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
-    assert not [command for command in commands if b"sleep\x0060" in command]
+    assert not {b"sleep\x00600\x00", b"sleep\x00601\x00"} & set(commands)
 
 
 def readable(path: Path) -> bool:

@@ -12,14 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON")
-LAUNCHER = {"RANK", "RANK_ID", "RANK_SIZE", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+from started import Ended, scrubbed, write
+
 RUNNER = ("-m", "align_hooks.torch_side")
 SEED = {"ALIGN_HOOKS_SEED": "1"}
 NEVER = "align_hooks: hook 'arguments': megatron.training.arguments was never imported\n"
@@ -27,22 +25,6 @@ NEVER_MS = (
     "align_hooks: hook 'config': mindformers.core.context.build_context was never imported\n"
     "align_hooks: hook 'dataloader': mindformers.dataset.base_dataset was never imported\n"
 )
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a process ended. ``code`` is what a shell sees: 128 + the signal that killed it."""
-
-    code: int
-    out: str
-    err: str
-
-
-def scrubbed(**more: str) -> dict[str, str]:
-    """This environment without anything that a launcher, another run or a developer's shell left in it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN) and name not in LAUNCHER}
-    path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if os.environ.get("PYTHONPATH") else {}
-    return kept | path | {"PYTHONDONTWRITEBYTECODE": "1"} | more
 
 
 def start(cwd: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -84,13 +66,6 @@ def compared(cwd: Path, *command: str, flags: tuple[str, ...] = (), stdin: str =
     assert on.err.count(NEVER) == (plain.code == 0)
     assert Ended(on.code, on.out, on.err.replace(NEVER, "")) == Ended(plain.code or 3, plain.out, plain.err)
     return plain
-
-
-def write(folder: Path, text: str, name: str = "script.py") -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dedent(text), "utf-8")
-    return path
 
 
 # What the script sees
@@ -468,20 +443,19 @@ PARSE = """
 """
 
 
-def test_a_version_outside_the_range_ends_the_run_with_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    megatron(tmp_path, PARSE, "0.11.0")
+@pytest.mark.parametrize(
+    ("arguments", "version", "said"),
+    [(PARSE, "0.11.0", ("megatron-core", "0.11.0")), ("def parse(): ...", "0.19.1", ("megatron.training.arguments has no parse_args",))],
+    ids=["a version outside the range", "a missing seam"],
+)
+def test_a_hook_that_does_not_fit_ends_the_run_with_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: str, version: str, said: tuple[str, ...]
+) -> None:
+    megatron(tmp_path, arguments, version)
     write(tmp_path, "import megatron.training.arguments\nprint('went on')")
     ended = run(tmp_path, *RUNNER, "script.py", **SEED)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert "'arguments'" in ended.err and "megatron-core" in ended.err and "0.11.0" in ended.err
-
-
-def test_a_missing_seam_ends_the_run_with_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    megatron(tmp_path, "def parse(): ...")
-    write(tmp_path, "import megatron.training.arguments\nprint('went on')")
-    ended = run(tmp_path, *RUNNER, "script.py", **SEED)
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert "'arguments'" in ended.err and "megatron.training.arguments has no parse_args" in ended.err
+    assert all(part in ended.err for part in ("'arguments'", *said))
 
 
 def test_a_script_that_swallows_the_failure_and_imports_again_does_not_succeed(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from align_hooks import open_run
 from align_hooks.job.paths import well_formed
 from evidence.test_logs import megatron as printed
+from started import scrubbed
 from synthetic import Synthetic
-from test_launcher import megatron, scrubbed
+from test_launcher import megatron
 from test_streams import TRAINS
 
 LOCALES = {

@@ -10,16 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+import started
 from align_hooks.job.run import STARTUP
+from started import Ended, scrubbed
 from synthetic import Synthetic
 
-FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON", "RANK", "WORLD_SIZE")
 SEED = {"ALIGN_HOOKS_SEED": "7"}
 RUN = (sys.executable, "-m", "align_hooks", "run", "--")
 BARE = str(getattr(sys, "_base_executable", sys.executable))
@@ -52,25 +52,15 @@ STAND_INS = {
 }
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended; ``code`` is what a shell sees."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def attached(self) -> list[str]:
-        """The lines that name an attached process, without their pids."""
-        found = (re.fullmatch(r"align_hooks: (\w+ side.*), pid \d+, (.*)", line) for line in self.err.splitlines())
-        return [", ".join(one.groups()) for one in found if one]
+def attached(done: Ended) -> list[str]:
+    """The lines that name an attached process, without their pids."""
+    lines = (re.fullmatch(r"align_hooks: (\w+ side.*), pid \d+, (.*)", line) for line in done.err.splitlines())
+    return [", ".join(line.groups()) for line in lines if line]
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(dedent(text).lstrip("\n"), "utf-8")
+        started.write(folder, text, name)
 
 
 @pytest.fixture(autouse=True)
@@ -86,12 +76,6 @@ def here(tmp_path: Path) -> Path:
     """A folder with the stand-ins and a few scripts."""
     write(tmp_path, STAND_INS)
     return tmp_path
-
-
-def scrubbed(here: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    path = [str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"} | more
 
 
 def end(here: Path, *command: str, **more: str) -> Ended:
@@ -119,7 +103,7 @@ def test_training_anywhere_below_the_command_is_attached_to_and_nothing_else_is(
     assert pip.startswith("pip ")
     assert plain == end(here, sys.executable, "plain.py").out.strip()  # the same modules, the same hooks of python's
     assert rest == ["tool", "seed 1234", "align_hooks: args.seed: 1234 -> 7 (ALIGN_HOOKS_SEED)", "seed 7 7"]
-    assert sorted(done.attached) == [
+    assert sorted(attached(done)) == [
         "ms side, tool.py: left alone, as it did not train",
         "torch side, convert.py: left alone, as it did not train",
         "torch side, rank 0, train.py: ended",
@@ -130,19 +114,19 @@ def test_training_anywhere_below_the_command_is_attached_to_and_nothing_else_is(
 def test_what_a_shell_puts_before_the_path_stays_before_it(here: Path) -> None:
     write(here, {"more/extra.py": "", "train.py": "import extra, megatron.core\n" + dedent(STAND_INS["train.py"])})
     done = under_run(here, *script(here, f"export PYTHONPATH={here}/more:$PYTHONPATH", "python train.py"), **SEED)
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+    assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"])
 
 
 def test_the_import_form_under_run_attaches_once(here: Path) -> None:
     write(here, {"import.py": "import align_hooks.ms_side, mindformers"})
     done = under_run(here, sys.executable, "import.py", **SEED)
-    assert (done.code, done.attached) == (3, ["ms side, rank 0, import.py: ended"])
+    assert (done.code, attached(done)) == (3, ["ms side, rank 0, import.py: ended"])
     assert "hook 'config': mindformers.core.context.build_context was never imported" in done.err
 
 
 def test_the_launcher_of_a_side_under_run_attaches_once(here: Path) -> None:
     done = under_run(here, sys.executable, "-m", "align_hooks.torch_side", "train.py", **SEED)
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+    assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"])
     assert done.out.count("args.seed: 1234 -> 7") == 1
 
 
@@ -159,26 +143,19 @@ WORKER = """
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_worker_processes_are_left_alone(here: Path, method: str) -> None:
-    write(here, {"train.py": WORKER.format("train_iters=None", method)})
+@pytest.mark.parametrize("trains", [False, True], ids=["loads data", "comes to train"])
+def test_worker_processes_are_left_alone_and_told_of_where_they_come_to_train(here: Path, trains: bool, method: str) -> None:
+    write(here, {"train.py": WORKER.format("" if trains else "train_iters=None", method)})
     done = under_run(here, sys.executable, "train.py", **SEED)
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
-    assert "main 7" in done.out
-    assert "worker 1234" in done.out
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_a_worker_process_that_comes_to_train_is_told_of(here: Path, method: str) -> None:
-    write(here, {"train.py": WORKER.format("", method)})
-    done = under_run(here, sys.executable, "train.py", **SEED)
-    assert (done.code, len(done.attached)) == (3, 2)
-    assert "worker 1234" in done.out
-    assert "a worker process came to train and was left alone" in done.err
+    assert (done.code, len(attached(done))) == ((3, 2) if trains else (0, 1))
+    assert "torch side, rank 0, train.py: ended" in attached(done)
+    assert "worker 1234" in done.out and "main 7" in done.out
+    assert ("a worker process came to train and was left alone" in done.err) is trains
 
 
 def test_the_scheduler_of_msrun_is_left_alone(here: Path) -> None:
     done = under_run(here, *script(here, "MS_ROLE=MS_SCHED python tool.py", "MS_ROLE=MS_SCHED python train.py"), **SEED)
-    assert (done.code, done.attached, done.out) == (3, [], "tool\nseed 1234 7\n")
+    assert (done.code, attached(done), done.out) == (3, [], "tool\nseed 1234 7\n")
 
 
 def test_a_run_directory_stays_the_same_directory_in_another_one(here: Path) -> None:
@@ -227,14 +204,14 @@ def test_mindspeed_is_attached_to_before_it_imports_megatron_to_patch_it(here: P
     )
     done = under_run(here, sys.executable, "patched.py", **SEED)
     assert done.out.splitlines() == ["launcher True", "MindSpeed's", "align_hooks: args.seed: 1234 -> 7 (ALIGN_HOOKS_SEED)", "seed 7"]
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, patched.py: ended"])
+    assert (done.code, attached(done)) == (0, ["torch side, rank 0, patched.py: ended"])
 
 
 def test_looking_for_a_framework_attaches_nothing(here: Path) -> None:
     """An interpreter that has the framework and not align_hooks may look, and a spec that was found still attaches."""
     write(here, {"look.py": "import importlib.util as u; print(bool(u.find_spec('megatron.core')), type(u.find_spec('mindformers')))"})
     done = under_run(here, *script(here, f"PYTHONPATH={STARTUP}:{here} {BARE} look.py", "python look.py", "python train.py"), **SEED)
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"])
+    assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"])
     assert done.out.count("True <class") == 2
 
 
@@ -305,7 +282,7 @@ def test_a_training_that_fails_makes_0_a_3_and_says_by_what(here: Path) -> None:
     done = under_run(here, *script(here, "python crash.py", "set +x"), **SEED)
     assert done.code == 3
     assert "its training failed: the script ended with KeyError: 'helpers'" in done.err
-    assert done.attached == ["torch side, rank 0, crash.py: failed: the script ended with KeyError: 'helpers'"]
+    assert attached(done) == ["torch side, rank 0, crash.py: failed: the script ended with KeyError: 'helpers'"]
     assert under_run(here, *script(here, "python crash.py"), **SEED).code == 1  # its own
 
 
@@ -332,7 +309,7 @@ def test_a_refusal_ends_training_with_one_line_and_2(here: Path) -> None:
     assert (done.code, done.out) == (2, "")
     assert "Traceback" not in done.err
     assert done.err.startswith("align_hooks: --iterations-to-skip makes steps that train nothing")
-    assert done.attached == ["torch side, rank 0, train.py: refused"]
+    assert attached(done) == ["torch side, rank 0, train.py: refused"]
 
 
 def test_variables_that_a_script_spoils_are_refused_where_it_trains(here: Path) -> None:
@@ -364,7 +341,7 @@ def test_a_failed_attachment_is_no_missing_framework(here: Path) -> None:
 def test_a_killed_process_is_missed(here: Path) -> None:
     write(here, {"train.py": dedent(STAND_INS["train.py"]) + "sys.stdout.flush(); os.kill(os.getpid(), 9)"})
     done = under_run(here, *script(here, "python train.py", "true"), **SEED)
-    assert (done.code, done.attached) == (3, ["torch side, rank 0, train.py: never ended by itself: it was killed"])
+    assert (done.code, attached(done)) == (3, ["torch side, rank 0, train.py: never ended by itself: it was killed"])
 
 
 def test_a_training_that_a_signal_ended_is_said_to_be_and_where(here: Path) -> None:
@@ -398,7 +375,7 @@ def test_what_the_command_leaves_running_is_told_of(here: Path, case: str) -> No
     write(here, {"train.py": dedent(text).strip() + STAYS})
     done = under_run(here, *script(here, "python train.py > log 2>&1 &", "until [ -s there ]; do sleep 0.1; done"), **SEED)
     os.kill(int((here / "there").read_text()), signal.SIGKILL)
-    assert (done.code, done.attached) == (3, [f"torch side, {fate}"])
+    assert (done.code, attached(done)) == (3, [f"torch side, {fate}"])
     assert said in done.err
     assert done.err.count("let the command wait for what it starts (msrun --join=True") == 1
 
@@ -439,7 +416,7 @@ def test_a_rank_that_trains_without_hooks_is_missed(here: Path, case: str) -> No
 
 def test_run_within_run_gives_the_account_of_its_own_and_the_outer_one_the_same(here: Path) -> None:
     done = under_run(here, *RUN, sys.executable, "train.py", **SEED)
-    assert (done.code, done.attached) == (0, ["torch side, rank 0, train.py: ended"] * 2)
+    assert (done.code, attached(done)) == (0, ["torch side, rank 0, train.py: ended"] * 2)
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 1, "si', "[]"])
@@ -494,7 +471,7 @@ WAITS = """
 def test_signals_reach_the_command(here: Path) -> None:
     write(here, {"train.py": WAITS})
     pipe = subprocess.PIPE
-    started = subprocess.Popen(
+    running = subprocess.Popen(
         [*RUN, sys.executable, "train.py"],
         cwd=here,
         env=scrubbed(here, **SEED),
@@ -503,7 +480,7 @@ def test_signals_reach_the_command(here: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    with started as process:
+    with running as process:
         try:
             assert process.stdout is not None
             while "ready" not in process.stdout.readline():

@@ -14,8 +14,9 @@ import pytest
 
 from align_hooks.job.streams import say
 from evidence.test_logs import megatron as printed
+from started import scrubbed, write
 from synthetic import Synthetic
-from test_launcher import RUNNER, megatron, scrubbed, write
+from test_launcher import RUNNER, megatron
 
 SEEDED = {"ALIGN_HOOKS_SEED": "7", "PYTHONHASHSEED": "7"}
 GONE = ("closed", "full", "unread")
@@ -98,13 +99,10 @@ def test_a_run_is_accounted_for_whatever_became_of_the_streams(tmp_path: Path, s
     megatron(tmp_path, TRAINS)
     write(tmp_path, "", "torch.py")
     write(tmp_path, "import sys, torch\nfrom megatron.training.arguments import parse_args\nparse_args()\nprint('mine')")
-    plain, _ = ended(tmp_path, "script.py", how={stream: how}, PYTHONPATH=path(tmp_path))
+    path = scrubbed(tmp_path)["PYTHONPATH"]
+    plain, _ = ended(tmp_path, "script.py", how={stream: how}, PYTHONPATH=path)
     command = ("-m", "align_hooks", "run", "--", sys.executable, "script.py")
-    assert ended(tmp_path, *command, how={stream: how}, ALIGN_HOOKS_SEED="7", PYTHONPATH=path(tmp_path))[0] == plain
-
-
-def path(folder: Path) -> str:
-    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    assert ended(tmp_path, *command, how={stream: how}, ALIGN_HOOKS_SEED="7", PYTHONPATH=path)[0] == plain
 
 
 @pytest.mark.parametrize("how", GONE)

@@ -39,14 +39,14 @@ def hook(name: str = "training", *targets: str, **changes: Any) -> Hook:
 
 def everything() -> dict[str, Any]:
     """Every attribute of every module and class of the stand-in framework that is imported, by dotted name."""
-    found = {}
+    attributes = {}
     for module_name, module in list(sys.modules.items()):
         if module_name.partition(".")[0] == "stand_in" and isinstance(module, ModuleType):
             for name, value in vars(module).items():
-                found[f"{module_name}.{name}"] = value
+                attributes[f"{module_name}.{name}"] = value
                 if isinstance(value, type):
-                    found |= {f"{module_name}.{name}.{inner}": held for inner, held in vars(value).items()}
-    return found
+                    attributes |= {f"{module_name}.{name}.{inner}": member for inner, member in vars(value).items()}
+    return attributes
 
 
 def attempt(action: Any) -> list[str]:

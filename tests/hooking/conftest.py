@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,18 +12,10 @@ from typing import Any
 
 import pytest
 
+from started import scrubbed
+
 HERE = Path(__file__).parent
-FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "MS_", "OMPI_", "TORCHELASTIC_", "SLURM_", "PYTHON")
-LAUNCHER = {"RANK", "RANK_ID", "RANK_SIZE", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
-
 Observe = Callable[..., Any]
-
-
-def scrubbed() -> dict[str, str]:
-    """This environment without anything that a launcher, another run or a developer's shell left in it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN) and name not in LAUNCHER}
-    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.fixture
@@ -34,7 +25,12 @@ def observe() -> Observe:
     def run(snippet: str, **environment: str) -> Any:
         program = f"from apparatus import *\n{dedent(snippet)}\nimport json\nprint('\\n' + json.dumps(seen))"
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=scrubbed() | environment, timeout=300, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=scrubbed(Path(__file__).parent, **environment),
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Observe
 
 RUN = """
@@ -16,24 +18,20 @@ NEVER_CALLED = "hook 'training': attached to stand_in.seams, never called"
 NEVER_IMPORTED = "hook 'elsewhere': stand_in.consumer was never imported"
 
 
-def ended(observe: Observe, calls: str, code: int) -> dict[str, object]:
-    return dict(observe(RUN.format(calls=calls, code=code)))
-
-
-def test_hooks_never_called_and_triggers_never_imported_are_listed_and_turn_0_into_3(observe: Observe) -> None:
-    assert ended(observe, "pass", 0) == {"problems": [NEVER_IMPORTED, NEVER_CALLED], "code": 3}
-
-
-def test_one_hook_that_fired_does_not_excuse_another(observe: Observe) -> None:
-    assert ended(observe, "stand_in.train(0)", 0) == {"problems": [NEVER_IMPORTED], "code": 3}
-
-
-def test_a_run_whose_hooks_all_fired_ends_with_0(observe: Observe) -> None:
-    assert ended(observe, "import stand_in.consumer; stand_in.consumer.epoch()", 0) == {"problems": [], "code": 0}
-
-
-def test_a_script_that_failed_keeps_its_own_code_and_is_not_blamed_for_hooks(observe: Observe) -> None:
-    assert ended(observe, "pass", 42) == {"problems": [], "code": 42}
+@pytest.mark.parametrize(
+    ("calls", "code", "problems", "ends"),
+    [
+        ("pass", 0, [NEVER_IMPORTED, NEVER_CALLED], 3),
+        ("stand_in.train(0)", 0, [NEVER_IMPORTED], 3),
+        ("import stand_in.consumer; stand_in.consumer.epoch()", 0, [], 0),
+        ("pass", 42, [], 42),
+    ],
+    ids=["no hook fired", "one hook fired", "all hooks fired", "the script failed"],
+)
+def test_hooks_that_never_fired_are_listed_and_turn_0_into_3(
+    observe: Observe, calls: str, code: int, problems: list[str], ends: int
+) -> None:
+    assert observe(RUN.format(calls=calls, code=code)) == {"problems": problems, "code": ends}
 
 
 def test_only_0_is_ever_turned_into_3(observe: Observe) -> None:

@@ -24,24 +24,18 @@ def test_names_that_others_took_from_the_module_are_wrapped_in_either_order(obse
     assert seen["calls"] == 4
 
 
-def test_a_name_that_the_script_itself_took_before_attaching_is_wrapped(observe: Observe) -> None:
-    seen = observe("""
-        from stand_in.seams import train as mine
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("from stand_in.seams import train", "pass"), ("import stand_in.seams", "from stand_in.consumer import run_step as train")],
+    ids=["by the script before attaching", "after attaching to an imported module"],
+)
+def test_a_name_taken_from_the_module_is_wrapped(observe: Observe, before: str, after: str) -> None:
+    seen = observe(f"""
+        {before}
         session = new_session()
         attach([hook()], session)
-        mine(1)
-        seen = session.ledger.calls["training"]
-    """)
-    assert seen == 1
-
-
-def test_a_name_taken_after_attaching_to_an_imported_module_is_wrapped(observe: Observe) -> None:
-    seen = observe("""
-        import stand_in.seams
-        session = new_session()
-        attach([hook()], session)
-        from stand_in.consumer import run_step
-        run_step(1)
+        {after}
+        train(1)
         seen = session.ledger.calls["training"]
     """)
     assert seen == 1

@@ -15,7 +15,7 @@ HOOKS = dedent("""
     from align_hooks.torch_side.catalogue import HOOKS as ALL
     session = new_session()
     hooks = [hook("train"), hook("evaluate", "evaluate"), hook("step", "Optimizer.step"), hook("fused", "FusedAdam.step")]
-    hooks += [one for one in ALL if one.name == "mindspeed"]
+    hooks += [hook for hook in ALL if hook.name == "mindspeed"]
 """)
 ATTACH, PATCH = "attach(hooks, session)", "import mindspeed.megatron_adaptor"
 ORDERS = {
@@ -37,14 +37,20 @@ USE = dedent("""
 
 def lines(*parts: str) -> str:
     """A snippet of parts, each with an indentation of its own."""
-    return "\n".join(dedent(part) for part in parts)
+    return "\n".join(map(dedent, parts))
+
+
+@pytest.fixture
+def hooked(observe: Observe) -> Observe:
+    """As ``observe``, with hooks that are ready to be attached."""
+    return lambda *parts: observe(lines(HOOKS, *parts))
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(observe: Observe, order: str) -> None:
+def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(observe: Observe, hooked: Observe, order: str) -> None:
     """MindSpeed goes by names: ``run_step``, taken before it came, stays Megatron's own, and is no seam of ours then either."""
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
-    seen = observe(lines(HOOKS, order, USE, "seen = dict(results=results, calls=session.ledger.calls, unfired=session.ledger.unfired())"))
+    seen = hooked(order, USE, "seen = dict(results=results, calls=session.ledger.calls, unfired=session.ledger.unfired())")
     assert seen["results"] == alone
     assert alone[:6] == [
         ["decorated", "trained", 1, 1.0],
@@ -60,122 +66,85 @@ def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(o
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_undone_the_framework_is_as_mindspeed_left_it(observe: Observe, order: str) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            order,
-            "session.ledger.undo()",
-            USE,
-            """
+def test_undone_the_framework_is_as_mindspeed_left_it(observe: Observe, hooked: Observe, order: str) -> None:
+    mine = """
         from align_hooks.hooking.ledger import Wrapper
         ours = [name for name, value in everything().items() if isinstance(value, Wrapper)]
         seen = dict(results=results, calls=sum(session.ledger.calls[name] for name in ("train", "evaluate", "step", "fused")), ours=ours)
-    """,
-        )
-    )
+    """
+    seen = hooked(order, "session.ledger.undo()", USE, mine)
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
     assert seen == {"results": alone, "calls": 0, "ours": []}
 
 
-def test_its_decorators_are_given_the_framework_and_not_our_wrappers(observe: Observe) -> None:
+def test_its_decorators_are_given_the_framework_and_not_our_wrappers(hooked: Observe) -> None:
     """Otherwise taking its patches back would leave ours in the framework's place, and a call would count twice."""
-    seen = observe(
-        lines(
-            HOOKS,
-            f"""
-                import stand_in.consumer
-                {ATTACH}; {PATCH}
-                from mindspeed.patch_utils import MindSpeedPatchesManager as manager
-                seen = [type(patch.original).__name__ for patch in manager.patches.values()]
-        """,
-        )
-    )
+    seen = hooked(f"""
+        import stand_in.consumer
+        {ATTACH}; {PATCH}
+        from mindspeed.patch_utils import MindSpeedPatchesManager as manager
+        seen = [type(patch.original).__name__ for patch in manager.patches.values()]
+    """)
     assert seen == ["function", "function", "function", "type"]
 
 
-def test_a_patch_applied_alone_is_under_ours_too(observe: Observe) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            f"""
-                {ATTACH}
-                import stand_in.consumer
-                from mindspeed.patch_utils import Patch
-                patch = Patch("stand_in.seams.evaluate")
-                patch.replacement = lambda step: ["alone", step]
-                patch.apply_patch()
-                seen = [stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
-        """,
-        )
-    )
+def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
+    seen = hooked(f"""
+        {ATTACH}
+        import stand_in.consumer
+        from mindspeed.patch_utils import Patch
+        patch = Patch("stand_in.seams.evaluate")
+        patch.replacement = lambda step: ["alone", step]
+        patch.apply_patch()
+        seen = [stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
+    """)
     assert seen == [["alone", 0], 1]
 
 
-def test_patching_that_fails_leaves_our_wrappers_on(observe: Observe) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            f"""
-                {ATTACH}
-                import stand_in.consumer
-                from mindspeed.patch_utils import MindSpeedPatchesManager as manager
-                manager.register_patch("stand_in.seams.nothing_of_the_kind", lambda: None)
-                error = attempt(manager.apply_patches)
-                seen = [error[0], stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
-        """,
-        )
-    )
+def test_patching_that_fails_leaves_our_wrappers_on(hooked: Observe) -> None:
+    seen = hooked(f"""
+        {ATTACH}
+        import stand_in.consumer
+        from mindspeed.patch_utils import MindSpeedPatchesManager as manager
+        manager.register_patch("stand_in.seams.nothing_of_the_kind", lambda: None)
+        error = attempt(manager.apply_patches)
+        seen = [error[0], stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
+    """)
     assert seen == ["AttributeError", ["evaluated", 0], 1]
 
 
-def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(observe: Observe) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            f"""
-                {ATTACH}
-                import stand_in.consumer
-                from mindspeed.patch_utils import MindSpeedPatchesManager as manager
-                manager.register_patch("stand_in.seams.Optimizer", lambda rate: rate)
-                error = attempt(manager.apply_patches)
-                stand_in.consumer.epoch()
-                calls = session.ledger.calls
-                seen = [error, session.ledger.failed, calls["train"], calls["evaluate"], session.ledger.facts()["step"]["state"]]
-        """,
-        )
-    )
+def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(hooked: Observe) -> None:
+    seen = hooked(f"""
+        {ATTACH}
+        import stand_in.consumer
+        from mindspeed.patch_utils import MindSpeedPatchesManager as manager
+        manager.register_patch("stand_in.seams.Optimizer", lambda rate: rate)
+        error = attempt(manager.apply_patches)
+        stand_in.consumer.epoch()
+        calls = session.ledger.calls
+        seen = [error, session.ledger.failed, calls["train"], calls["evaluate"], session.ledger.facts()["step"]["state"]]
+    """)
     (kind, message), failed, train, evaluate, state = seen
     assert (kind, train, evaluate, state) == ("AttachError", 1, 1, "failed")
     assert failed == {"step": message} and "Optimizer.step" in message
 
 
-def test_what_somebody_else_put_over_ours_stays_and_counts_once(observe: Observe) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            f"""
-                {ATTACH}
-                import stand_in.seams as seams
-                before = seams.train
-                seams.train = lambda step: ["theirs", *before(step)]
-                {PATCH}
-                seen = [seams.train(1), session.ledger.calls["train"]]
-        """,
-        )
-    )
+def test_what_somebody_else_put_over_ours_stays_and_counts_once(hooked: Observe) -> None:
+    seen = hooked(f"""
+        {ATTACH}
+        import stand_in.seams as seams
+        before = seams.train
+        seams.train = lambda step: ["theirs", *before(step)]
+        {PATCH}
+        seen = [seams.train(1), session.ledger.calls["train"]]
+    """)
     assert seen == [["decorated", "theirs", "trained", 1, 1.0], 1]
 
 
-def test_a_manager_without_the_doors_is_refused(observe: Observe) -> None:
-    seen = observe(
-        lines(
-            HOOKS,
-            """
+def test_a_manager_without_the_doors_is_refused(hooked: Observe) -> None:
+    seen = hooked("""
         import sys, types
         sys.modules["mindspeed.patch_utils"] = types.ModuleType("mindspeed.patch_utils")
         seen = attempt(lambda: attach(hooks, session))
-    """,
-        )
-    )
+    """)
     assert seen[0] == "AttachError" and "mindspeed.patch_utils has no MindSpeedPatchesManager.apply_patches" in seen[1]

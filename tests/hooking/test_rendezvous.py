@@ -24,7 +24,7 @@ def overridden(patch: pytest.MonkeyPatch, environment: dict[str, str], *, trains
     settings = Settings.from_environment({f"{PREFIX}SEED": "1"} | ({f"{PREFIX}DEVICE": device} if device else {}))
     session = TorchSession("torch", settings, Launch())
     arguments.apply(session, SimpleNamespace(train_iters=3 if trains else None, seed=1))
-    listed = {one["what"]: one["after"] for one in session.overrides if one["what"] in NAMES}
+    listed = {change["what"]: change["after"] for change in session.overrides if change["what"] in NAMES}
     assert {name: os.environ[name] for name in NAMES if name in os.environ} == listed | {
         name: value for name, value in environment.items() if name in NAMES
     }

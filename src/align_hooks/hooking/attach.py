@@ -84,8 +84,8 @@ def _around(body: str, session: Attached, wrapped: Function, instance: Instance,
 def installed_version(package: str) -> str:
     """The version of a framework that can be imported, as the framework states it; MindFormers 1.3.0 says r1.3.0, the name of a branch.
 
-    megatron-core adds a commit of the repository in which it lies. For an installed one that is the repository, if any, around the
-    environment, so the commit is left out.
+    megatron-core adds a commit of the repository in which it lies. An installed package lies in the repository, if any, around the
+    environment, so its commit is left out.
     """
     module = importlib.import_module(VERSION_MODULES[package])
     version = str(getattr(module, "__version__", None) or module.version).removeprefix("r")

@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import TYPE_CHECKING, NoReturn
 
 from align_hooks.errors import NothingRecorded, RecordError, SettingsError, shown
 from align_hooks.job.descendants import adopt, descendants, end
@@ -39,7 +40,8 @@ SIGNALLED = 128
 """Exit codes from here on say that a signal ended the command: then nothing is waited for."""
 
 
-class Parsed(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Parsed:
     """The arguments of a process, as ``arguments.json`` holds them; ``parsed`` is the time in nanoseconds."""
 
     parsed: int
@@ -63,21 +65,11 @@ def leave(session: Session, arguments: Mapping[str, str], versions: Mapping[str,
 
     ``os._exit``, because a script may catch an exception, and train.
     """
-    code, pid = 0, os.getpid()
-    facts: Parsed = {
-        "parsed": time.time_ns(),
-        "side": session.side,
-        "versions": versions,
-        "command": sys.argv,
-        "rank": session.launch.rank,
-        "world_size": session.launch.world_size,
-        "trains": trains,
-        "environment": session.facts["environment"],
-        "arguments": arguments,
-    }
+    code, pid, launch, environment = 0, os.getpid(), session.launch, session.facts["environment"]
+    parsed = Parsed(time.time_ns(), session.side, versions, sys.argv, launch.rank, launch.world_size, trains, environment, arguments)
     try:
         if os.environ.get("MS_ROLE") != "MS_SCHED":
-            atomic.write_json(Path(os.environ[VARIABLE], f"{pid}.json"), facts)
+            atomic.write_json(Path(os.environ[VARIABLE], f"{pid}.json"), asdict(parsed))
     except OSError as error:
         code = RecordError.exit_code
         report(RecordError(f"pid {pid} cannot write what it parsed: {error.strerror}"))
@@ -113,17 +105,17 @@ def run(command: Sequence[str], out: Path) -> int:
         finally:
             if ended := end():
                 say(f"align_hooks: ended {listed(ended)}, which the command left running", sys.stderr)
-        every: list[Parsed] = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / PARSED).glob("*.json")]
+        every = [Parsed(**json.loads(path.read_text(encoding="utf-8"))) for path in (folder / PARSED).glob("*.json")]
     if not every:
         say("align_hooks: no process parsed the arguments of Megatron-LM or MindFormers, so nothing was written", sys.stderr)
         return code or NothingRecorded.exit_code
     chosen = choose(every)
-    atomic.write_json(target, chosen)
-    others = len({json.dumps(parsed["command"]) for parsed in every}) - 1
+    atomic.write_json(target, asdict(chosen))
+    others = len({tuple(parsed.command) for parsed in every}) - 1
     more = f"; {others} other command{'s' if others > 1 else ''} parsed arguments too, which are not in it" if others else ""
     say(
-        f"align_hooks: {shown(str(out))} holds {len(chosen['arguments'])} arguments of {shlex.join(chosen['command'][:1])}, rank "
-        f"{chosen['rank']} of {chosen['world_size']}, for align-hooks check{more}",
+        f"align_hooks: {shown(str(out))} holds {len(chosen.arguments)} arguments of {shlex.join(chosen.command[:1])}, rank "
+        f"{chosen.rank} of {chosen.world_size}, for align-hooks check{more}",
         sys.stderr,
     )
     if code:
@@ -153,6 +145,6 @@ def listed(processes: Mapping[int, str]) -> str:
 
 def choose(every: Sequence[Parsed]) -> Parsed:
     """The lowest rank of the first command that trains, or of the first that parsed arguments where none trains."""
-    first = min(every, key=lambda parsed: (not parsed["trains"], parsed["parsed"]))
-    ranks = (parsed for parsed in every if parsed["command"] == first["command"])
-    return min(ranks, key=lambda parsed: (parsed["rank"], parsed["parsed"]))
+    first = min(every, key=lambda parsed: (not parsed.trains, parsed.parsed))
+    ranks = (parsed for parsed in every if parsed.command == first.command)
+    return min(ranks, key=lambda parsed: (parsed.rank, parsed.parsed))

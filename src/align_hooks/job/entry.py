@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ExceptHook: TypeAlias = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 STARTED = "_ALIGN_HOOKS_STARTED"
-"""Set across the one re-execution, so that there is never a second."""
+"""Set across the re-execution, so that there is never a second."""
 
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
@@ -137,7 +137,7 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
     left alone; ``run`` is told if the worker comes to train. An exit handler cannot know the exit code, which stays the script's
     unless an error of ours ends the process. Work that was asked for and never happened is reported on stderr.
     """
-    only = arguments_only.VARIABLE in os.environ
+    only = arguments_only.asked()
     worker = is_worker() and not only
     if side in _attached or (worker and not lazily):
         return

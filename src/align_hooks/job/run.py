@@ -91,7 +91,7 @@ def run(command: Sequence[str]) -> int:
 
 
 def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The command's environment. Directories become absolute: a script may change into another one before it trains."""
+    """The command's environment. Directories become absolute: a script may change its directory before it trains."""
     places = {field.name: getattr(settings, field.name) for field in fields(settings)}
     absolute = {PREFIX + name.upper(): str(place) for name, place in places.items() if isinstance(place, Path | Source)}
     switches = {name: value for side in SIDES for name, value in variables(side, settings).items()}

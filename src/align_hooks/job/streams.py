@@ -30,7 +30,7 @@ def hold() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this
 
 
 def flush(stream: TextIO | None) -> None:
@@ -85,7 +85,7 @@ class _Forgiving(io.FileIO):
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """The descriptor to which a stream writes and does nothing else; None for any other stream, such as one that also keeps a log."""
+    """The descriptor to which a stream writes and does nothing else; None for any other stream, such as a stream that also keeps a log."""
     if type(stream) is not io.TextIOWrapper:
         return None
     raw = getattr(stream.buffer, "raw", stream.buffer)

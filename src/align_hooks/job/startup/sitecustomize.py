@@ -18,7 +18,7 @@ class Watcher:
     """Waits on ``sys.meta_path`` until a framework is really executed, attaches its side first, and sleeps from then on.
 
     Looking up whether a framework is there executes nothing, so the spec is handed on with a loader that attaches.
-    The watcher stays in the list: another thread may be walking through it, and would skip the finder behind one that is taken out.
+    The watcher stays in the list: another thread may be walking through it, and would skip the finder behind a finder that is taken out.
     """
 
     asleep = False

@@ -53,9 +53,10 @@ def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[
     call, parameters = signature.bind(*args, **kwargs), signature.parameters
     extra = next((name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD), "")
     nameless = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
-    inputs = {name: value for name, value in {**call.arguments, **call.arguments.get(extra, {})}.items() if name not in ARGUMENTS}
-    unset = {name: (None, False, parameters[name].default if name in parameters else None) for name in inputs.keys() - {extra, *nameless}}
-    return {name for name, defaults in unset.items() if not any(inputs[name] is default for default in defaults)}
+    inputs = {**call.arguments, **call.arguments.get(extra, {})}
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    unknown = inputs.keys() - {*ARGUMENTS, extra, *nameless}
+    return {name for name in unknown if not any(inputs[name] is absent for absent in (None, False, defaults.get(name)))}
 
 
 def host_copy(name: str, value: torch.Tensor) -> Array:

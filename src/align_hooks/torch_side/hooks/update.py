@@ -1,7 +1,7 @@
 """The optimizer's step: the learning rate it used, the norm it clipped by, the loss scale it divided by.
 
 Seam: ``step`` of the optimizer that ``train_step`` calls. Megatron logs the **next** step's learning rate, read after
-the scheduler moved on; before this call it is still the one that will be used. The loss scale is likewise read before:
+the scheduler moved on; before this call it is still the rate that will be used. The loss scale is likewise read before:
 ``prepare_grads`` updates it.
 """
 
