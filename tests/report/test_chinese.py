@@ -74,7 +74,7 @@ def said(comparison: Comparison) -> Iterator[Value]:
 
     yield comparison.verdict
     for stage in (*comparison.stages, *filter(None, [comparison.first])):
-        yield from (stage.title, stage.status, stage.summary, stage.told, *of(stage.findings))
+        yield from (stage.title, stage.status, stage.summary, stage.common, *of(stage.findings))
     yield from (*of(comparison.settings), *comparison.notes)
     if comparison.blame:
         yield from (*(suspect.what for suspect in comparison.blame.suspects), *comparison.blame.likely)

@@ -58,8 +58,8 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "name": rendered(stage.title),
         "status": stage.status.value,
         "summary": rendered(stage.summary),
-        "told": rendered(stage.told),
-        "messages": {"summary": as_data(stage.summary), "told": as_data(stage.told)},
+        "told": rendered(stage.common),
+        "messages": {"summary": as_data(stage.summary), "told": as_data(stage.common)},
         "findings": [_finding(one) for one in stage.findings],
     }
 
