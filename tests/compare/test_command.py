@@ -207,10 +207,10 @@ def test_brackets_in_a_report_are_text_and_no_markup(compared: Compared) -> None
     assert "model.[bold].weight is missing" in printed(compared(run))
 
 
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}])
 def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: Path, variables: dict[str, str]) -> None:
     done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), **variables)
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout.startswith("diverged: step-0 loss")) == (1, True)
     assert "\x1b" not in done.stdout + done.stderr
     assert [line for line in done.stdout.splitlines() if len(line) > 140] == []
     narrow = command("compare", reference, tmp_path / "run", COLUMNS="80", **variables)
@@ -276,12 +276,6 @@ def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Pa
     done = command("compare", tmp_path / "none", tmp_path / "none", "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"
-
-
-def test_a_terminal_of_another_encoding_gets_the_verdict(reference: Path, tmp_path: Path) -> None:
-    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), PYTHONIOENCODING="ascii")
-    assert done.returncode == 1
-    assert done.stdout.startswith("diverged: step-0 loss")
 
 
 def test_of_many_settings_the_first_are_printed(tmp_path: Path) -> None:

@@ -68,17 +68,12 @@ IN_ORDER = ["initial weights", "first loss", "norm", "gradient", "betas", "token
 """Of training, not of the ladder: betas act with the first update, and the tokens are those of step 1."""
 
 
-def test_a_run_is_aligned_with_itself(compared: Compared, reference: Path) -> None:
-    outcome = compared(reference)
-    assert outcome.verdict is Verdict.ALIGNED
-    assert outcome.first is None
-    assert outcome.agreement == message("comparison.itself")
-    assert ids(outcome.next)[0] == "next.two_runs"
-
-
-def test_a_copy_of_a_run_is_the_run_itself(compared: Compared, reference: Path, tmp_path: Path) -> None:
-    shutil.copytree(reference, tmp_path / "copy")
-    assert compared(tmp_path / "copy").itself
+def test_a_run_is_aligned_with_itself_and_with_a_copy(compared: Compared, reference: Path, tmp_path: Path) -> None:
+    for run in (reference, shutil.copytree(reference, tmp_path / "copy")):
+        outcome = compared(run)
+        assert (outcome.verdict, outcome.first, outcome.itself) == (Verdict.ALIGNED, None, True)
+        assert outcome.agreement == message("comparison.itself")
+        assert ids(outcome.next)[0] == "next.two_runs"
     assert not compared(Synthetic()).itself
 
 

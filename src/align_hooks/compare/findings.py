@@ -109,7 +109,7 @@ def steps_text(steps: Sequence[int]) -> Message:
 
 def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Finding, ...]:
     """The findings that are furthest beyond their limits, the worst first; all of them where ``most`` is None. The earliest that is beyond
-    its limit is always among them: when a difference begins is told by it."""
+    its limit is always among them: it says when a difference begins."""
     ordered = sorted(findings, key=lambda finding: -finding.excess)
     begun = [finding for finding in ordered if finding.excess > 1 and finding.step is not None]
     earliest = min(begun, key=lambda finding: finding.step or 0, default=None)

@@ -76,7 +76,7 @@ def listed(names: Sequence[str]) -> Message | str:
 
 
 def presence(in_reference: bool) -> tuple[Value, Value]:
-    """The values of both sides of something that one of them lacks."""
+    """The values of both sides of something that one side lacks."""
     present = message("match.there")
     return (present, "-") if in_reference else ("-", present)
 

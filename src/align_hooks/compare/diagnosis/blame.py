@@ -211,7 +211,7 @@ def common(words: Words | None) -> tuple[Suspect, ...]:
 
 
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
-    """The causes whose signatures fit, the first ones of the table."""
+    """The causes whose signatures fit, the first of the table."""
     fitting = [signature.cause for signature in SIGNATURES if signature.place is place and fits(signature, seen, culprits)]
     return tuple(dict.fromkeys(fitting))[:CAUSES]
 

@@ -123,8 +123,8 @@ def check(side: Side, pair: Pair, progress: Progress) -> Checked:
 
 
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
-    """What an explanation says, a finding a term: the value on record and the one that the updates were made with. ``known`` is False where
-    the run's own settings are not on record and the reference's were expected."""
+    """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
+    where the run's own settings are not on record and the reference's were expected."""
     changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
     others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
     alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
