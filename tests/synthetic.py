@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.compare.measures import distances, ratio
 from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
@@ -293,6 +294,11 @@ def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type
 def norm(tensor: Array) -> float:
     """The norm of a tensor, in fp64."""
     return math.sqrt(float(np.square(tensor, dtype=np.float64).sum()))
+
+
+def relative_error(reference: Array, candidate: Array) -> float:
+    """Relative Frobenius error; NaN where either holds NaN or infinity, 0 where both are zero, infinity where only the reference is."""
+    return ratio(*distances(reference, candidate)[:2])
 
 
 HONEST_SKETCHED = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})

@@ -7,15 +7,29 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.compare.verdict import Comparison
+from align_hooks.compare.verdict import Comparison, StageResult
 from synthetic import Synthetic
 
 HONEST = Synthetic()
 Compared = Callable[..., Comparison]
+
+
+def stage(comparison: Comparison, name: str) -> StageResult:
+    (result,) = (result for result in comparison.stages if result.name == name)
+    return result
+
+
+def scale_row(run: Synthetic, step: int, key: str, factor: float) -> None:
+    run.rows[step][key] *= factor
+
+
+def scale(named: dict[str, Any], name: str, factor: float) -> None:
+    named[name] = (named[name] * np.float32(factor)) if isinstance(named[name], np.ndarray) else named[name] * factor
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.console import Console
 from align_hooks.compare.curves import values
 from align_hooks.compare.verdict import Comparison
 from align_hooks.report.text import render
+from compare.conftest import Compared
 from synthetic import Synthetic, by_hand, grown, row, scalars_only, tensors
 
 Done = subprocess.CompletedProcess[str]
@@ -72,10 +74,21 @@ def test_the_exit_code_is_the_contracts(reference: Path, tmp_path: Path, make: C
     assert done.stdout.startswith(start)
 
 
-@pytest.mark.parametrize("arguments", [("compare",), ("compare", "a"), ("compare", "a", "b", "--nonsense"), ("nonsense",)])
-def test_a_wrong_command_line_is_2(arguments: tuple[str, ...]) -> None:
-    done = command(*arguments)
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("compare", None),
+        ("compare a", None),
+        ("compare a b --nonsense", None),
+        ("nonsense", None),
+        ("compare a b --html x --json x", "align_hooks: --html and --json name the same file, x; give each its own\n"),
+        ("compare a b --html ", "align_hooks: an argument is empty; give what it should hold, or leave it out\n"),
+    ],
+)
+def test_a_wrong_command_line_is_2(arguments: str, error: str | None) -> None:
+    done = command(*arguments.split(" "))
     assert (done.returncode, done.stdout) == (2, "")
+    assert error is None or done.stderr == error
 
 
 def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: Path, tmp_path: Path) -> None:
@@ -87,7 +100,7 @@ def test_a_record_that_cannot_be_read_is_told_in_one_line_on_stderr(reference: P
 def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:
     run = Synthetic()
     run.shapes["extra.weight"] = (2,)
-    for named in (*run.weights.values(), *run.gradients.values(), *(kind for one in run.moments.values() for kind in one.values())):
+    for named in (*run.weights.values(), *run.gradients.values(), *(kind for each in run.moments.values() for kind in each.values())):
         named["extra.weight"] = tensors(0, {"extra.weight": (2,)})["extra.weight"]
     for squared in run.norms.values():
         squared["extra.weight"] = 1.0
@@ -106,57 +119,10 @@ def wide() -> tuple[Synthetic, Synthetic]:
         group["parameters"] = [name]
     run.train()
     run.rows = [row(step, loss=9.056482123, objective_loss=9.056482123) for step in range(3)]
-    run.model = {
-        "rope_theta": 10000.0,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "hidden_size": 4096,
-        "num_hidden_layers": 128,
-    }
-    other = deepcopy(run)
-    other.model = {
-        "rope_theta": 10100.0,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-6,
-        "hidden_size": 4096,
-        "num_hidden_layers": 127,
-    }
-    return run, other
-
-
-def fault_gradient(run: Synthetic) -> None:
-    run.gradients[0] = {name: tensor * 2 for name, tensor in run.gradients[0].items()}
-
-
-def fault_norm(run: Synthetic) -> None:
-    run.norms[0] = dict.fromkeys(run.norms[0], 3.0)
-
-
-def fault_hyper(run: Synthetic) -> None:
-    for group in run.optimizer["groups"]:
-        group["betas"] = [0.9, 0.999]
-
-
-def fault_loss(run: Synthetic) -> None:
-    run.rows[0] |= {"loss": 9.2, "objective_loss": 9.2}
-
-
-def fault_token(run: Synthetic) -> None:
-    run.batches[0]["tokens"] += 1
-
-
-def fault_name(run: Synthetic) -> None:
-    name = "model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight"
-    run.shapes = run.shapes | {name: (3,)}
-    run.norms = {step: norms | {name: 1.0} for step, norms in run.norms.items()}
-
-
-def fault_kill(run: Synthetic) -> None:
-    run.ended = None
-
-
-def nothing(run: Synthetic) -> None:
-    """An honest pair."""
+    run.model = {"rope_theta": 1e4, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_size": 4096, "num_hidden_layers": 128}
+    candidate = deepcopy(run)
+    candidate.model |= {"rope_theta": 10100.0, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "num_hidden_layers": 127}
+    return run, candidate
 
 
 def only_scalars(run: Synthetic) -> None:
@@ -165,15 +131,32 @@ def only_scalars(run: Synthetic) -> None:
         kind.clear()
 
 
-ALL = [nothing, only_scalars, fault_gradient, fault_norm, fault_hyper, fault_loss, fault_token, fault_name, fault_kill]
+def another_name(run: Synthetic) -> None:
+    name = "model.layers.127.self_attn.rotary_emb.inv_freq_of_another_kind.weight"
+    run.shapes = run.shapes | {name: (3,)}
+    run.norms = {step: norms | {name: 1.0} for step, norms in run.norms.items()}
+
+
+Bend = Callable[[Synthetic], Any]
+FAULTS: dict[str, Bend] = {
+    "none": lambda run: None,
+    "scalars": only_scalars,
+    "gradient": lambda run: run.gradients.update({0: {name: tensor * 2 for name, tensor in run.gradients[0].items()}}),
+    "norm": lambda run: run.norms.update({0: dict.fromkeys(run.norms[0], 3.0)}),
+    "hyper-parameters": lambda run: [group.update(betas=[0.9, 0.999]) for group in run.optimizer["groups"]],
+    "loss": lambda run: run.rows[0].update(loss=9.2, objective_loss=9.2),
+    "token": lambda run: run.batches[0].update(tokens=run.batches[0]["tokens"] + 1),
+    "name": another_name,
+    "killed": lambda run: setattr(run, "ended", None),
+}
 
 
 @pytest.fixture
-def wide_pair(compared: Callable[..., Comparison]) -> Callable[[Callable[[Synthetic], None]], Comparison]:
-    def make(fault: Callable[[Synthetic], None]) -> Comparison:
-        one, other = wide()
-        fault(other)
-        return compared(other, against=one)
+def wide_pair(compared: Compared) -> Callable[[str], Comparison]:
+    def make(fault: str) -> Comparison:
+        reference, candidate = wide()
+        FAULTS[fault](candidate)
+        return compared(candidate, against=reference)
 
     return make
 
@@ -184,73 +167,66 @@ def printed(comparison: Comparison, **options: object) -> str:
     return text.getvalue()
 
 
-@pytest.mark.parametrize("fault", ALL)
-def test_every_line_of_a_report_fits_80_columns(wide_pair: Callable[..., Comparison], fault: Callable[[Synthetic], None]) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_line_of_a_report_fits_80_columns(wide_pair: Callable[[str], Comparison], fault: str) -> None:
     assert [line for line in printed(wide_pair(fault)).splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("fault", [nothing, fault_gradient, fault_hyper])
-def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[..., Comparison], fault: Callable[[Synthetic], None]) -> None:
+@pytest.mark.parametrize("fault", ["none", "gradient", "hyper-parameters"])
+def test_a_report_names_every_stage_and_criterion(wide_pair: Callable[[str], Comparison], fault: str) -> None:
     comparison = wide_pair(fault)
     text = printed(comparison)
     assert text.startswith(comparison.verdict.text)
-    for told in [stage.name for stage in comparison.stages] + ["first loss within 0.005 or 0.5 %", "mean global norm within 10 %"]:
-        assert told in text
+    for words in [stage.name for stage in comparison.stages] + ["first loss within 0.005 or 0.5 %", "mean global norm within 10 %"]:
+        assert words in text
 
 
-def test_a_report_shows_the_worst_findings_with_both_values(wide_pair: Callable[..., Comparison]) -> None:
-    text = printed(wide_pair(fault_loss))
-    assert "9.05648212 against 9.2" in " ".join(text.split())
+NOT_COMPARED = "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, curve"
 
 
-def test_a_report_ends_with_what_it_began_with(wide_pair: Callable[..., Comparison]) -> None:
-    text = " ".join(printed(wide_pair(fault_loss)).split())
-    assert text.startswith("diverged: step-0 loss")
-    assert "diverged: step-0 loss — loss at step 0" in text[-200:]
+@pytest.mark.parametrize(
+    ("fault", "start", "within", "end"),
+    [
+        ("loss", "diverged: step-0 loss", "9.05648212 against 9.2", "diverged: step-0 loss — loss at step 0"),
+        ("hyper-parameters", "diverged", "[0.9, 0.95] against [0.9, 0.999]", ""),
+        ("scalars", "", f"(not compared: {NOT_COMPARED}, free-running steps)", ""),
+    ],
+)
+def test_a_report_shows_both_values_what_was_not_compared_and_ends_as_it_began(
+    wide_pair: Callable[[str], Comparison], fault: str, start: str, within: str, end: str
+) -> None:
+    text = " ".join(printed(wide_pair(fault)).split())
+    assert text.startswith(start)
+    assert within in text
+    assert end in text[-200:]
 
 
-def test_stages_not_compared_are_listed_beside_the_verdict(wide_pair: Callable[..., Comparison]) -> None:
-    head = " ".join(printed(wide_pair(only_scalars)).split())
-    left = (
-        "batches, initial weights, token losses, local norms, gradients, weights after an update, first updates, curve, free-running steps"
-    )
-    assert f"(not compared: {left})" in head
-
-
-def test_brackets_in_a_report_are_text_and_no_markup(compared: Callable[..., Comparison]) -> None:
+def test_brackets_in_a_report_are_text_and_no_markup(compared: Compared) -> None:
     run = scalars_only()
     run.shapes["model.[bold].weight"] = (2,)
     assert "model.[bold].weight is missing" in printed(compared(run))
 
 
-def test_both_values_of_a_list_are_shown(wide_pair: Callable[..., Comparison]) -> None:
-    assert "[0.9, 0.95] against [0.9, 0.999]" in " ".join(printed(wide_pair(fault_hyper)).split())
-
-
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}])
 def test_a_piped_report_has_no_escape_codes_and_fits(reference: Path, tmp_path: Path, variables: dict[str, str]) -> None:
     done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), **variables)
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout.startswith("diverged: step-0 loss")) == (1, True)
     assert "\x1b" not in done.stdout + done.stderr
     assert [line for line in done.stdout.splitlines() if len(line) > 140] == []
     narrow = command("compare", reference, tmp_path / "run", COLUMNS="80", **variables)
     assert [line for line in narrow.stdout.splitlines() if len(line) > 80] == []
 
 
-def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[..., Comparison]) -> None:
-    comparison = wide_pair(fault_loss)
+def test_colour_is_only_where_the_console_has_it(wide_pair: Callable[[str], Comparison]) -> None:
+    comparison = wide_pair("loss")
     assert "\x1b[1;31mdiverged" in printed(comparison, force_terminal=True, no_color=False, color_system="standard", legacy_windows=False)
     assert "31m" not in printed(comparison, force_terminal=True, no_color=True, color_system="standard", legacy_windows=False)
     assert "\x1b" not in printed(comparison)
 
 
-def test_a_reader_that_leaves_early_does_not_change_the_verdict(reference: Path) -> None:
-    shell = f"set -o pipefail; {sys.executable} -m align_hooks compare {reference} {reference} | true"
-    assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=300, check=False).returncode == 0
-
-
-def test_a_disk_that_is_full_does_not_change_the_verdict(reference: Path) -> None:
-    shell = f"{sys.executable} -m align_hooks compare {reference} {reference} > /dev/full"
+@pytest.mark.parametrize("output", ["| true", "> /dev/full"], ids=["a reader that leaves early", "a disk that is full"])
+def test_where_a_report_goes_does_not_change_the_verdict(reference: Path, output: str) -> None:
+    shell = f"set -o pipefail; {sys.executable} -m align_hooks compare {reference} {reference} {output}"
     assert subprocess.run(["bash", "-c", shell], capture_output=True, timeout=300, check=False).returncode == 0
 
 
@@ -268,13 +244,13 @@ def test_everything_is_written_as_json(tmp_path: Path) -> None:
     repeat = Synthetic().drifted().write(tmp_path / "repeat")
     done = command("compare", reference, candidate, "--noise", repeat, "--json", tmp_path / "out" / "verdict.json")
     assert done.returncode == 1, done.stderr
-    found = json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=pytest.fail)
-    assert (found["format"], found["verdict"], found["exit_code"], found["first"]) == (1, "diverged", 1, "step-0 loss")
-    assert found["blame"]["place"] == "loss normalisation"
-    assert [stage["name"] for stage in found["stages"]][:3] == ["match", "self-check", "hyper-parameters"]
-    loss = next(stage for stage in found["stages"] if stage["name"] == "step-0 loss")["findings"][0]
+    outcome = json.loads((tmp_path / "out" / "verdict.json").read_text(), parse_constant=pytest.fail)
+    assert (outcome["format"], outcome["verdict"], outcome["exit_code"], outcome["first"]) == (1, "diverged", 1, "step-0 loss")
+    assert outcome["blame"]["place"] == "loss normalisation"
+    assert [stage["name"] for stage in outcome["stages"]][:3] == ["match", "self-check", "hyper-parameters"]
+    loss = next(stage for stage in outcome["stages"] if stage["name"] == "step-0 loss")["findings"][0]
     assert (loss["what"], loss["error"], loss["excess"]) == ("objective_loss at step 0 (iteration 1)", 1.0, 1 / loss["limit"])
-    assert 0 < found["calibration"]["gradients of step 1"]["lm_head.weight"] < 1e-3
+    assert 0 < outcome["calibration"]["gradients of step 1"]["lm_head.weight"] < 1e-3
 
 
 def test_json_that_cannot_be_written_is_told_after_the_verdict(tmp_path: Path) -> None:
@@ -302,29 +278,11 @@ def test_a_page_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Pa
     assert done.stderr == "align_hooks: --html needs vl_convert, which is not installed; pip install 'align-hooks[html]'\n"
 
 
-def test_a_page_and_json_are_two_files(reference: Path, tmp_path: Path) -> None:
-    done = command("compare", reference, reference, "--html", tmp_path / "x", "--json", tmp_path / "x")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "same file" in done.stderr
-
-
-def test_a_file_without_a_name_is_told_in_a_line(reference: Path) -> None:
-    done = command("compare", reference, reference, "--html", "")
-    assert done.returncode == 2
-    assert done.stderr == "align_hooks: an argument is empty; give what it should hold, or leave it out\n"
-
-
-def test_a_terminal_of_another_encoding_gets_the_verdict(reference: Path, tmp_path: Path) -> None:
-    done = command("compare", reference, bent("loss", 1.1, 0).write(tmp_path / "run"), PYTHONIOENCODING="ascii")
-    assert done.returncode == 1
-    assert done.stdout.startswith("diverged: step-0 loss")
-
-
 def test_of_many_settings_the_first_are_printed(tmp_path: Path) -> None:
-    one, other = Synthetic(), Synthetic()
-    one.model |= {f"setting_{at}": 1 for at in range(300)}
-    other.model |= {f"setting_{at}": 2 for at in range(300)}
-    done = command("compare", one.write(tmp_path / "one"), other.write(tmp_path / "other"))
+    reference, candidate = Synthetic(), Synthetic()
+    reference.model |= {f"setting_{at}": 1 for at in range(300)}
+    candidate.model |= {f"setting_{at}": 2 for at in range(300)}
+    done = command("compare", reference.write(tmp_path / "one"), candidate.write(tmp_path / "other"))
     assert "and 292 more" in " ".join(done.stdout.split())
 
 

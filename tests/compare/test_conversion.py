@@ -19,6 +19,7 @@ OURS: dict[str, Array] = {
     K: RANDOM.standard_normal((16, 16)).astype(np.float32),
     NORM: RANDOM.standard_normal(16).astype(np.float32),
 }
+SIZES = {name: float(np.linalg.norm(array)) for name, array in OURS.items()}
 
 
 def interleaved(one: Array) -> Array:
@@ -29,75 +30,58 @@ def order(id: str, **arguments: int) -> dict[str, Argument]:
     return {"order": message(id, **arguments)}
 
 
+def bfloat16(one: Array) -> Array:
+    return (one.view(np.uint32) + 0x8000 & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+HALVED = np.argsort(interleaved(np.arange(16)[:, None])[:, 0])
+EXCHANGED = [0, 5, 2, 3, 4, 1, *range(6, 16)]
+ROWS = "conversion.rows_in_another_order"
 MISTAKES: dict[str, tuple[str, Callable[[Array], Array], str, dict[str, Argument]]] = {
-    "sign": (Q, lambda one: -one, "conversion.sign_turned", {}),
-    "transposed": (Q, lambda one: one.T, "conversion.transposed", {}),
-    "other": (Q, lambda one: OURS[K], "conversion.another_tensor", {"other": K}),
+    "sign": (Q, lambda array: -array, "conversion.sign_turned", {}),
+    "transposed": (Q, lambda array: array.T, "conversion.transposed", {}),
+    "other": (Q, lambda array: OURS[K], "conversion.another_tensor", {"other": K}),
     "ones": (NORM, np.ones_like, "conversion.not_loaded", {"value": 1.0}),
-    "bfloat16": (
-        Q,
-        lambda one: (one.view(np.uint32) + 0x8000 & 0xFFFF0000).astype(np.uint32).view(np.float32),
-        "conversion.rounded",
-        {"type": "bfloat16"},
-    ),
-    "float16": (Q, lambda one: one.astype(np.float16).astype(np.float32), "conversion.rounded", {"type": "float16"}),
-    "rolled": (Q, lambda one: np.roll(one, 3, axis=0), "conversion.rows_in_another_order", order("conversion.off", count=3)),
-    "columns": (Q, lambda one: np.roll(one, -1, axis=1), "conversion.columns_in_another_order", order("conversion.off", count=1)),
-    "interleaved": (Q, interleaved, "conversion.rows_in_another_order", order("conversion.interleaved", block=8)),
-    "halved": (
-        Q,
-        lambda one: one[np.argsort(interleaved(np.arange(16)[:, None])[:, 0])],
-        "conversion.rows_in_another_order",
-        order("conversion.cut_into_halves", block=8),
-    ),
-    "two rows": (
-        Q,
-        lambda one: one[[0, 5, 2, 3, 4, 1, *range(6, 16)]],
-        "conversion.rows_in_another_order",
-        order("conversion.moved", count=2, all=16, first=1, before=5),
-    ),
-    "a vector": (
-        NORM,
-        lambda one: one[::-1],
-        "conversion.rows_in_another_order",
-        order("conversion.moved", count=16, all=16, first=0, before=15),
-    ),
+    "bfloat16": (Q, bfloat16, "conversion.rounded", {"type": "bfloat16"}),
+    "float16": (Q, lambda array: array.astype(np.float16).astype(np.float32), "conversion.rounded", {"type": "float16"}),
+    "rolled": (Q, lambda array: np.roll(array, 3, axis=0), ROWS, order("conversion.off", count=3)),
+    "columns": (Q, lambda array: np.roll(array, -1, axis=1), "conversion.columns_in_another_order", order("conversion.off", count=1)),
+    "interleaved": (Q, interleaved, ROWS, order("conversion.interleaved", block=8)),
+    "halved": (Q, lambda array: array[HALVED], ROWS, order("conversion.cut_into_halves", block=8)),
+    "two rows": (Q, lambda array: array[EXCHANGED], ROWS, order("conversion.moved", count=2, all=16, first=1, before=5)),
+    "a vector": (NORM, lambda array: array[::-1], ROWS, order("conversion.moved", count=16, all=16, first=0, before=15)),
 }
 
 
 @pytest.mark.parametrize(("name", "change", "id", "arguments"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_told(name: str, change: Callable[[Array], Array], id: str, arguments: dict[str, Argument]) -> None:
     theirs = OURS | {name: np.ascontiguousarray(change(OURS[name]))}
-    sizes = {name: float(np.linalg.norm(one)) for name, one in OURS.items()}
-    assert mistake(OURS, theirs, name, sizes) == Mistake(
-        name, Message(id, {"name": name, **arguments}), K if id == "conversion.another_tensor" else None
-    )
+    taken = K if id == "conversion.another_tensor" else None
+    assert mistake(OURS, theirs, name, SIZES) == Mistake(name, Message(id, {"name": name, **arguments}), taken)
 
 
 @pytest.mark.parametrize(
-    "change", [lambda one: one * 1.5, lambda one: one + 1e-3, lambda one: one * 0 + np.nan], ids=["scaled", "moved", "nan"]
+    "change", [lambda array: array * 1.5, lambda array: array + 1e-3, lambda array: array * 0 + np.nan], ids=["scaled", "moved", "nan"]
 )
 def test_what_is_none_of_them_is_not_explained(change: Callable[[Array], Array]) -> None:
-    sizes = {name: float(np.linalg.norm(one)) for name, one in OURS.items()}
-    assert mistake(OURS, OURS | {Q: change(OURS[Q])}, Q, sizes) is None
+    assert mistake(OURS, OURS | {Q: change(OURS[Q])}, Q, SIZES) is None
 
 
 def test_rows_that_are_alike_do_not_hide_a_known_order() -> None:
-    one = OURS[Q].copy()
-    one[[1, 9]] = 0
-    found = mistake({Q: one}, {Q: np.ascontiguousarray(interleaved(one))}, Q, {Q: 1.0})
-    assert found is not None
-    assert found.words.arguments["order"] == message("conversion.interleaved", block=8)
+    array = OURS[Q].copy()
+    array[[1, 9]] = 0
+    outcome = mistake({Q: array}, {Q: np.ascontiguousarray(interleaved(array))}, Q, {Q: 1.0})
+    assert outcome.words.arguments["order"] == message("conversion.interleaved", block=8)
 
 
 def test_a_tensor_of_more_axes_is_told_of_too() -> None:
-    one = RANDOM.standard_normal((2, 3, 5)).astype(np.float32)
+    array = RANDOM.standard_normal((2, 3, 5)).astype(np.float32)
     words = message("conversion.places_in_another_order", name=Q, axis=2, order=message("conversion.off", count=1))
-    assert mistake({Q: one}, {Q: np.roll(one, 1, axis=2)}, Q, {Q: 1.0}) == Mistake(Q, words)
+    assert mistake({Q: array}, {Q: np.roll(array, 1, axis=2)}, Q, {Q: 1.0}) == Mistake(Q, words)
 
 
 def sums(**tensors: Array) -> dict[str, Array]:
-    return {name: np.concatenate([[np.square(one).sum()], [one.sum()] * 16]) for name, one in tensors.items()}
+    return {name: np.concatenate([[np.square(array).sum()], [array.sum()] * 16]) for name, array in tensors.items()}
 
 
 def taken(name: str, other: str) -> Mistake:
@@ -115,8 +99,8 @@ def test_a_sketch_is_of_another_tensor_only_where_that_is_the_only_one_of_its_sh
 
 def test_two_that_took_each_others_place_are_one_sentence() -> None:
     transposed = Mistake("d", message("conversion.transposed", name="d"))
-    found = exchanged([taken("a", "b"), taken("b", "a"), taken("c", "a"), transposed])
-    assert found == [message("conversion.exchanged", name="a", other="b"), taken("c", "a").words, transposed.words]
+    outcome = exchanged([taken("a", "b"), taken("b", "a"), taken("c", "a"), transposed])
+    assert outcome == [message("conversion.exchanged", name="a", other="b"), taken("c", "a").words, transposed.words]
     assert exchanged([]) == []
     odd = taken("a", "b: it is the reference's a")
     assert exchanged([odd, taken("b", "a")]) == [odd.words, taken("b", "a").words]

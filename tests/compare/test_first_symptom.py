@@ -43,8 +43,8 @@ NOT_COMPARABLE = result("batches", Status.NOT_COMPARABLE, "")
     ],
 )
 def test_the_earliest_difference_is_first(stages: list[StageResult], first: str | None) -> None:
-    found = first_symptom(stages, 0)
-    assert (found.name if found else None) == first
+    outcome = first_symptom(stages, 0)
+    assert (outcome.name if outcome else None) == first
 
 
 def test_weights_are_made_by_the_update_before() -> None:
@@ -57,20 +57,17 @@ def test_a_schedule_is_not_blamed_for_a_forward_pass_that_was_wrong_before(compa
     candidate.model["rope_theta"] = 10100.0
     candidate.batches[0]["token_losses"] *= 1.01
     candidate.rows[2]["learning_rate"] *= 0.9
-    found = compared(candidate)
-    assert found.first is not None
-    assert found.blame is not None
-    assert (found.first.name, found.blame.place, found.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
-    assert found.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
-    assert arguments("next.set_alike", found.next)["setting"] == all_of(terms(["rope_theta"]), Quantity.LEARNING_RATE)
+    outcome = compared(candidate)
+    assert (outcome.first.name, outcome.blame.place, outcome.blame.suspects[0].what) == ("token losses", "forward", "rope_theta")
+    assert outcome.blame.likely[-1] == message("blame.acts_later", names=terms([at_step(Quantity.LEARNING_RATE, 2)]))
+    assert arguments("next.set_alike", outcome.next)["setting"] == all_of(terms(["rope_theta"]), Quantity.LEARNING_RATE)
 
 
 def test_a_schedule_alone_is_blamed(compared: Compared, candidate: Synthetic) -> None:
     candidate.rows[2]["learning_rate"] *= 0.9
-    found = compared(candidate)
-    assert found.blame is not None
-    assert (found.verdict, found.blame.place) == (Verdict.DIVERGED, "configuration")
-    assert arguments("next.set_alike", found.next)["setting"] is Quantity.LEARNING_RATE
+    outcome = compared(candidate)
+    assert (outcome.verdict, outcome.blame.place) == (Verdict.DIVERGED, "configuration")
+    assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
 
 
 def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
@@ -82,18 +79,16 @@ def test_what_a_resumed_run_starts_from_is_compared(compared: Compared) -> None:
         moments={step: whole.moments[step] for step in range(1, STEPS + 1)},
     )
     assert compared(resumed).verdict is Verdict.ALIGNED
-    resumed.moments[1] = {moment: {name: 0 * one for name, one in tensors.items()} for moment, tensors in whole.moments[1].items()}
-    found = compared(resumed)
-    assert found.first is not None
-    assert found.blame is not None
-    assert (found.first.name, found.blame.place) == ("initial optimizer state", "state")
-    assert found.blame.suspects[0].what == message("optimizer_state.not_restored", side=Side.CANDIDATE)
+    resumed.moments[1] = {moment: {name: 0 * each for name, each in tensors.items()} for moment, tensors in whole.moments[1].items()}
+    outcome = compared(resumed)
+    assert (outcome.first.name, outcome.blame.place) == ("initial optimizer state", "state")
+    assert outcome.blame.suspects[0].what == message("optimizer_state.not_restored", side=Side.CANDIDATE)
 
 
 # ---- what an attack found
 
 
-def curve_apart(first: int, peak: int, **changes: float) -> Synthetic:
+def curve_apart(first: int, peak: int) -> Synthetic:
     """Forty steps of nothing but rows, whose losses part at ``first`` and are furthest apart at ``peak``."""
     rows = [row(step, loss=9.0, objective_loss=9.0) for step in range(40)]
     for step in range(first, 40):
@@ -102,13 +97,11 @@ def curve_apart(first: int, peak: int, **changes: float) -> Synthetic:
 
 
 def test_when_a_difference_begins_is_told_by_its_first_step_and_not_by_its_worst(compared: Compared) -> None:
-    other = curve_apart(3, 25)
-    for one in other.rows[10:]:
-        one["learning_rate"] *= 1.01
-    found = compared(other, against=curve_apart(40, 0))
-    assert found.first is not None
-    assert found.first.name == "later losses"
-    assert found.first.findings[-1].step == 3
+    candidate = curve_apart(3, 25)
+    for scalars in candidate.rows[10:]:
+        scalars["learning_rate"] *= 1.01
+    outcome = compared(candidate, against=curve_apart(40, 0))
+    assert (outcome.first.name, outcome.first.findings[-1].step) == ("later losses", 3)
 
 
 def test_a_batch_that_differs_may_have_differed_since_the_last_that_agreed(compared: Compared, candidate: Synthetic) -> None:
@@ -118,39 +111,30 @@ def test_a_batch_that_differs_may_have_differed_since_the_last_that_agreed(compa
         del run.batches[1]
     candidate.batches[2]["tokens"][0, 0] += 1
     candidate.rows[1]["loss"] *= 1.01
-    found = compared(candidate, against=reference)
-    assert found.blame is not None
-    assert found.blame.place == "data"
+    outcome = compared(candidate, against=reference)
+    assert outcome.blame.place == "data"
 
 
 def drawing_otherwise() -> tuple[Synthetic, Synthetic]:
     """Two runs that agree, and draw from generators in other states at every step."""
-    one, other = (Synthetic(rows=[row(step) | {"random": [{"torch": f"{name}{step}"}]} for step in range(STEPS)]) for name in "ab")
-    return one, other
+    rows = [[row(step) | {"random": [{"torch": f"{name}{step}"}]} for step in range(STEPS)] for name in "ab"]
+    return Synthetic(rows=rows[0]), Synthetic(rows=rows[1])
 
 
-def test_random_states_are_not_blamed_where_the_forward_pass_agrees(compared: Compared) -> None:
-    one, other = drawing_otherwise()
-    other.norms[0]["model.norm.weight"] *= 4
-    found = compared(other, against=one)
-    assert found.blame is not None
-    assert found.blame.place == "reduced gradients"
-
-
-def test_a_setting_that_differs_comes_before_random_states(compared: Compared) -> None:
-    one, other = drawing_otherwise()
-    other.model["rope_theta"] = 5e5
-    other.batches[0]["token_losses"] *= 1.01
-    found = compared(other, against=one)
-    assert found.blame is not None
-    assert (found.blame.place, found.blame.suspects[0].what) == ("forward", "rope_theta")
+def test_random_states_are_not_blamed_where_the_forward_pass_agrees_or_a_setting_differs(compared: Compared) -> None:
+    reference, candidate = drawing_otherwise()
+    candidate.norms[0]["model.norm.weight"] *= 4
+    assert compared(candidate, against=reference).blame.place == "reduced gradients"
+    candidate.model["rope_theta"] = 5e5
+    candidate.batches[0]["token_losses"] *= 1.01
+    blame = compared(candidate, against=reference).blame
+    assert (blame.place, blame.suspects[0].what) == ("forward", "rope_theta")
 
 
 def test_a_loss_that_is_not_finite_later_hides_no_earlier_difference(compared: Compared) -> None:
-    one, other = (Synthetic(rows=[row(step, learning_rate=0.0) for step in range(STEPS)]) for _ in range(2))
-    other.batches[0]["token_losses"] *= 1.01
-    for run in (one, other):
+    reference, candidate = (Synthetic(rows=[row(step, learning_rate=0.0) for step in range(STEPS)]) for _ in range(2))
+    candidate.batches[0]["token_losses"] *= 1.01
+    for run in (reference, candidate):
         run.batches[2]["token_losses"][0, 0] = math.nan
-    found = compared(other, against=one)
-    assert found.first is not None
-    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "token losses")
+    outcome = compared(candidate, against=reference)
+    assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "token losses")

@@ -6,21 +6,12 @@ import numpy as np
 import pytest
 
 from align_hooks.compare.frontier import Frontier, frontier
-from align_hooks.compare.unused import sides, spans, unused
+from align_hooks.compare.sharding import sides, spans, unused
 from align_hooks.compare.verdict import Finding
 from align_hooks.messages import CHINESE, Side, all_of, message, rendered, sentences
 
-LAYER = (
-    "input_layernorm",
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "post_attention_layernorm",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-)
+QKV, MLP = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+LAYER = ("input_layernorm", *QKV, "self_attn.o_proj", "post_attention_layernorm", *MLP)
 NAMES = [
     "model.embed_tokens.weight",
     *(f"model.layers.{layer}.{kind}.weight" for layer in range(3) for kind in LAYER),
@@ -42,18 +33,12 @@ def at(layer: int, *kinds: str) -> tuple[str, ...]:
     return tuple(f"model.layers.{layer}.{kind}.weight" for kind in kinds)
 
 
-QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-
-
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
         (below("model.layers.1.input_layernorm.weight"), Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))),
         (below("model.layers.2.mlp.down_proj.weight"), Frontier(at(2, "mlp.down_proj"), at(2, "mlp.gate_proj", "mlp.up_proj"))),
-        (
-            [*below("model.layers.1.self_attn.q_proj.weight"), *at(1, "self_attn.k_proj")],
-            Frontier(at(1, "self_attn.o_proj"), at(1, QKV[1])),
-        ),
+        ([*below("model.layers.1.self_attn.q_proj.weight"), *at(1, QKV[1])], Frontier(at(1, "self_attn.o_proj"), at(1, QKV[1]))),
         (NAMES, Frontier((), ("lm_head.weight",))),
         (below("lm_head.weight"), Frontier(("lm_head.weight",), ("model.norm.weight",))),
         ([], None),
@@ -68,13 +53,10 @@ def test_the_boundary_of_an_error(wrong: list[str], found: Frontier | None) -> N
 
 def test_it_is_looked_for_in_the_first_step_that_differs() -> None:
     wrong = below("model.layers.1.input_layernorm.weight")
-    found = frontier([*gradients(step=0), *gradients(*wrong, step=1), *gradients(*NAMES, step=2)])
-    assert found == Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
-    assert found.told.id == "frontier.boundary"
-    assert found.told.arguments == {
-        "above": "model.layers.1.input_layernorm.weight",
-        "below": "model.layers.0.mlp.down_proj.weight",
-    }
+    outcome = frontier([*gradients(step=0), *gradients(*wrong, step=1), *gradients(*NAMES, step=2)])
+    assert outcome == Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
+    above, below_it = "model.layers.1.input_layernorm.weight", "model.layers.0.mlp.down_proj.weight"
+    assert outcome.words == message("frontier.boundary", above=above, below=below_it)
 
 
 def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:

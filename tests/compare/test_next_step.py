@@ -24,7 +24,7 @@ from worded import ids
 
 def every(verdict: Verdict) -> Iterator[frozenset[Fact]]:
     """Everything that can be known of a comparison with a verdict, as far as advice for it depends on it."""
-    asked = sorted({fact for one in ADVICE if one.verdict is verdict for fact in (*one.given, *one.unless)}, key=lambda fact: fact.name)
+    asked = sorted({fact for each in ADVICE if each.verdict is verdict for fact in (*each.when, *each.unless)}, key=lambda fact: fact.name)
     for holds in itertools.product((False, True), repeat=len(asked)):
         yield frozenset(itertools.compress(asked, holds))
 
@@ -48,7 +48,7 @@ def test_commands_name_variables_that_exist() -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("id", sorted({one.what for one in ADVICE}))
+@pytest.mark.parametrize("id", sorted({each.id for each in ADVICE}))
 @pytest.mark.parametrize("language", [ENGLISH, CHINESE])
 def test_every_message_of_the_advice_is_filled_in(tmp_path: Path, id: str, language: str) -> None:
     pair = Pair(*(open_run(HONEST.write(tmp_path / name)) for name in ("reference", "candidate")))
@@ -58,24 +58,18 @@ def test_every_message_of_the_advice_is_filled_in(tmp_path: Path, id: str, langu
 
 def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     """A record of norms and sketches holds no weights to load."""
-    other = HONEST_SKETCHED.drifted()
-    other.gradients[0] = {name: -one for name, one in other.gradients[0].items()}
-    found = compared(other, against=HONEST_SKETCHED)
-    assert found.verdict is Verdict.DIVERGED
-    assert "LOAD_WEIGHTS" not in rendered(found.next)
-    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in rendered(found.next)
+    candidate = HONEST_SKETCHED.drifted()
+    candidate.gradients[0] = {name: -reference for name, reference in candidate.gradients[0].items()}
+    outcome = compared(candidate, against=HONEST_SKETCHED)
+    assert (outcome.verdict, "LOAD_WEIGHTS" in rendered(outcome.next)) == (Verdict.DIVERGED, False)
+    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in rendered(outcome.next)
 
 
-def first_gradient_doubled() -> Synthetic:
-    run = HONEST.drifted()
-    run.gradients[0] = {name: 2 * one for name, one in run.gradients[0].items()}
-    return run
-
-
-def test_the_paths_of_the_pair_are_filled_in(compared: Compared) -> None:
-    found = compared(first_gradient_doubled())
-    assert "ALIGN_HOOKS_PERTURB=1" in rendered(found.next)
-    assert "--noise" in rendered(found.next)
+def test_the_paths_of_the_pair_are_filled_in(compared: Compared, candidate: Synthetic) -> None:
+    candidate.gradients[0] = {name: 2 * gradient for name, gradient in candidate.gradients[0].items()}
+    advice = rendered(compared(candidate).next)
+    assert "ALIGN_HOOKS_PERTURB=1" in advice
+    assert "--noise" in advice
 
 
 def test_an_aligned_pair_that_recorded_little_is_told_to_record_more(compared: Compared) -> None:

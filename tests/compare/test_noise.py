@@ -14,7 +14,7 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Reason, Status, Verdict
 from align_hooks.messages import terms
-from compare.conftest import HONEST, Compared
+from compare.conftest import HONEST, Compared, scale, stage
 from synthetic import SHAPES, Synthetic, batch
 from worded import arguments, ids
 
@@ -25,12 +25,15 @@ def moved(size: float, names: tuple[str, ...] = (Q,)) -> Synthetic:
     """The honest run with some gradients of step 0 moved by ``size`` of their norm."""
     run = HONEST.drifted()
     for name in names:
-        run.gradients[0][name] = run.gradients[0][name] * np.float32(1 + size)
+        scale(run.gradients[0], name, 1 + size)
         run.norms[0][name] = float(np.square(run.gradients[0][name].astype(np.float64)).sum())
-    run.weights = {0: run.weights[0]}
-    run.settings["weights"] = "0"
-    run.settings["optimizer_state"] = "none"
-    run.moments = {}
+    return first_step(run)
+
+
+def first_step(run: Synthetic) -> Synthetic:
+    """Without the weights and the state after it."""
+    run.settings |= {"weights": "0", "optimizer_state": "none"}
+    run.weights, run.moments = {0: run.weights[0]}, {}
     return run
 
 
@@ -41,20 +44,18 @@ def repeat(tmp_path: Path) -> Path:
 
 def test_a_tensor_is_judged_by_its_own_noise(compared: Compared, repeat: Path) -> None:
     assert compared(moved(5e-4)).verdict is Verdict.DIVERGED
-    found = compared(moved(5e-4), noise=[open_run(repeat)])
-    gradients = next(stage for stage in found.stages if stage.name == "gradients")
+    outcome = compared(moved(5e-4), noise=[open_run(repeat)])
+    gradients = stage(outcome, "gradients")
     assert gradients.status is Status.SAME
     assert gradients.findings[0].limit == MOST * 1e-5  # three times 1e-3 would be more
-    note = arguments("notes.measured_limits", found.notes)
+    note = arguments("notes.measured_limits", outcome.notes)
     assert (note["times"], note["runs"]) == (FACTOR, terms([str(repeat)]))
 
 
 def test_beyond_its_noise_it_is_flagged_and_a_quiet_tensor_by_little(compared: Compared, repeat: Path) -> None:
     for bent in (moved(4e-3), moved(2e-6, ("lm_head.weight",))):
-        found = compared(bent, noise=[open_run(repeat)])
-        assert found.verdict is Verdict.DIVERGED
-        assert found.first is not None
-        assert found.first.name == "local norms"
+        outcome = compared(bent, noise=[open_run(repeat)])
+        assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "local norms")
 
 
 def test_the_worst_of_several_repeats_counts_and_one_that_is_the_same_to_the_bit_leaves_the_floor(tmp_path: Path, repeat: Path) -> None:
@@ -91,21 +92,18 @@ def test_what_is_no_repeat_is_refused(
 ) -> None:
     run = HONEST.drifted()
     bend(run)
-    found = compared(HONEST.drifted(), noise=[open_run(run.write(tmp_path / "other"))])
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.first is not None
-    assert found.first.reason is Reason.NO_REPEAT
-    assert ids(found.first.summary)[0] == "noise.no_repeat"
-    assert arguments(id, found.first.summary).items() >= said.items()
+    outcome = compared(HONEST.drifted(), noise=[open_run(run.write(tmp_path / "other"))])
+    assert (outcome.verdict, outcome.first.reason) == (Verdict.NOT_COMPARABLE, Reason.NO_REPEAT)
+    assert ids(outcome.first.summary)[0] == "noise.no_repeat"
+    assert arguments(id, outcome.first.summary).items() >= said.items()
 
 
 @pytest.mark.parametrize("which", ["reference", "candidate"])
 def test_a_run_is_no_repeat_of_itself(tmp_path: Path, which: str) -> None:
     runs = {name: open_run(run.write(tmp_path / name)) for name, run in (("reference", HONEST), ("candidate", moved(0.5)))}
-    found = compare(runs["reference"], runs["candidate"], noise=[runs[which]])
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.first is not None
-    assert ids(found.first.summary) == ["noise.no_repeat", "noise.compared_itself"]
+    outcome = compare(*runs.values(), noise=[runs[which]])
+    assert outcome.verdict is Verdict.NOT_COMPARABLE
+    assert ids(outcome.first.summary) == ["noise.no_repeat", "noise.compared_itself"]
 
 
 def test_a_repeat_that_is_not_finite_measures_nothing(compared: Compared, tmp_path: Path) -> None:
@@ -120,8 +118,7 @@ def test_a_zero_that_a_repeat_moves_lets_nothing_through(compared: Compared, tmp
     silent, stirred, wrong = HONEST.drifted(), HONEST.drifted(), HONEST.drifted()
     for run, value in ((silent, 0.0), (stirred, 1e-20), (wrong, 50.0)):
         run.gradients[0][Q][:], run.norms[0][Q] = value, 24 * value**2
-        run.settings |= {"weights": "0", "optimizer_state": "none"}
-        run.weights, run.moments = {0: run.weights[0]}, {}
+        first_step(run)
     repeat = open_run(stirred.write(tmp_path / "stirred"))
     assert compared(wrong, against=silent, noise=[repeat]).verdict is Verdict.DIVERGED
 
@@ -129,10 +126,8 @@ def test_a_zero_that_a_repeat_moves_lets_nothing_through(compared: Compared, tmp
 def test_a_moved_run_is_no_side_of_a_comparison(compared: Compared) -> None:
     run = HONEST.drifted()
     run.settings |= {"perturb": "1", "load_weights": "/somewhere/else"}
-    found = compared(run)
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.first is not None
-    assert found.first.reason is Reason.MOVED_WEIGHTS
+    outcome = compared(run)
+    assert (outcome.verdict, outcome.first.reason) == (Verdict.NOT_COMPARABLE, Reason.MOVED_WEIGHTS)
 
 
 @pytest.mark.parametrize(("compute_type", "factor"), [("float32", FACTOR), ("bfloat16", MOVED_IN_HALF), ("float16", MOVED_IN_HALF)])
@@ -149,10 +144,8 @@ def test_moved_weights_count_once_in_half_precision_but_for_norms(tmp_path: Path
 
 def test_a_norm_that_a_repeat_left_alone_is_given_what_half_of_all_are(tmp_path: Path) -> None:
     names = tuple(SHAPES)[:3]
-    reference, candidate, repeat = (
-        open_run(run.write(tmp_path / name))
-        for run, name in ((HONEST, "reference"), (HONEST.drifted(), "candidate"), (moved(1e-3, names), "repeat"))
-    )
+    runs = {"reference": HONEST, "candidate": HONEST.drifted(), "repeat": moved(1e-3, names)}
+    reference, candidate, repeat = (open_run(run.write(tmp_path / name)) for name, run in runs.items())
     noise = Noise(Pair(reference, candidate), [repeat])
     assert noise.limit("local_norms", 0, "lm_head.weight", 1e-4) == pytest.approx(FACTOR * 1e-3, rel=1e-2)
     assert noise.limit("gradients", 0, "lm_head.weight", 1e-4) == pytest.approx(LEAST["gradients"] * 1e-4)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks.compare.diagnosis.signatures import Cause
-from align_hooks.compare.rows import Rows, Wrong, owners, pattern
-from align_hooks.compare.token_losses import logarithm, shift
+from align_hooks.compare.token_losses import Rows, Wrong, logarithm, owners, pattern, shift
 from align_hooks.compare.verdict import Verdict, when
 from align_hooks.messages import Side, message, sentences, terms
 from align_hooks.record.schema import Launched, Manifest
@@ -19,8 +18,8 @@ from compare.conftest import Compared
 from synthetic import STEPS, Synthetic, row
 from worded import arguments, ids
 
-ONE, TWO = ((2, 2),), ((1, 1), (1, 1))
-"""Rows of two micro-batches on one data-parallel rank, and on two ranks."""
+ONE, TWO, FOUR = ((2, 2),), ((1, 1), (1, 1)), ((1, 1, 1, 1),)
+"""Rows of two micro-batches on one data-parallel rank, and on two ranks, and of four on one."""
 
 
 def of(rows: tuple[tuple[int, ...], ...]) -> Any:
@@ -39,12 +38,7 @@ def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
         ([0, 1, 0, 1], ONE, TWO, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.CANDIDATE, ranks=terms([1])))),
         ([1, 0, 1, 0], TWO, ONE, Wrong(Rows.RANK, message("wrong_rows.of_rank", side=Side.REFERENCE, ranks=terms([0])))),
         ([0, 0, 1, 1], ONE, ONE, Wrong(Rows.LATER, message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))),
-        (
-            [0, 0, 1, 1],
-            ((1, 1, 1, 1),),
-            ((1, 1, 1, 1),),
-            Wrong(Rows.LATER, message("wrong_rows.after_micro_batches", side=Side.CANDIDATE, last=1)),
-        ),
+        ([0, 0, 1, 1], FOUR, FOUR, Wrong(Rows.LATER, message("wrong_rows.after_micro_batches", side=Side.CANDIDATE, last=1))),
         ([1, 1, 0, 0], ONE, ONE, Wrong(Rows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=0, side=Side.CANDIDATE))),
         ([0, 1, 0, 0], ONE, ONE, Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([1]), count=4))),
         ([0, 0, 1, 1], ((4,),), ((4,),), Wrong(Rows.SOME, message("wrong_rows.some", rows=terms([2, 3]), count=4))),
@@ -74,24 +68,19 @@ def test_a_later_step_on_equal_weights_is_judged_by_its_token_losses(compared: C
     reference = Synthetic()
     candidate.weights, candidate.gradients, candidate.moments = reference.weights, reference.gradients, reference.moments
     candidate.batches[1]["token_losses"][1] *= np.float32(1.001)
-    found = compared(candidate)
-    assert found.first is not None
-    assert found.blame is not None
-    assert (found.first.name, found.blame.place) == ("token losses", "state")
-    assert found.first.findings[0].step == 1
+    outcome = compared(candidate)
+    assert (outcome.first.name, outcome.first.findings[0].step, outcome.blame.place) == ("token losses", 1, "state")
     rows = message("wrong_rows.some", rows=terms([1]), count=4)
-    assert found.first.told == sentences(rows, message("token_losses.earlier_steps_agree"))
-    assert found.blame.suspects[0].what == found.first.told
+    assert outcome.first.common == sentences(rows, message("token_losses.earlier_steps_agree"))
+    assert outcome.blame.suspects[0].what == outcome.first.common
 
 
 def test_later_micro_batches_that_alone_are_wrong_are_a_matter_of_state(compared: Compared, candidate: Synthetic) -> None:
     candidate.micro_batches = [2, 2]
     candidate.batches[0]["token_losses"][2:] *= np.float32(1.01)
-    found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
-    assert found.blame is not None
-    assert found.blame.place == "state"
-    told = sentences(message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))
-    assert found.blame.suspects[0].what == told
+    outcome = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
+    carried = sentences(message("wrong_rows.after_the_first_micro_batch", side=Side.CANDIDATE))
+    assert (outcome.blame.place, outcome.blame.suspects[0].what) == ("state", carried)
 
 
 def dropping(start: int, moved: bool = True) -> Synthetic:
@@ -101,35 +90,31 @@ def dropping(start: int, moved: bool = True) -> Synthetic:
 
 
 def test_other_random_states_are_the_first_suspect_where_they_are_drawn_from(compared: Compared) -> None:
-    other = dropping(1)
+    candidate = dropping(1)
     for step in range(1, STEPS):
-        other.batches[step]["token_losses"] *= np.float32(1.01)
-    found = compared(other, against=dropping(2))
-    assert found.blame is not None
-    assert found.blame.place == "state"
+        candidate.batches[step]["token_losses"] *= np.float32(1.01)
+    outcome = compared(candidate, against=dropping(2))
     differ = message("random_states.differ", where=when(1), generators=terms(["torch"]), rank=0)
-    assert found.blame.suspects[0].what == differ
-    assert found.blame.causes[0] is Cause.RANDOM_NUMBERS
+    assert (outcome.blame.place, outcome.blame.suspects[0].what, outcome.blame.causes[0]) == ("state", differ, Cause.RANDOM_NUMBERS)
 
 
 def test_random_states_that_nothing_is_drawn_from_are_no_difference(compared: Compared) -> None:
-    one, other = (Synthetic(rows=[row(step) | {"random": [{"torch": name}]} for step in range(STEPS)]) for name in "ab")
-    found = compared(other, against=one)
-    assert found.verdict is Verdict.ALIGNED
-    assert "random_states.differ" not in ids(found.notes)
+    reference, candidate = (Synthetic(rows=[row(step) | {"random": [{"torch": name}]} for step in range(STEPS)]) for name in "ab")
+    outcome = compared(candidate, against=reference)
+    assert outcome.verdict is Verdict.ALIGNED
+    assert "random_states.differ" not in ids(outcome.notes)
 
 
 def test_random_states_that_differ_and_show_nowhere_are_a_note(compared: Compared) -> None:
-    found = compared(dropping(1), against=dropping(2))
-    assert found.verdict is Verdict.ALIGNED
-    assert arguments("random_states.differ", found.notes) == {"where": when(1), "generators": terms(["torch"]), "rank": 0}
+    outcome = compared(dropping(1), against=dropping(2))
+    assert outcome.verdict is Verdict.ALIGNED
+    assert arguments("random_states.differ", outcome.notes) == {"where": when(1), "generators": terms(["torch"]), "rank": 0}
 
 
 def test_rows_are_no_ranks_where_only_some_of_their_positions_are_wrong(compared: Compared, candidate: Synthetic) -> None:
     """A window of the attention shows in rows that are long enough, wherever these stand."""
     candidate.micro_batches = [2, 2]
     candidate.batches[0]["token_losses"][2:, 3:] *= np.float32(1.01)
-    found = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
-    assert found.blame is not None
-    assert found.blame.place == "forward"
-    assert found.blame.suspects[0].what == sentences(message("wrong_rows.some", rows=terms([2, 3]), count=4))
+    outcome = compared(candidate, against=Synthetic(micro_batches=[2, 2]))
+    rows = sentences(message("wrong_rows.some", rows=terms([2, 3]), count=4))
+    assert (outcome.blame.place, outcome.blame.suspects[0].what) == ("forward", rows)

@@ -17,9 +17,9 @@ LOSSES = np.random.default_rng(0).uniform(4, 8, (3, 40)).astype(np.float32)
 
 
 def wrong(where: slice) -> NDArray[np.float32]:
-    other = LOSSES.copy()
-    other[:, where] *= 1 + 1e-3 * np.random.default_rng(1).standard_normal(other[:, where].shape).astype(np.float32)
-    return other
+    candidate = LOSSES.copy()
+    candidate[:, where] *= 1 + 1e-3 * np.random.default_rng(1).standard_normal(candidate[:, where].shape).astype(np.float32)
+    return candidate
 
 
 @pytest.mark.parametrize(
@@ -37,32 +37,31 @@ def test_a_pattern_is_told(where: slice, told: Where, first: int) -> None:
 
 
 def test_a_finding_says_what_the_pattern_means() -> None:
-    found, where = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
+    outcome, where = finding((LOSSES, wrong(slice(16, None))), 2, 1e-5)
     assert where is Where.FROM_ONE_ON
-    assert isinstance(found.what, Message)
-    assert (found.what.id, found.what.arguments["position"]) == ("token_losses.from_one_on", 16)
-    assert (found.step, found.quantity) == (2, Quantity.TOKEN_LOSSES)
-    assert found.excess > 10
+    assert isinstance(outcome.what, Message)
+    assert (outcome.what.id, outcome.what.arguments["position"]) == ("token_losses.from_one_on", 16)
+    assert (outcome.step, outcome.quantity) == (2, Quantity.TOKEN_LOSSES)
+    assert outcome.excess > 10
     assert finding((LOSSES, LOSSES), 0, 1e-5)[0].what == message("token_losses.of", step=when(0))
 
 
 def test_a_loss_that_is_not_finite_is_out() -> None:
-    other = LOSSES.copy()
-    other[1, 3] = np.nan
-    found, _ = finding((LOSSES, other), 0, 1e-5)
-    assert found.excess == float("inf")
-    assert isinstance(found.candidate, float)
-    assert math.isnan(found.candidate)
+    candidate = LOSSES.copy()
+    candidate[1, 3] = np.nan
+    outcome, _ = finding((LOSSES, candidate), 0, 1e-5)
+    assert outcome.excess == float("inf")
+    assert isinstance(outcome.candidate, float)
+    assert math.isnan(outcome.candidate)
 
 
 @pytest.mark.parametrize("mask", [np.ones(LOSSES.shape), np.arange(40) < 30, None])
 def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -> None:
-    other = LOSSES.copy()
-    other[:, 30:] = np.nan
+    candidate = LOSSES.copy()
+    candidate[:, 30:] = np.nan
     masks = None if mask is None else np.broadcast_to(mask, LOSSES.shape).astype(np.float32)
-    found = compared(SimpleNamespace(token_losses=LOSSES, loss_mask=masks), SimpleNamespace(token_losses=other, loss_mask=None))
-    assert found is not None
-    assert (finding(found, 0, 1e-5)[0].excess > 1) == (mask is None or bool(mask.all()))
+    outcome = compared(SimpleNamespace(token_losses=LOSSES, loss_mask=masks), SimpleNamespace(token_losses=candidate, loss_mask=None))
+    assert (finding(outcome, 0, 1e-5)[0].excess > 1) == (mask is None or bool(mask.all()))
 
 
 def test_a_column_alone_is_no_pattern() -> None:

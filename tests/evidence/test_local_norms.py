@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.local_norms import coarse, local_norms
+from compare.conftest import stage
 from evidence.test_logs import mindformers
 from synthetic import Synthetic, scalars_only
 from work import at_most
@@ -51,15 +52,15 @@ def logged(names: Path, change: Callable[[list[float]], object] = lambda sums: N
     return "\n".join(text)
 
 
-def converted(tmp_path: Path, names: Path, text: str) -> Path:
+def converted(tmp_path: Path, names: Path, text: str) -> Run:
     log, run = tmp_path / "info.log", tmp_path / "run"
     log.write_text(text)
     convert(log, run, names)
-    return run
+    return open_run(run)
 
 
 def test_each_number_is_put_to_its_name_and_step(tmp_path: Path, names: Path) -> None:
-    ours, theirs = open_run(names), open_run(converted(tmp_path, names, logged(names)))
+    ours, theirs = open_run(names), converted(tmp_path, names, logged(names))
     assert theirs.problems == []
     assert theirs.local_norm_steps() == [0, 1, 2]
     for step in range(3):
@@ -68,14 +69,9 @@ def test_each_number_is_put_to_its_name_and_step(tmp_path: Path, names: Path) ->
 
 
 def test_they_are_judged_like_those_of_a_record(tmp_path: Path, names: Path) -> None:
-    def grown(sums: list[float]) -> None:
-        sums[2] *= 1.01
-
-    wrong = compare(open_run(names), open_run(converted(tmp_path, names, logged(names, grown))))
-    found = {stage.name: stage for stage in wrong.stages}
-    assert found["match"].status is Status.SAME
-    assert found["local norms"].status is Status.DIFFERENT
-    assert order(names)[2] in str(found["local norms"].findings[0])
+    wrong = compare(open_run(names), converted(tmp_path, names, logged(names, lambda sums: sums.__setitem__(2, 1.01 * sums[2]))))
+    assert (stage(wrong, "match").status, stage(wrong, "local norms").status) == (Status.SAME, Status.DIFFERENT)
+    assert order(names)[2] in str(stage(wrong, "local norms").findings[0])
 
 
 def test_limits_are_as_wide_as_the_digits_ask_for() -> None:
@@ -94,14 +90,11 @@ def test_without_a_record_they_are_left_alone(tmp_path: Path, names: Path) -> No
 
 def test_a_log_that_ends_before_its_step_keeps_what_is_whole(tmp_path: Path, names: Path) -> None:
     cut = logged(names).rpartition("\n")[0]
-    assert open_run(converted(tmp_path, names, cut)).local_norm_steps() == [0, 1]
+    assert converted(tmp_path, names, cut).local_norm_steps() == [0, 1]
 
 
 def test_numbers_that_are_none_are_kept(tmp_path: Path, names: Path) -> None:
-    def broken(sums: list[float]) -> None:
-        sums[1] = math.nan
-
-    run = open_run(converted(tmp_path, names, logged(names, broken)))
+    run = converted(tmp_path, names, logged(names, lambda sums: sums.__setitem__(1, math.nan)))
     assert math.isnan(run.local_norms(0)[order(names)[1]])
 
 
@@ -114,11 +107,7 @@ def test_numbers_that_are_none_are_kept(tmp_path: Path, names: Path) -> None:
         ("local_norm:\n[", "local_norm:\n[one ", "which is no sum of squares"),
         ("local_norm:\n[", "local_norm:\n[-", "which is no sum of squares"),
         ("local_norm:", "nothing:", "cannot be read"),
-        (
-            "2026-11-22 12:00:00,000 - mindformers[trainer",
-            "'use_parallel': True,\n2026-11-22 12:00:00,000 - mindformers[trainer",
-            "one of several ranks",
-        ),
+        (" - mindformers[trainer", " - 'use_parallel': True,\n2026-11-22 12:00:00,000 - mindformers[trainer", "one of several ranks"),
     ],
 )
 def test_what_cannot_be_named_is_refused(tmp_path: Path, names: Path, old: str, new: str, why: str) -> None:
@@ -137,11 +126,11 @@ def test_a_log_without_local_norms_says_how_to_have_them(tmp_path: Path, names: 
 def doubled(text: str) -> str:
     """What two handlers leave in one file: each message twice."""
     blocks = re.split(r"\n(?=20|12:)", text)
-    return "\n".join(one for block in blocks for one in (block, block))
+    return "\n".join(each for block in blocks for each in (block, block))
 
 
 def test_a_message_that_two_handlers_wrote_is_one(tmp_path: Path, names: Path) -> None:
-    run = open_run(converted(tmp_path, names, doubled(logged(names))))
+    run = converted(tmp_path, names, doubled(logged(names)))
     assert run.local_norm_steps() == [0, 1, 2]
     assert run.local_norms(2) == pytest.approx(open_run(names).local_norms(2), rel=1e-6)
 
@@ -150,13 +139,13 @@ def test_a_block_belongs_to_no_step_but_its_own(tmp_path: Path, names: Path) -> 
     """Of the last step the norms are lost: what stands above its line is another step's, once more."""
     text = doubled(logged(names))
     lost = text[: text.rindex("norm_size: ", 0, text.rindex("norm_size: "))] + text[text.rindex("\n2026") :]
-    assert open_run(converted(tmp_path, names, lost)).local_norm_steps() == [0, 1]
+    assert converted(tmp_path, names, lost).local_norm_steps() == [0, 1]
 
 
 def test_two_ranks_in_one_log_are_refused(tmp_path: Path, names: Path) -> None:
-    text, other = (logged(names, change) for change in (lambda sums: None, lambda sums: sums.reverse()))
-    first, second = (one.index("12:00:00 - INFO -  norm") for one in (text, other))
-    block = other[second : other.index("\n2026", second)]
+    text, reversed_sums = (logged(names, change) for change in (lambda sums: None, lambda sums: sums.reverse()))
+    first, second = (log.index("12:00:00 - INFO -  norm") for log in (text, reversed_sums))
+    block = reversed_sums[second : reversed_sums.index("\n2026", second)]
     with pytest.raises(RecordError, match="has other local norms of iteration 1 than stand above"):
         converted(tmp_path, names, text[:first] + block + "\n" + text[first:])
 
@@ -165,8 +154,8 @@ def test_a_log_that_does_not_say_of_how_many_ranks_it_is_has_a_note(tmp_path: Pa
     for head, notes in (("", 2), ("'use_parallel': False,\n", 1)):
         log = tmp_path / f"{notes}.log"
         log.write_text(head + logged(names))
-        found, steps = convert(log, tmp_path / str(notes), names)
-        assert (len(found.notes), steps) == (notes, [0, 1, 2])
+        outcome, steps = convert(log, tmp_path / str(notes), names)
+        assert (len(outcome.notes), steps) == (notes, [0, 1, 2])
 
 
 def test_a_long_log_is_read_in_one_pass(names: Path, tmp_path: Path) -> None:
@@ -177,8 +166,8 @@ def test_a_long_log_is_read_in_one_pass(names: Path, tmp_path: Path) -> None:
     text = "".join(f"norm_size: {sizes}\nlocal_norm:\n[{sums}]\nstep\n" for _ in range(20_000)) + "norm_size: (1\n" * 20_000
     lines = [(4 * step + 4, step) for step in range(20_000)]
     with at_most(3_000_000):  # 1.1 million: 28 a line
-        found = local_norms(text, lines, run, "log")
-    assert len(found.squared) == 20_000
+        outcome = local_norms(text, lines, run, "log")
+    assert len(outcome.squared) == 20_000
 
 
 def test_the_record_must_be_of_the_same_model_and_of_mindformers(tmp_path: Path, names: Path) -> None:
@@ -186,9 +175,6 @@ def test_the_record_must_be_of_the_same_model_and_of_mindformers(tmp_path: Path,
     size = next(shard.elements for shard in open_run(names).shards(0) if shard.name == order(names)[0])
     with pytest.raises(RecordError, match=f"has {size + 1} elements where"):
         converted(tmp_path, names, text.replace(f"norm_size: ({size},", f"norm_size: ({size + 1},"))
-    Synthetic().write(tmp_path / "megatron")
-    with pytest.raises(RecordError, match="is no record by MindFormers on one rank"):
-        converted(tmp_path, tmp_path / "megatron", text)
-    scalars_only(LOSSES).write(tmp_path / "bare")
-    with pytest.raises(RecordError, match="is no record by MindFormers on one rank"):
-        converted(tmp_path, tmp_path / "bare", text)
+    for name, run in (("megatron", Synthetic()), ("bare", scalars_only(LOSSES))):
+        with pytest.raises(RecordError, match="is no record by MindFormers on one rank"):
+            converted(tmp_path, run.write(tmp_path / name), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.cli import app
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Quantity, Status, at_step
@@ -18,6 +19,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
 from align_hooks.messages import Side
+from compare.conftest import stage
 from synthetic import Synthetic, row
 from worded import arguments, ids, messages
 
@@ -45,11 +47,8 @@ def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bo
     """What MindFormers' MFLossMonitor prints, of two steps an epoch."""
     lines = ["2026-11-22 12:00:00,000 - mindformers[trainer.py:1] - INFO - .........Starting Training Model.........."]
     for index, loss in enumerate(losses):
-        shown = (
-            f"loss: {loss:5.{decimals}f}, "
-            if sink
-            else f"loss:[{loss:5.{decimals}f}/{sum(losses[: index + 1]) / (index + 1):5.{decimals}f}], "
-        )
+        mean = sum(losses[: index + 1]) / (index + 1)
+        shown = f"loss: {loss:5.{decimals}f}, " if sink else f"loss:[{loss:5.{decimals}f}/{mean:5.{decimals}f}], "
         lines.append(
             f"2026-11-22 12:00:0{index},000 - mindformers[callback.py:747] - INFO - {{ Epoch:[{index // 2 + 1:3d}/{2:3d}], "
             f"step:[{index % 2 + 1:5d}/{2:5d}], {shown}per_step_time: {90 + index}ms, lr: {RATES[index]}, "
@@ -59,8 +58,16 @@ def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bo
     return "\n".join(lines)
 
 
+def recorded(path: Path, text: str) -> Run:
+    """The record of a log."""
+    log = path.with_suffix(".log")
+    log.write_text(text)
+    convert(log, path)
+    return open_run(path)
+
+
 def column(rows: Sequence[Any], name: str) -> list[Any]:
-    return [one[name] for one in rows]
+    return [each[name] for each in rows]
 
 
 @pytest.mark.parametrize("newer", [False, True])
@@ -96,7 +103,7 @@ def test_skipped_steps_are_marked_and_their_loss_is_not_guessed() -> None:
     for skipped, known in (((0,), [False, False, True]), ((1,), [True, False, True])):
         log = read_log(megatron(skipped=skipped), "megatron.log")
         assert column(log.rows, "skipped") == [index in skipped for index in range(3)]
-        assert [one is not None for one in column(log.rows, "loss")] == known
+        assert [each is not None for each in column(log.rows, "loss")] == known
     log = read_log(mindformers(overflow=(1,)), "info.log")
     assert column(log.rows, "skipped") == [False, True, False]
 
@@ -110,7 +117,7 @@ def test_numbers_that_are_none_are_read_as_such() -> None:
 
 def test_a_line_that_two_handlers_wrote_is_one() -> None:
     lines = megatron().splitlines()
-    twice = "\n".join(line for one in lines for line in (one, one.replace("(ms): 10", "(ms): 11")))
+    twice = "\n".join(line for each in lines for line in (each, each.replace("(ms): 10", "(ms): 11")))
     assert read_log(twice, "megatron.log").rows == read_log(megatron(), "megatron.log").rows
 
 
@@ -119,10 +126,7 @@ def test_a_line_that_two_handlers_wrote_is_one() -> None:
     [
         ("nothing of a step", "holds no line of a step"),
         (megatron() + "\n" + megatron((9.1, 8.8, 8.4)), "has two runs in it: lines 2 and 6 are both of iteration 1, and differ"),
-        (
-            megatron().replace("iteration        2/", "iteration       10/").replace("iteration        3/", "iteration       20/"),
-            "--log-interval 1",
-        ),
+        (re.sub(r"iteration        ([23])/", r"iteration       \g<1>0/", megatron()), "--log-interval 1"),
         ("\n".join(line for line in mindformers().splitlines() if "step:[    2/" not in line), "per_print_times: 1"),
     ],
 )
@@ -138,64 +142,48 @@ def test_lines_may_end_as_on_any_system(end: str, tmp_path: Path) -> None:
 
 
 def test_colours_of_a_terminal_are_no_part_of_a_log() -> None:
-    assert (
-        read_log(megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |"), "log").rows
-        == read_log(megatron(), "log").rows
-    )
+    coloured = megatron().replace("lm loss", "\x1b[32mlm loss").replace(" |", "\x1b[0m |")
+    assert read_log(coloured, "log").rows == read_log(megatron(), "log").rows
 
 
 def test_two_logs_are_compared_as_two_runs_are(tmp_path: Path) -> None:
-    for name, text in (("one", megatron()), ("other", mindformers()), ("third", mindformers((9.0512343, 8.77, 8.5)))):
-        (tmp_path / f"{name}.log").write_text(text)
-        convert(tmp_path / f"{name}.log", tmp_path / name)
-    one, other, third = (open_run(tmp_path / name) for name in ("one", "other", "third"))
-    same = compare(one, other)
+    reference, candidate = recorded(tmp_path / "one", megatron()), recorded(tmp_path / "other", mindformers())
+    third = recorded(tmp_path / "third", mindformers((9.0512343, 8.77, 8.5)))
+    same = compare(reference, candidate)
     assert {stage.name: stage.status for stage in same.stages if stage.status is not Status.NOT_COMPARED} == dict.fromkeys(
         ("match", "hyper-parameters", "step-0 loss", "clipping", "later losses"), Status.SAME
     )
-    assert [one.arguments["side"] for one in messages(same.notes) if one.id == "notes.log"] == [Side.REFERENCE, Side.CANDIDATE]
-    assert compare(one, third).verdict.exit_code == 1
-    assert one.problems == []
+    logs = [note.arguments["side"] for note in messages(same.notes) if note.id == "notes.log"]
+    assert logs == [Side.REFERENCE, Side.CANDIDATE]
+    assert compare(reference, third).verdict.exit_code == 1
+    assert reference.problems == []
 
 
 def test_rates_of_logs_are_judged_and_lead(tmp_path: Path) -> None:
     """Two logs that differ only in how low the rate goes: the same first loss, and a rate that differs before any loss does."""
-    text = mindformers()
-    (tmp_path / "one.log").write_text(text)
-    (tmp_path / "other.log").write_text(text.replace("lr: 0.0002", "lr: 0.00015"))
-    for name in ("one", "other"):
-        convert(tmp_path / f"{name}.log", tmp_path / name)
-    found = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
-    assert found.first is not None
-    assert found.blame is not None
-    assert (found.first.name, found.blame.place) == ("hyper-parameters", "configuration")
-    assert found.blame.suspects[0].what == at_step(Quantity.LEARNING_RATE, 2)
-    assert arguments("next.set_alike", found.next)["setting"] is Quantity.LEARNING_RATE
-    batches = next(stage for stage in found.stages if stage.name == "batches")
-    assert "batches.valid_tokens_alone" not in ids(batches.summary)
+    lower = mindformers().replace("lr: 0.0002", "lr: 0.00015")
+    outcome = compare(recorded(tmp_path / "one", mindformers()), recorded(tmp_path / "other", lower))
+    assert (outcome.first.name, outcome.blame.place) == ("hyper-parameters", "configuration")
+    assert outcome.blame.suspects[0].what == at_step(Quantity.LEARNING_RATE, 2)
+    assert arguments("next.set_alike", outcome.next)["setting"] is Quantity.LEARNING_RATE
+    assert "batches.valid_tokens_alone" not in ids(stage(outcome, "batches").summary)
 
 
 def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
-    for name, losses in (("one", None), ("other", (3.2, 3.1, 3.0))):
-        (tmp_path / f"{name}.log").write_text(mindformers() if losses is None else mindformers(losses).replace("lr: 0.0001", "lr: 0.0007"))
-        convert(tmp_path / f"{name}.log", tmp_path / name)
-    found = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
-    assert found.verdict.exit_code == 4
-    assert found.first is not None
-    assert found.first.name == "step-0 loss"
-    assert "first_loss.of_a_log" in ids(found.first.summary)
-    assert arguments("next.set_alike_and_record_both", found.next)["setting"] is Quantity.LEARNING_RATE
+    unrelated = mindformers((3.2, 3.1, 3.0)).replace("lr: 0.0001", "lr: 0.0007")
+    outcome = compare(recorded(tmp_path / "one", mindformers()), recorded(tmp_path / "other", unrelated))
+    assert (outcome.verdict.exit_code, outcome.first.name) == (4, "step-0 loss")
+    assert "first_loss.of_a_log" in ids(outcome.first.summary)
+    assert arguments("next.set_alike_and_record_both", outcome.next)["setting"] is Quantity.LEARNING_RATE
 
 
 def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:
     """Three decimals, as MindFormers printed up to 1.6: what they leave open parts nobody."""
-    (tmp_path / "coarse.log").write_text(mindformers(decimals=3))
-    convert(tmp_path / "coarse.log", tmp_path / "coarse")
+    coarse = recorded(tmp_path / "coarse", mindformers(decimals=3))
     printed = enumerate(zip(LOSSES, NORMS, strict=True))
     rows = [row(step, loss=loss, objective_loss=loss, grad_norm=norm, learning_rate=step * 1e-4) for step, (loss, norm) in printed]
-    Synthetic(rows=rows).write(tmp_path / "record")
-    found = compare(open_run(tmp_path / "record"), open_run(tmp_path / "coarse"))
-    assert found.verdict.exit_code == 0, found.first
+    outcome = compare(open_run(Synthetic(rows=rows).write(tmp_path / "record")), coarse)
+    assert outcome.verdict.exit_code == 0, outcome.first
 
 
 def test_a_run_is_not_written_over(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import align_hooks
 SOURCE = Path(align_hooks.__file__).parent
 WORDING = {"rendered", "template", "in_words"}
 """What makes words of a message."""
-READ_BY_PEOPLE = {"summary", "told", "what", "ended", "message", "words", "title", "advice", "problem", "description", "sentence", "why"}
+READ_BY_PEOPLE = {"summary", "common", "what", "ended", "message", "words", "title", "advice", "problem", "description", "sentence", "why"}
 """Attributes that hold what people read."""
 READERS = {
     *("startswith", "endswith", "split", "rsplit", "partition", "rpartition", "find", "rfind", "index", "rindex", "count"),
@@ -87,7 +87,7 @@ def test_nothing_reads_words_back(path: Path) -> None:
         're.search(r"layers (\\d+)", rendered(row.title))',
         'float(rendered(value).split(" ")[0])',
         '"NaN" in stage.summary',
-        'stage.told == "all"',
+        'stage.common == "all"',
         'words = rendered(problem)\nif words.endswith("loss"): pass',
         'try:\n    f()\nexcept ValueError as error:\n    raise if_("nan" in str(error))',
         'str(finding.what).partition(" at ")',

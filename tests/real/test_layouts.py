@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.measures import relative_error
 from real import frameworks
+from synthetic import relative_error
 
 STEPS = {"--train-iters": "2", "--num-layers": "4"}
 TIED: Mapping[str, str | None] = {

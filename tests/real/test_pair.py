@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.compare.measures import relative_error
 from real import frameworks
+from synthetic import relative_error
 from zoo import altered
 
 

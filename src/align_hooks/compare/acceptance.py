@@ -5,8 +5,8 @@ It is coarse: on a small Llama it passed seven of nine planted faults. The verdi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Criterion
@@ -22,12 +22,16 @@ def acceptance(rows: Sequence[tuple[Row, Row]]) -> tuple[Criterion, ...]:
     """The three criteria, over the steps that both runs completed."""
     losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
     norms = [(ours.grad_norm, theirs.grad_norm) for ours, theirs in rows if ours.grad_norm is not None and theirs.grad_norm is not None]
-    first = _either(losses[:1], FIRST_ABSOLUTE, FIRST_RELATIVE)
-    mean = _either(losses, MEAN_ABSOLUTE, MEAN_RELATIVE)
-    norm = _mean([relative_difference(*pair) for pair in norms])
+    norm = fmean(relative_difference(*pair) for pair in norms) if norms else None
     return (
-        Criterion(message("acceptance.first_loss", absolute=FIRST_ABSOLUTE, percent=100 * FIRST_RELATIVE), *first),
-        Criterion(message("acceptance.mean_loss", absolute=MEAN_ABSOLUTE, percent=100 * MEAN_RELATIVE), *mean),
+        Criterion(
+            message("acceptance.first_loss", absolute=FIRST_ABSOLUTE, percent=100 * FIRST_RELATIVE),
+            *_of_losses(losses[:1], FIRST_ABSOLUTE, FIRST_RELATIVE),
+        ),
+        Criterion(
+            message("acceptance.mean_loss", absolute=MEAN_ABSOLUTE, percent=100 * MEAN_RELATIVE),
+            *_of_losses(losses, MEAN_ABSOLUTE, MEAN_RELATIVE),
+        ),
         Criterion(
             message("acceptance.mean_norm", percent=100 * GLOBAL_NORM),
             None if norm is None else norm <= GLOBAL_NORM,
@@ -36,13 +40,9 @@ def acceptance(rows: Sequence[tuple[Row, Row]]) -> tuple[Criterion, ...]:
     )
 
 
-def _either(pairs: Sequence[tuple[float, float]], absolute: float, relative: float) -> tuple[bool | None, Message]:
-    gap = _mean([abs(other - one) for one, other in pairs])
-    part = _mean([relative_difference(one, other) for one, other in pairs])
-    if gap is None or part is None:
+def _of_losses(pairs: Sequence[tuple[float, float]], absolute: float, relative: float) -> tuple[bool | None, Message]:
+    """Whether the mean difference is below either limit; None without a loss."""
+    if not pairs:
         return None, message("acceptance.no_loss")
+    gap, part = fmean(abs(theirs - ours) for ours, theirs in pairs), fmean(relative_difference(*pair) for pair in pairs)
     return gap < absolute or part < relative, message("acceptance.of_losses", absolute=gap, relative=part)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None

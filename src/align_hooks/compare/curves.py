@@ -23,33 +23,32 @@ CURVES: dict[str, Callable[[Ladder, int], float]] = {
 
 def curves(ladder: Ladder, *, judged: bool) -> tuple[Curve, ...]:
     """Of all common steps; without limits where ``judged`` says that the two runs cannot be compared."""
-    rows = ladder.pair.rows
-    steps = [ours.step for ours, _ in rows]
-    found = []
+    steps = [ours.step for ours, _ in ladder.pair.rows]
+    drawn = []
     for name, limit in CURVES.items():
-        both = [values(getattr(one, name), getattr(other, name)) for one, other in rows]
-        ours, theirs = [one for one, _ in both], [other for _, other in both]
+        pairs = [values(getattr(ours, name), getattr(theirs, name)) for ours, theirs in ladder.pair.rows]
+        reference, candidate = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
         limits = [limit(ladder, step) for step in steps] if judged else []
-        if any(one is not None for one in (*ours, *theirs)):
-            found.append(Curve(name, steps, ours, theirs, limits, noise(ladder, name, steps)))
-    return tuple(found)
+        if any(number is not None for number in (*reference, *candidate)):
+            drawn.append(Curve(name, steps, reference, candidate, limits, noise(ladder, name, steps)))
+    return tuple(drawn)
 
 
 def noise(ladder: Ladder, name: str, steps: Sequence[int]) -> list[float | None]:
     """How far repeats of the reference are from it at most, relative, a step; None where none has the step, empty without repeats."""
     repeats = [] if ladder.noise.problem else ladder.noise.repeats
-    found: list[float | None] = []
+    worst: list[float | None] = []
     for step in steps if repeats else ():
-        one, *others = (value(getattr(run.row(step), name, None)) for run in (ladder.pair.reference, *repeats))
-        apart = [relative_difference(one, other) for other in others if one is not None and other is not None]
-        found.append(max(apart, default=None))
-    return found
+        reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (ladder.pair.reference, *repeats))
+        apart = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
+        worst.append(max(apart, default=None))
+    return worst
 
 
 def of_one(rows: Sequence[Row]) -> tuple[Curve, ...]:
     """The same curves of a run alone, of its rows of scalars."""
-    found = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
-    return tuple(one for one in found if any(number is not None for number in one.reference))
+    curves = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
+    return tuple(curve for curve in curves if any(number is not None for number in curve.reference))
 
 
 def value(number: Rate | None) -> float | None:
@@ -57,11 +56,11 @@ def value(number: Rate | None) -> float | None:
     return None if number is None else float(np.max(number))
 
 
-def values(one: Rate | None, other: Rate | None) -> tuple[float | None, float | None]:
+def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float | None]:
     """A number of both sides; of learning rates of as many groups those of the group that is furthest apart."""
-    if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
-        return value(one), value(other)
-    return max(zip(map(float, one), map(float, other), strict=True), key=lambda pair: relative_difference(*pair))
+    if not isinstance(ours, list) or not isinstance(theirs, list) or len(ours) != len(theirs):
+        return value(ours), value(theirs)
+    return max(zip(map(float, ours), map(float, theirs), strict=True), key=lambda pair: relative_difference(*pair))
 
 
 def side(run: Run) -> RunSummary:

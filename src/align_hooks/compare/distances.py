@@ -1,15 +1,14 @@
 """How far one run is from another, quantity by quantity: what findings are judged by, and what noise is measured in.
 
-Both ask the same of different pairs, a reference and a candidate or a reference and its repeat, so that a limit that was measured is
-one of the very number that it limits.
+Findings compare a reference and a candidate, noise a reference and its repeat. Both take the same distances, so that a measured limit is
+of the very number that it limits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,13 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.record.files import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
-LOSSES = ("loss", "objective_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +47,29 @@ class Distance:
 Distances = Iterator[Distance]
 
 
-def losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
-    """Loss and objective of a step."""
-    yield from of_losses(*(one.row(step) for one in (reference, run)))
-
-
 def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
-    """The same of two rows of scalars."""
-    for key in LOSSES:
-        one, other = getattr(ours, key, None), getattr(theirs, key, None)
-        if one is not None and other is not None:
-            yield Distance(key, one, other, relative_difference(one, other), other / one if one else None)
+    """Loss and objective of two rows of scalars."""
+    for key in ("loss", "objective_loss"):
+        reference, candidate = getattr(ours, key, None), getattr(theirs, key, None)
+        if reference is not None and candidate is not None:
+            scale = candidate / reference if reference else None
+            yield Distance(key, reference, candidate, relative_difference(reference, candidate), scale)
 
 
 def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
     """Each token's loss of a step, all of them together."""
-    if all(step in one.batch_steps() for one in (reference, run)):
-        found = tokens.compared(reference.batch(step), run.batch(step))
-        if found is not None:
-            distance, size, other = distances(*found)
-            yield Distance("token losses", size, other, ratio(distance, size))
+    if all(step in each.batch_steps() for each in (reference, run)):
+        losses = tokens.compared(reference.batch(step), run.batch(step))
+        if losses is not None:
+            distance, ours, theirs = distances(*losses)
+            yield Distance("token losses", ours, theirs, ratio(distance, ours))
 
 
 def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    if not all(step in one.local_norm_steps() for one in (reference, run)):
+    if not all(step in each.local_norm_steps() for each in (reference, run)):
         return
-    ours, theirs = (one.local_norms(step) for one in (reference, run))
+    ours, theirs = reference.local_norms(step), run.local_norms(step)
     floor = eps * max(ours.values(), default=0.0)
     for name in sorted(ours.keys() & theirs.keys()):
         rounding = max(ours[name], theirs[name]) < floor
@@ -85,61 +80,63 @@ def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
 
 def gradients(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    found = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, progress))
-    floor = eps * max((one.reference for one in found), default=0.0)
-    for one in found:
-        small = max(one.reference, one.candidate) < floor
-        yield Distance(one.name, one.reference, one.candidate, 0.0 if small else one.error, one.scale, one.direction)
+    measured = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, progress))
+    floor = eps * max((distance.reference for distance in measured), default=0.0)
+    for distance in measured:
+        yield replace(distance, error=0.0) if max(distance.reference, distance.candidate) < floor else distance
 
 
 def weights(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """Weights after ``step`` updates."""
-    yield from _of_tensors(Quantity.WEIGHTS, reference, run, step, progress)
+    return _of_tensors(Quantity.WEIGHTS, reference, run, step, progress)
 
 
 def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, progress: Progress) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
-    if all(step in one.steps_of(kind) for one in (reference, run)):
-        ours, theirs = (getattr(one, kind.value)(step) for one in (reference, run))
+    if all(step in each.steps_of(kind) for each in (reference, run)):
+        ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), progress)
-    elif all(step in one.sketch_steps(kind) for one in (reference, run)):
+    elif all(step in each.sketch_steps(kind) for each in (reference, run)):
         progress(message("distances.sketches", what=kind, step=step))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, what: Words, progress: Progress) -> Distances:
-    """Two sets of tensors."""
+def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, subject: Words, progress: Progress) -> Distances:
+    """Two sets of tensors; ``subject`` is what they are of, for the progress."""
     names = list(ours)
     for index, name in enumerate(names):
         if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(message("distances.tensor", what=what, name=name), index, len(names))
-            distance, size, other = distances(ours[name], theirs[name])
-            yield Distance(name, size, other, ratio(distance, size), *scale_and_direction(distance, size, other))
+            progress(message("distances.tensor", what=subject, name=name), index, len(names))
+            apart, norm, length = distances(ours[name], theirs[name])
+            distance = Distance(name, norm, length, ratio(apart, norm))
+            if norm and length and math.isfinite(apart):
+                scale = (norm**2 + length**2 - apart**2) / (2 * norm**2)
+                direction = math.sqrt(max(length**2 - (scale * norm) ** 2, 0.0)) / length
+                distance = replace(distance, scale=scale, direction=direction)
+            yield distance
 
 
 def updates(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
-    both, rounding = (reference, run), max(map(weights_eps, (reference, run)))
-    if all({step, step + 1} <= set(one.weight_steps()) for one in both):
-        ours, theirs = (Change(one.weights(step), one.weights(step + 1)) for one in both)
-        found, sizes = of_tensors(ours, theirs, message("distances.update", step=step), progress), ours.sizes
-    elif all({step, step + 1} <= set(one.sketch_steps("weights")) for one in both):
+    runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
+    if all({step, step + 1} <= set(each.weight_steps()) for each in runs):
+        ours, theirs = (Change(each.weights(step), each.weights(step + 1)) for each in runs)
+        measured, sizes = of_tensors(ours, theirs, message("distances.update", step=step), progress), ours.sizes
+    elif all({step, step + 1} <= set(each.sketch_steps("weights")) for each in runs):
         progress(message("distances.sketches_of_update", step=step))
-        before = [one.sketches("weights", step) for one in both]
-        after = [one.sketches("weights", step + 1) for one in both]
-        found = of_sketches(*(change_of_sketches(*one) for one in zip(before, after, strict=True)))
-        sizes = {name: math.sqrt(one[0]) for name, one in before[0].items()}
+        before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
+        measured = of_sketches(*map(change_of_sketches, before, after))
+        sizes = {name: math.sqrt(sketch[0]) for name, sketch in before[0].items()}
     else:
         return
-    for one in found:
-        moved = one.error * one.reference if one.reference else one.candidate
-        rounded = moved <= rounding * sizes[one.name]
-        yield Distance(one.name, one.reference, one.candidate, 0.0 if rounded else one.error, one.scale, one.direction)
+    for distance in measured:
+        moved = distance.error * distance.reference if distance.reference else distance.candidate
+        yield replace(distance, error=0.0) if moved <= rounding * sizes[distance.name] else distance
 
 
 @dataclass(frozen=True)
 class Change:
-    """What stands between two sets of tensors, each made when asked for; ``sizes`` are the norms of what it was before, once asked for."""
+    """What stands between two sets of tensors, each made when asked for; ``sizes`` then has the norm of the tensor before."""
 
     before: Tensors
     after: Tensors
@@ -155,10 +152,10 @@ class Change:
         """Shape of a whole tensor."""
         return self.before.shape(name)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         before = self.before[name]
         self.sizes[name] = float(np.linalg.norm(before))
-        changed: NDArray[Any] = self.after[name] - before
+        changed: Array = self.after[name] - before
         return changed
 
 
@@ -168,37 +165,24 @@ def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
     return {name: np.concatenate([[np.mean(np.square(sums))], sums]) for name, sums in changed.items()}
 
 
-def scale_and_direction(distance: float, size: float, other: float) -> tuple[float | None, float | None]:
-    """Of a candidate of norm ``other`` at ``distance`` from a reference of norm ``size``: the best factor, and the relative rest."""
-    if not (size and other and math.isfinite(distance)):
-        return None, None
-    scale = (size**2 + other**2 - distance**2) / (2 * size**2)
-    return scale, math.sqrt(max(other**2 - (scale * size) ** 2, 0.0)) / other
-
-
 def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
-    """Two sets of tensors by their sketches: norms and a common factor are exact, what is left once that is taken out is estimated.
-
-    Two tensors are at least as far apart as their norms are, which keeps what all signs happen to hide from being nothing.
-    """
+    """Two sets of tensors by their sketches: norms and a common factor are exact, the error left without the factor is estimated. Two
+    tensors are at least as far apart as their norms are: what all signs happen to hide is still seen there."""
     for name in ours:
         if name not in theirs:
             continue
-        (size, other), one, there = (math.sqrt(each[name][0]) for each in (ours, theirs)), ours[name][1:], theirs[name][1:]
+        (norm, length), reference, candidate = (math.sqrt(each[name][0]) for each in (ours, theirs)), ours[name][1:], theirs[name][1:]
         if not (np.isfinite(ours[name]).all() and np.isfinite(theirs[name]).all()):
-            yield Distance(name, size, other, math.nan)
-            continue
-        known = float(one @ one)
-        if not (size and other):
-            yield Distance(name, size, other, ratio(max(size, other), size))
-            continue
-        if not known:
-            yield Distance(name, size, other, max(abs(other - size), _root_mean_square(there)) / size)
-            continue
-        scale = float(one @ there) / known
-        rest = _root_mean_square(there - scale * one)
-        distance = max(math.hypot((scale - 1) * size, rest), abs(other - size))
-        yield Distance(name, size, other, distance / size, scale, rest / other)
+            yield Distance(name, norm, length, math.nan)
+        elif not (norm and length):
+            yield Distance(name, norm, length, ratio(max(norm, length), norm))
+        elif not (known := float(reference @ reference)):
+            yield Distance(name, norm, length, max(abs(length - norm), _root_mean_square(candidate)) / norm)
+        else:
+            scale = float(reference @ candidate) / known
+            left = _root_mean_square(candidate - scale * reference)
+            distance = max(math.hypot((scale - 1) * norm, left), abs(length - norm))
+            yield Distance(name, norm, length, distance / norm, scale, left / length)
 
 
 def _root_mean_square(sums: NDArray[np.float64]) -> float:
@@ -206,7 +190,7 @@ def _root_mean_square(sums: NDArray[np.float64]) -> float:
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {
-    "losses": losses,
+    "losses": lambda reference, run, step, eps: of_losses(reference.row(step), run.row(step)),
     "token_losses": token_losses,
     "local_norms": local_norms,
     "gradients": gradients,

@@ -1,8 +1,16 @@
 """Recorded updates beside AdamW in float64: what each tensor's weights and moments differ by, in roundings.
 
-A recorded update is weights before and after, the gradient that went in, and where it was recorded Adam's state. It is
-predicted from hyper-parameters; what is left, in units of the rounding that fp32 must make, says whether they are those that
-the optimizer really used.
+A recorded update is weights before and after, the gradient that went in, and Adam's state where it was recorded. The update is predicted
+from hyper-parameters. The difference that is left, in units of the rounding that fp32 must make, says whether the optimizer used them.
+
+``torch.optim.AdamW`` (Megatron without Apex and Transformer Engine), Apex's and Transformer Engine's ``FusedAdam`` with
+``adam_w_mode``, and MindFormers' ``AdamW`` (``core/optim/adamw.py``, 1.6 to 1.9) differ in rounding only::
+
+    g  = clip coefficient · gradient
+    m' = β1 m + (1 - β1) g             v' = β2 v + (1 - β2) g²
+    w' = (1 - lr · decay) w - lr · (m' / (1 - β1^t)) / (√(v' / (1 - β2^t)) + eps)
+
+``mindspore.nn.AdamWeightDecay`` leaves the two bias corrections out. Adam without decoupled decay adds ``decay · w`` to g.
 """
 
 from __future__ import annotations
@@ -10,19 +18,89 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.compare.adam import Array, State, Terms, rounding, update
-
+Array = NDArray[np.float64]
 FITS = 2.0
-"""Rest, in roundings, up to which updates follow their formula; honest ones have 0.3 to 0.4 on either side."""
+"""Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one update. ``count`` is the exponent t of the bias correction, 1 at the first update. Learning rate and weight decay
+    are numbers, or arrays with one value an element where parameter groups differ."""
+
+    learning_rate: float | Array
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float | Array
+    clip_coefficient: float
+    count: int
+    bias_correction: bool = True
+    decoupled: bool = True
+
+    @property
+    def corrections(self) -> tuple[float, float]:
+        """What the first and the second moment are divided by."""
+        return (1 - self.beta1**self.count, 1 - self.beta2**self.count) if self.bias_correction else (1.0, 1.0)
+
+
+class State(NamedTuple):
+    """Weights and moments, float64, all of one shape."""
+
+    weights: Array
+    exp_avg: Array
+    exp_avg_sq: Array
+
+
+def update(terms: Terms, before: State, gradient: Array) -> State:
+    """The state after one update with ``gradient``, which is not clipped yet."""
+    weights, m, v = before
+    g = terms.clip_coefficient * gradient
+    if not terms.decoupled:
+        g = g + terms.weight_decay * weights
+    m = terms.beta1 * m + (1 - terms.beta1) * g
+    v = terms.beta2 * v + (1 - terms.beta2) * g * g
+    first, second = terms.corrections
+    kept = weights * (1 - terms.learning_rate * terms.weight_decay) if terms.decoupled else weights
+    return State(kept - terms.learning_rate * (m / first) / (np.sqrt(v / second) + terms.eps), m, v)
+
+
+def rounding(terms: Terms, before: State, gradient: Array, after: State, eps: float) -> State:
+    """How far each element may be off because the framework computes in fp32 and keeps weights with ``eps``: one rounding each.
+
+    Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32
+    (Apex's and Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is all that it
+    multiplies and divides. The error of the moments and of their corrections goes into the weights in proportion.
+    """
+    g = np.abs(terms.clip_coefficient * gradient)
+    if not terms.decoupled:
+        g = g + terms.weight_decay * np.abs(before.weights)
+    fp32 = 2.0**-23
+    tiny = float(np.finfo(np.float32).tiny)  # below it fp32 may round to zero
+    first, second = terms.corrections
+    m = fp32 * (4 * (terms.beta1 * np.abs(before.exp_avg) + (1 - terms.beta1) * g) + np.abs(before.exp_avg) + g) + tiny
+    v = fp32 * (6 * (terms.beta2 * before.exp_avg_sq + (1 - terms.beta2) * g * g) + np.abs(before.exp_avg_sq - g * g)) + tiny
+    moved = np.abs(after.weights - before.weights)
+    denominator = np.sqrt(after.exp_avg_sq / second) + terms.eps
+    step = terms.learning_rate * np.abs(after.exp_avg / first) / denominator
+    betas = _of_beta(terms.beta1, terms.count, first) + _of_beta(terms.beta2, terms.count, second) / 2
+    follows = terms.learning_rate * (m / first) / denominator + step * (betas + v / (2 * after.exp_avg_sq + tiny))
+    return State(eps * np.abs(after.weights) + fp32 * 8 * moved + follows + tiny, m, v)
+
+
+def _of_beta(beta: float, count: int, correction: float) -> float:
+    """Relative error of a bias correction that is computed in fp32 from a beta in fp32; none is made where it is 1."""
+    return 2.0**-23 * (count * beta**count + 1) / correction if correction != 1.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """An optimizer's hyper-parameters, as recorded or as found.
+    """An optimizer's hyper-parameters, as recorded or as fitted.
 
     ``decay`` has one value a tensor. ``rate`` multiplies the recorded learning rates. ``clip`` is the norm that gradients
     are clipped to; None leaves the recorded clip coefficients as they are. ``scale`` multiplies the gradients on record,
@@ -39,6 +117,10 @@ class Settings:
     decoupled: bool = True
     scale: float = 1.0
     count: int = 0
+
+
+Moments = tuple[Array, Array] | None
+"""Of Adam, the first and the second; None where they are not on record."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +140,21 @@ class Update:
     weights: Array
     gradient: Array
     after: Array
-    moments: tuple[Array, Array] | None
-    moments_after: tuple[Array, Array] | None
+    moments: Moments
+    moments_after: Moments
     eps: float = 2.0**-23
     allowed: State | None = None
 
     def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> Update:
         """The update at some of its elements, which are those of some of its tensors."""
-        moments, after = ((one and (one[0][elements], one[1][elements])) for one in (self.moments, self.moments_after))
+        before, after = ((pair and (pair[0][elements], pair[1][elements])) for pair in (self.moments, self.moments_after))
         return replace(
             self,
             rates=self.rates[tensors],
             weights=self.weights[elements],
             gradient=self.gradient[elements],
             after=self.after[elements],
-            moments=moments,
+            moments=before,
             moments_after=after,
         )
 
@@ -98,14 +180,12 @@ class Evidence:
         kept = ~tensors[self.tensor]
         names = tuple(name for name, gone in zip(self.names, tensors, strict=True) if not gone)
         index = np.cumsum(~tensors) - 1
-        return Evidence(names, index[self.tensor[kept]], tuple(one.only(kept, ~tensors) for one in self.updates))
+        return Evidence(names, index[self.tensor[kept]], tuple(update.only(kept, ~tensors) for update in self.updates))
 
 
 def misfits(evidence: Evidence, settings: Settings) -> Array:
-    """Each tensor's root mean square difference between recorded and predicted numbers, in roundings.
-
-    Weights and moments apart, the largest of them: moments that agree must not make up for weights that do not.
-    """
+    """Each tensor's root mean square difference between recorded and predicted numbers, in roundings. Weights and moments apart, the
+    largest of them: moments that agree must not make up for weights that do not."""
     count = len(evidence.names)
     squares, updates = np.zeros((3, count)), np.zeros((3, 1))
     for parts in rests(evidence, settings):
@@ -117,12 +197,12 @@ def misfits(evidence: Evidence, settings: Settings) -> Array:
 
 
 def worst(misfits: Array) -> float:
-    """What decides: one wrong parameter among hundreds is a wrong update."""
+    """The largest decides: one wrong parameter among hundreds is a wrong update."""
     return float(misfits.max()) if np.isfinite(misfits).all() else math.inf
 
 
 def misfit(evidence: Evidence, settings: Settings) -> float:
-    """What a fit minimizes: the root mean square of all differences, which is smooth."""
+    """The root mean square of all differences, which is smooth: a fit minimizes it."""
     parts = [part for parts in rests(evidence, settings) for part in parts]
     total = sum(float(part @ part) for part in parts)
     return math.sqrt(total / sum(part.size for part in parts)) if math.isfinite(total) else math.inf
@@ -130,43 +210,40 @@ def misfit(evidence: Evidence, settings: Settings) -> float:
 
 def rests(evidence: Evidence, settings: Settings) -> Iterator[list[Array]]:
     """Differences of each update's weights, and of its moments where they are recorded, in roundings."""
-    for one, before, terms, after in predictions(evidence, settings):
+    for recorded, before, terms, after in predictions(evidence, settings):
         with np.errstate(all="ignore"):
-            allowed = rounding(terms, before, one.gradient, after, one.eps)
-            if one.allowed is not None:
-                allowed = State(*map(np.minimum, allowed, one.allowed))
-            found = [(one.after - after.weights) / allowed.weights]
-            if one.moments_after is not None:
-                found += [(is_ - was) / by for is_, was, by in zip(one.moments_after, after[1:], allowed[1:], strict=True)]
-        yield found
+            allowed = rounding(terms, before, recorded.gradient, after, recorded.eps)
+            if recorded.allowed is not None:
+                allowed = State(*map(np.minimum, allowed, recorded.allowed))
+            arrays = (recorded.after, *(recorded.moments_after or ()))
+            differences = [(array - predicted) / limit for array, predicted, limit in zip(arrays, after, allowed, strict=False)]
+        yield differences
 
 
 def predictions(evidence: Evidence, settings: Settings) -> Iterator[tuple[Update, State, Terms, State]]:
-    """Each update with the state before it, its terms and the state that follows.
-
-    Moments that were not recorded before an update are zero at the first and carried on from the prediction later.
-    """
+    """Each update with the state before it, its terms and the state that follows. Moments that were not recorded before an update are zero
+    at the first and carried on from the prediction later."""
     carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))
     decay = settings.decay[evidence.tensor]
-    for one in evidence.updates:
+    for recorded in evidence.updates:
         terms = Terms(
-            learning_rate=settings.rate * one.rates[evidence.tensor],
+            learning_rate=settings.rate * recorded.rates[evidence.tensor],
             beta1=settings.beta1,
             beta2=settings.beta2,
             eps=settings.eps,
             weight_decay=decay,
-            clip_coefficient=settings.scale * clipping(settings, one),
-            count=max(1, one.count + settings.count),
+            clip_coefficient=settings.scale * clipping(settings, recorded),
+            count=max(1, recorded.count + settings.count),
             bias_correction=settings.bias_correction,
             decoupled=settings.decoupled,
         )
-        before = State(one.weights, *(one.moments or carried))
+        before = State(recorded.weights, *(recorded.moments or carried))
         with np.errstate(all="ignore"):
-            after = update(terms, before, one.gradient)
-        yield one, before, terms, after
+            after = update(terms, before, recorded.gradient)
+        yield recorded, before, terms, after
         carried = after[1:]
 
 
 def clipping(settings: Settings, update: Update) -> float:
-    """The coefficient that gradients are multiplied by: the one on record, or that of clipping to another norm."""
+    """The coefficient that gradients are multiplied by: as recorded, or that of clipping to another norm."""
     return update.coefficient if settings.clip is None or not update.norm else min(1.0, settings.clip / (update.norm + 1e-6))

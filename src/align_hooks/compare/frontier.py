@@ -1,9 +1,9 @@
 """How far back an error goes in the backward pass: the last tensors whose gradients agree, and the first that differ.
 
 A backward pass runs from the output to the embedding, and an error that it makes on the way is handed on to everything before. So where the
-forward pass is right, gradients that agree down to one tensor and differ from the next on place the error between the two: in the backward
-pass of what stands there, which may hold no tensor of its own (an attention core, an activation, a residual) or one whose own gradient is
-right (a norm).
+forward pass is right, gradients that agree down to a tensor and differ from the next on place the error between the two: in the backward
+pass of what stands there. That may hold no tensor of its own (an attention core, an activation, a residual), or a tensor whose own gradient
+is right (a norm).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Frontier:
     below: tuple[str, ...]
 
     @property
-    def told(self) -> Message:
+    def words(self) -> Message:
         """The same in words."""
         below = listed(self.below)
         if not self.above:
@@ -40,23 +40,21 @@ class Frontier:
 
 
 def frontier(findings: Sequence[Finding]) -> Frontier | None:
-    """The boundary in the gradients, or their norms, of the earliest step that differs; None where there is none: one tensor differs, or
-    some here and there."""
-    step = min((one.step for one in findings if one.excess > 1 and one.step is not None), default=None)
+    """The boundary in the gradients, or their norms, of the earliest step that differs; None where a single tensor or scattered ones do."""
+    step = min((finding.step for finding in findings if finding.excess > 1 and finding.step is not None), default=None)
     levels: dict[tuple[float, int], list[Finding]] = {}
-    for one in findings:
-        if one.step == step and (where := level(one.name)) is not None:
-            levels.setdefault(where, []).append(one)
+    for finding in findings:
+        if finding.step == step and (where := level(finding.name)) is not None:
+            levels.setdefault(where, []).append(finding)
     backwards = [levels[where] for where in sorted(levels, reverse=True)]
-    first = next((index for index, row in enumerate(backwards) if any(one.excess > 1 for one in row)), None)
+    wrong = [[finding.name for finding in row if finding.excess > 1] for row in backwards]
+    first = next((index for index, names in enumerate(wrong) if names), None)
     if first is None:
         return None
-    behind = [one for row in backwards[first + 1 :] for one in row]
-    wrong = [one for one in behind if one.excess > 1]
-    if not wrong or len(wrong) < MOST * len(behind):
+    behind, wrong_behind = (sum(map(len, rows[first + 1 :])) for rows in (backwards, wrong))
+    if not wrong_behind or wrong_behind < MOST * behind:
         return None
-    below = tuple(one.name for one in backwards[first] if one.excess > 1)
-    return Frontier(tuple(one.name for one in backwards[first - 1]) if first else (), below)
+    return Frontier(tuple(finding.name for finding in backwards[first - 1]) if first else (), tuple(wrong[first]))
 
 
 def level(name: str) -> tuple[float, int] | None:

@@ -1,6 +1,6 @@
 """One run by itself: what it holds, whether its record is whole and does not contradict itself, and what its training looks like.
 
-What ``show`` shows. A run is looked at before it is compared: a reference that is not healthy makes no verdict.
+``show`` shows it. A run is looked at before it is compared: a reference that is not healthy makes no verdict.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from statistics import median
 
 from align_hooks.compare.curves import of_one, side
 from align_hooks.compare.findings import contradictions, copies_alike
+from align_hooks.compare.sharding import AXES
 from align_hooks.compare.verdict import Curve, Finding, Quantity, RunSummary, Words, when
 from align_hooks.messages import message, terms
 from align_hooks.record.holdings import Holding
@@ -29,11 +30,6 @@ class Condition(Enum):
     UNWELL = "unwell"
     INCOMPLETE = "incomplete"
 
-    @property
-    def exit_code(self) -> int:
-        """As scripts read it."""
-        return {Condition.CLEAN: 0, Condition.UNWELL: 1, Condition.INCOMPLETE: 3}[self]
-
 
 @dataclass(frozen=True, slots=True)
 class Rank:
@@ -49,9 +45,8 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``holds`` is what ``record.holdings`` gives; ``problems`` are ``record.problems`` and say why it is not whole; ``contradictions``
-    are what it says twice and differently; ``remarks`` are what a reader should know, and ``unwell`` says whether any of them is a fault.
-    """
+    """``holds`` is what ``record.holdings`` gives. ``problems`` are ``record.problems``: why the run is not whole. ``contradictions`` are
+    what it says twice and differently. ``remarks`` are what a reader should know, and ``unwell`` says whether a remark is a fault."""
 
     side: RunSummary
     planned: int | None
@@ -73,21 +68,20 @@ class Health:
 
     @property
     def exit_code(self) -> int:
-        """That of its condition."""
-        return self.condition.exit_code
+        """As scripts read it."""
+        return {Condition.CLEAN: 0, Condition.UNWELL: 1, Condition.INCOMPLETE: 3}[self.condition]
 
 
 def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
-    """Of a run made by ``open_run``, what it holds, and the problems of what is not whole in it; ``verified`` is what its digests were
-    held against."""
-    rows = run.rows
-    check = run.self_check
+    """The health of a run made by ``open_run``. ``not_whole`` are the problems of files that are not whole, ``verified`` says what its
+    digests were compared with."""
+    rows, check = run.rows, run.self_check
     faults = list(not_finite(rows))
     return Health(
         side=side(run),
         planned=run.facts.planned_steps,
         holds=tuple(holds),
-        ranks=tuple(ranked(run, rank) for rank in sorted(run.manifests)),
+        ranks=tuple(described(run, rank) for rank in sorted(run.manifests)),
         problems=(*run.problems, *not_whole),
         checked=checked(check) if run.manifests else message("health.made_by_hand"),
         contradictions=tuple(contradictions(check.contradictions)),
@@ -97,20 +91,19 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
     )
 
 
-def ranked(run: Run, rank: int) -> Rank:
-    """One rank's manifest, in short."""
+def described(run: Run, rank: int) -> Rank:
+    """A rank's manifest, in short."""
     manifest = run.manifests[rank]
-    where = " ".join(f"{axis}{manifest.place.get(axis, 0)}" for axis in ("dp", "tp", "pp", "cp", "ep") if manifest.size(axis) > 1)
-    return Rank(rank, manifest.launch.host, where or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
+    place = " ".join(f"{axis}{manifest.place.get(axis, 0)}" for axis in AXES if manifest.size(axis) > 1)
+    return Rank(rank, manifest.launch.host, place or "-", run.endings[rank].message, manifest.hooks, manifest.recorded)
 
 
 def checked(check: SelfCheck) -> Words:
-    """What a record was held against."""
-    copies = copies_alike(check.copies)
-    if not check.steps and not check.unchecked:
+    """What a record was checked by."""
+    copies, count, every = copies_alike(check.copies), len(check.steps), len(check.steps) + len(check.unchecked)
+    if not every:
         return message("health.no_norms", copies=copies)
-    every = len(check.steps) + len(check.unchecked)
-    return message("health.norms", count=len(check.steps), every=every, error=check.inexact, copies=copies)
+    return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
 
 
 def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
@@ -122,7 +115,7 @@ def not_finite(rows: Sequence[Row]) -> Iterator[Words]:
 
 
 def remarks(run: Run, rows: Sequence[Row]) -> Iterator[Words]:
-    """What else a reader should know."""
+    """More that a reader should know."""
     losses = [row.loss for row in rows if row.loss is not None]
     if losses:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))

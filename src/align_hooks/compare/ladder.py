@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from align_hooks.compare.findings import Limit, norm_errors, tensor_errors
+from align_hooks.compare import distances
+from align_hooks.compare.findings import Limit, as_finding, tensor_errors
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
@@ -30,36 +31,37 @@ class Ladder:
 
     @cached_property
     def first_batches(self) -> list[Batch]:
-        """Both batches of the first common step, which three stages look at, read once."""
-        return [run.batch(self.pair.first or 0) for run in self.pair.both]
+        """The batches of the first common step, which three stages look at, read once."""
+        return [run.batch(self.pair.first or 0) for run in self.pair.runs]
 
     def batches(self, step: int) -> list[Batch]:
-        """Both batches of a step; those of the first are kept."""
-        return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.both]
+        """The reference's and the candidate's batch of a step; those of the first are kept."""
+        return self.first_batches if step == self.pair.first else [run.batch(step) for run in self.pair.runs]
 
     @cached_property
     def settings(self) -> list[Finding]:
-        """Settings of the model that differ, what it computes in before all."""
-        models = [run.facts.model for run in self.pair.both]
-        ours, theirs = self.pair.compute_types
-        unlike = ours and theirs and ours != theirs
-        what = message("settings.compute_type")
-        types = [Finding(what, ours, theirs, name="compute type", quantity=Quantity.MODEL_SETTING)] if unlike else []
-        return types + (model_settings(*models) if all(models) else [])
+        """Settings of the model that differ, the compute type first."""
+        models = [run.facts.model for run in self.pair.runs]
+        subject = message("settings.compute_type")
+        types = self.pair.unlike_types
+        finding = [Finding(subject, *types, name="compute type", quantity=Quantity.MODEL_SETTING)] if types else []
+        return finding + (model_settings(*models) if all(models) else [])
 
     @cached_property
     def drawn(self) -> Drawn | None:
-        """Where both runs first drew from generators in different states."""
+        """Where the runs first drew from generators in different states."""
         return first_difference(self.pair)
 
     def loss_limit(self, step: int) -> Limit:
-        """What the loss of a step may differ by: little on equal weights, more the longer both run free."""
+        """What the loss of a step may differ by: little on equal weights, more the longer the runs drift."""
         limits = self.pair.limits
         return self.noise.limits("losses", step, limits.loss if self.pair.is_exact(step) else limits.free_loss(step))
 
     def norms(self, step: int, default: float) -> list[Finding]:
-        """Norms of a step, by measured limits, or by ``default``."""
-        return norm_errors(self.pair, step, self.noise.limits("local_norms", step, default))
+        """Relative differences of the norms of a step, by measured limits, or by ``default``."""
+        limit = self.noise.limits("local_norms", step, default)
+        measured = distances.local_norms(*self.pair.runs, step, self.pair.limits.eps)
+        return [as_finding(distance, step, limit, Quantity.LOCAL_NORMS) for distance in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
         """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
@@ -69,28 +71,31 @@ class Ladder:
     def notes(self) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""
         notes: list[Words] = [self._limits_note()]
-        notes += [message("notes.of_side", side=side, problem=one.message) for side, run in self.pair.sides for one in run.problems]
-        ours, theirs = self.pair.compute_types
-        if ours and theirs and ours != theirs:
-            coarser, _ = limits_for(ours, theirs)
-            notes.append(message("notes.compute_types", reference=ours, candidate=theirs, coarser=coarser))
-        for side, run in self.pair.sides:
+        sides = self.pair.sides
+        notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
+        if types := self.pair.unlike_types:
+            coarser, _ = limits_for(*types)
+            notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=coarser))
+        for side, run in sides:
             if run.undigested:
                 notes.append(message("notes.without_digests", side=side, count=len(run.undigested)))
             if run.unrecorded_inputs:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
         if self.drawn is not None:
-            notes.append(self.drawn.told)
+            notes.append(self.drawn.words)
         notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted]
-        reference, candidate = (len(run.steps) for run in self.pair.both)
+        reference, candidate = (len(run.steps) for run in self.pair.runs)
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))
         return notes
 
     def _limits_note(self) -> Message:
+        eps, (kind, _) = self.pair.limits.eps, limits_for(*self.pair.compute_types)
+        if not self.noise.repeats and self.pair.layers:
+            return message("notes.default_limits_by_layers", type=kind, layers=self.pair.layers, eps=eps)
         if not self.noise.repeats:
-            return self.pair.limits_note
-        runs, eps = terms(str(run.path) for run in self.noise.repeats), self.pair.limits.eps
+            return message("notes.default_limits", type=kind, eps=eps)
+        runs = terms(str(run.path) for run in self.noise.repeats)
         times, *others = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
         if others:
             return message("notes.limits_of_two_factors", times=times, other=others[0], runs=runs, eps=eps)

@@ -1,9 +1,9 @@
 """How far honest runs may be apart: stated defaults by compute type.
 
-fp32 is measured on CPU pairs of a small Llama: losses within 3.4e-7, gradients within 1.6e-6, norms within 3.6e-7 where
-both sides stand on the same weights; free-running gradients up to 9.3e-5, because Adam magnifies the rounding of near-zero
-gradients. bf16 and fp16 follow honest variants of one framework (1.5 to 4.2 eps a gradient tensor). They are defaults, not
-measurements of the pair at hand, and a verdict that leans on them says so.
+fp32 is measured on CPU pairs of a small Llama. Where both sides stand on the same weights losses are within 3.4e-7, gradients within
+1.6e-6, norms within 3.6e-7. Free-running gradients are up to 9.3e-5 apart, because Adam magnifies the rounding of near-zero gradients. bf16
+and fp16 follow honest variants of one framework (1.5 to 4.2 eps a gradient tensor). They are defaults, not measurements of the pair at
+hand, and a verdict that depends on them says so.
 """
 
 from __future__ import annotations
@@ -50,30 +50,17 @@ class Limits:
 
 MEASURED_ON = 2
 """Layers of the models that the defaults were measured on."""
+
+
+def _of_half(eps: float, **others: float) -> Limits:
+    """Limits of a type of half precision; those of norms and gradients are multiples of its ``eps``."""
+    return Limits(eps, norm=2 * eps, gradient=8 * eps, free=32 * eps, **others)
+
+
 DEFAULTS = {
     "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3),
-    "float16": Limits(
-        eps=2.0**-10,
-        loss=1e-4,
-        tokens=4e-3,
-        norm=2 * 2.0**-10,
-        gradient=8 * 2.0**-10,
-        free=32 * 2.0**-10,
-        update=0.1,
-        clear=10.0,
-        clear_update=4.0,
-    ),
-    "bfloat16": Limits(
-        eps=2.0**-7,
-        loss=2.5e-4,
-        tokens=1.6e-2,
-        norm=2 * 2.0**-7,
-        gradient=8 * 2.0**-7,
-        free=32 * 2.0**-7,
-        update=0.4,
-        clear=4.0,
-        clear_update=1.25,
-    ),
+    "float16": _of_half(2.0**-10, loss=1e-4, tokens=4e-3, update=0.1, clear=10.0, clear_update=4.0),
+    "bfloat16": _of_half(2.0**-7, loss=2.5e-4, tokens=1.6e-2, update=0.4, clear=4.0, clear_update=1.25),
 }
 CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""
@@ -88,7 +75,7 @@ SETTING = 1e-6
 
 
 def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
-    """The coarsest of the given compute types and its limits; fp32 where none is known."""
+    """The coarsest of some compute types and its limits; fp32 where none is known."""
     known = [name for name in compute_types if name in DEFAULTS] or ["float32"]
     coarsest = max(known, key=lambda name: DEFAULTS[name].eps)
     return coarsest, DEFAULTS[coarsest]
@@ -96,5 +83,5 @@ def limits_for(*compute_types: str | None) -> tuple[str, Limits]:
 
 def weights_eps(run: Run) -> float:
     """Eps of the type that the optimizer keeps weights in: Megatron's main parameters are fp32, MindFormers updates the model's own."""
-    own = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.facts.side == "ms" else set()
-    return limits_for(*own)[1].eps
+    types = {shard.dtype for rank in run.manifests for shard in run.shards(rank)} if run.facts.side == "ms" else set()
+    return limits_for(*types)[1].eps

@@ -1,17 +1,17 @@
 """Limits measured on the reference itself: how far it is from runs of its own that differ from it by rounding alone.
 
-Such a run is the reference once more on another machine or layout, or with every weight moved by one eps
-(``ALIGN_HOOKS_PERTURB``). What these do to a tensor an honest candidate may do too: its limit is :data:`FACTOR` times the worst of
-them, tensor by tensor and step by step, and no less than a part of the default (:data:`LEAST`), for one draw may happen to be small; a
-norm is one number too, and is given at least what half of all norms are.
+Such a run repeats the reference on another machine or layout, or with every weight moved by one eps (``ALIGN_HOOKS_PERTURB``). An honest
+candidate may move a tensor as far as repeats do. So its limit is :data:`FACTOR` times their worst error, tensor by tensor and step by step,
+and no less than a part of the default (:data:`LEAST`), for one draw may happen to be small. A norm is one number too, and its limit is at
+least that of half of all norms.
 
 In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all the
 rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
 same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
 
-A repeat that is none must not make faults honest: it is refused where its record shows that it is another run, and no limit is more
-than :data:`MOST` times its default. A repeat that is the same to the bit measured nothing, and free-running steps, where one draw says
-little, are never judged more strictly than by default.
+A run that is no repeat must not make faults honest: it is refused where its record shows that it is another run, and no limit is more than
+:data:`MOST` times its default. A repeat that is the same to the bit measured nothing. Free-running steps, where one draw says little, are
+never judged more strictly than by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 
 from align_hooks.compare.batches import differences
@@ -34,8 +34,7 @@ from align_hooks.record.reader import Run
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
 LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125}
-"""Of a default limit; the smallest that is ever measured. A loss is one number, which one draw may leave where it was: never less than
-the default."""
+"""The smallest measured limit, of the default. A loss is one number, which a draw may leave where it was: never less than the default."""
 MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
 HALF = ("bfloat16", "float16")
@@ -66,7 +65,7 @@ class Noise:
         """Which run is no repeat, and why: it is of another model, other data or another optimizer. None where all are."""
         for run in self.repeats:
             why = unlike(self.pair.reference, run, self.pair.limits.eps)
-            if run.path.resolve() in [one.path.resolve() for one in self.pair.both]:
+            if run.path.resolve() in [side.path.resolve() for side in self.pair.runs]:
                 why = message("noise.compared_itself")
             if why:
                 return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
@@ -85,7 +84,7 @@ class Noise:
 
     def limits(self, kind: str, step: int, default: float) -> Callable[[str], float]:
         """The same as a function of the name."""
-        return lambda name: self.limit(kind, step, name, default)
+        return partial(self.limit, kind, step, default=default)
 
     def measured(self) -> dict[str, dict[str, float]]:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
@@ -101,10 +100,11 @@ class Noise:
         errors: dict[str, float] = {}
         allowed: dict[str, float] = {}
         for run in self.repeats:
-            for one in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps):
-                if math.isfinite(one.error):
-                    errors[one.name] = max(errors.get(one.name, 0.0), one.error)
-                    allowed[one.name] = max(allowed.get(one.name, 0.0), self.factor(run, kind) * one.error)
+            for distance in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps):
+                name, error = distance.name, distance.error
+                if math.isfinite(error):
+                    errors[name] = max(errors.get(name, 0.0), error)
+                    allowed[name] = max(allowed.get(name, 0.0), self.factor(run, kind) * error)
         return Measured(errors, allowed)
 
 
@@ -114,9 +114,9 @@ def unlike(reference: Run, run: Run, eps: float) -> Words | None:
         return run.missing.message
     if reference.steps[:1] != run.steps[:1]:
         return message("noise.other_step")
-    types = [one.facts.training.compute_type for one in (reference, run)]
-    if types[0] != types[1]:
-        return message("noise.compute_type", reference=types[0], candidate=types[1])
+    ours, theirs = (each.facts.training.compute_type for each in (reference, run))
+    if ours != theirs:
+        return message("noise.compute_type", reference=ours, candidate=theirs)
     return _other_settings(reference, run) or _other_batch(reference, run) or _other_weights(reference, run, eps)
 
 
@@ -130,31 +130,32 @@ def _other_settings(reference: Run, run: Run) -> Message | None:
         return message("noise.setting", what=finding.what, reference=show(finding.reference), candidate=show(finding.candidate))
     rates = {row.step: row.learning_rate for row in run.rows}
     for row in reference.rows:
-        one, other = row.learning_rate, rates.get(row.step)
-        if one is not None and other is not None and not rates_equal(one, other):
-            return message("noise.learning_rate", step=row.step, reference=show(one), candidate=show(other))
+        rate, repeated = row.learning_rate, rates.get(row.step)
+        if rate is not None and repeated is not None and not rates_equal(rate, repeated):
+            return message("noise.learning_rate", step=row.step, reference=show(rate), candidate=show(repeated))
     return None
 
 
 def _other_batch(reference: Run, run: Run) -> Message | None:
     """A batch that differs, of the steps of which both are recorded."""
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
-        if (known := _digests(reference, step)) and known == _digests(run, step):
-            continue
-        findings, _ = differences(reference.batch(step), run.batch(step), step)
-        if findings:
-            return message("noise.batch", what=findings[0].what)
+        digests = _digests(reference, step)
+        if not digests or digests != _digests(run, step):
+            findings, _ = differences(reference.batch(step), run.batch(step), step)
+            if findings:
+                return message("noise.batch", what=findings[0].what)
     return None
 
 
 def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
     """An initial weight that is further from the reference's than a repeat moves one."""
-    far = [one.name for one in weights(reference, run, reference.steps[0], eps) if not one.error <= MOVED * eps] if reference.steps else []
+    distances = list(weights(reference, run, reference.steps[0], eps)) if reference.steps else []
+    far = [distance.name for distance in distances if not distance.error <= MOVED * eps]
     return message("noise.weights", name=far[0]) if far else None
 
 
 def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
-    """Rank to name to digest of what a step was fed; what it made of it, each token's loss, is no part of that."""
+    """Rank to name to digest of what a step was fed. Each token's loss, which the step made of it, is no part of that."""
     return {
         rank: {name: stored.sha256 for name, stored in fed.arrays.items() if name != "token_losses"}
         for rank, fed in run.batch_descriptions(step).items()

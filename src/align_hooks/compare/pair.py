@@ -26,19 +26,19 @@ class Pair:
     candidate: Run
 
     @property
-    def both(self) -> tuple[Run, Run]:
+    def runs(self) -> tuple[Run, Run]:
         """Reference and candidate."""
         return self.reference, self.candidate
 
     @property
     def sides(self) -> tuple[tuple[Side, Run], tuple[Side, Run]]:
-        """The same, each with what it is called."""
+        """Each run with the name of its side."""
         return (Side.REFERENCE, self.reference), (Side.CANDIDATE, self.candidate)
 
     @property
     def is_itself(self) -> bool:
         """Whether both are one run: the same directory, or a copy of it."""
-        ours, theirs = (run.facts.run_id for run in self.both)
+        ours, theirs = (run.facts.run_id for run in self.runs)
         return bool(self.reference.path == self.candidate.path or (ours and ours == theirs))
 
     @cached_property
@@ -50,7 +50,13 @@ class Pair:
     @property
     def compute_types(self) -> list[str | None]:
         """What each side computes in."""
-        return [run.facts.training.compute_type for run in self.both]
+        return [run.facts.training.compute_type for run in self.runs]
+
+    @property
+    def unlike_types(self) -> tuple[str, str] | None:
+        """The two compute types where both are known and differ, else None."""
+        ours, theirs = self.compute_types
+        return (ours, theirs) if ours and theirs and ours != theirs else None
 
     @cached_property
     def limits(self) -> Limits:
@@ -73,21 +79,13 @@ class Pair:
 
     def resolution_of(self, quantity: str) -> float:
         """The same of printed ``local_norms`` or ``learning_rate``, relative to each; 0 where both were recorded."""
-        return math.fsum(max(run.facts.resolution.get(quantity, 0.0), 0.0) for run in self.both)
+        return math.fsum(max(run.facts.resolution.get(quantity, 0.0), 0.0) for run in self.runs)
 
     @property
     def layers(self) -> int:
         """Layers of the deeper model; 0 where no run says."""
-        found = [run.facts.model.get("num_hidden_layers") for run in self.both]
-        return max((one for one in found if type(one) is int), default=0)
-
-    @property
-    def limits_note(self) -> Message:
-        """Where the limits come from."""
-        name, limits = limits_for(*self.compute_types)
-        if self.layers:
-            return message("notes.default_limits_by_layers", type=name, layers=self.layers, eps=limits.eps)
-        return message("notes.default_limits", type=name, eps=limits.eps)
+        counts = [run.facts.model.get("num_hidden_layers") for run in self.runs]
+        return max((count for count in counts if type(count) is int), default=0)
 
     def pieces(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Canonical name to shape of everything in a run's parameter tables."""
@@ -97,19 +95,22 @@ class Pair:
 
     def steps(self, kind: str) -> list[int]:
         """Steps for which both runs recorded ``kind``; weights N among the states that common steps lead from or to."""
-        ours, theirs = (set(run.steps_of(kind)) for run in self.both)
-        return sorted(ours & theirs & self._possible(kind))
+        return self._common(kind, lambda run: run.steps_of(kind))
 
     def sketched(self, kind: str) -> list[int]:
         """Steps of which both runs have sketches of ``gradients`` or ``weights``, and not both the tensors; none of another kind."""
-        if kind not in SKETCHES:
-            return []
-        ours, theirs = (set(run.sketch_steps(kind)) for run in self.both)
-        return sorted((ours & theirs & self._possible(kind)) - set(self.steps(kind)))
+        sketches = self._common(kind, lambda run: run.sketch_steps(kind)) if kind in SKETCHES else []
+        return sorted({*sketches} - {*self.steps(kind)}) if sketches else []
 
     def known(self, kind: str) -> list[int]:
         """Steps of which both runs have ``kind``, stored or sketched."""
         return sorted({*self.steps(kind), *self.sketched(kind)})
+
+    def _common(self, name: str, steps_of: Callable[[Run], list[int]]) -> list[int]:
+        """Of the numbers at which ``name`` can be compared those that both runs have."""
+        kind = BY_NAME[name]
+        possible = kind.possible(self._made) - (self.skipped if kind.of_gradients else set())
+        return sorted(possible.intersection(*map(steps_of, self.runs)))
 
     @cached_property
     def skipped(self) -> set[int]:
@@ -118,40 +119,33 @@ class Pair:
 
     def gaps(self, kind: str) -> list[Message]:
         """What both runs were asked for, could have and at least one lacks."""
-        found = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
+        gaps = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
         if kind in SKETCHES:
-            found += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
-        return found
+            gaps += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
+        return gaps
 
-    def _lacking(self, kind: Kind, words: str, there: Callable[[Run], list[int]]) -> list[Message]:
+    def _lacking(self, kind: Kind, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
         wanted = {step for step in kind.possible(self._made) if all(step in asked for asked in self._asked(kind))}
-        lost = {side: sorted(wanted - set(there(run))) for side, run in self.sides}
-        return [message(words, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
+        lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
+        return [message(id, side=side, count=len(steps), all=len(wanted), step=steps[0]) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
         """Why there is nothing of ``kind`` to compare."""
         kinds = [BY_NAME[kind], *([SKETCHES[kind]] if kind in SKETCHES else [])]
         asked = [any(wanted) for wanted in zip(*map(self._asked, kinds), strict=True)]
-        if all(asked) and self.skipped and BY_NAME[kind].of_gradients:
-            return message("gaps.skipped")
         if all(asked):
-            return message("gaps.different_steps")
+            return message("gaps.skipped" if self.skipped and BY_NAME[kind].of_gradients else "gaps.different_steps")
         recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
     def _asked(self, kind: Kind) -> list[Container[int]]:
         """The steps at which each run was asked for ``kind``."""
-        return [run.asked(kind.variable) for run in self.both]
+        return [run.asked(kind.variable) for run in self.runs]
 
     @property
     def _made(self) -> set[int]:
         """The steps that both completed."""
         return {ours.step for ours, _ in self.rows}
-
-    def _possible(self, name: str) -> set[int]:
-        """The numbers that ``name`` can be compared at."""
-        kind = BY_NAME[name]
-        return kind.possible(self._made) - (self.skipped if kind.of_gradients else set())
 
     # ---- where both stand on the same weights
 
@@ -164,24 +158,21 @@ class Pair:
         """Whether both runs stand on the same weights at ``step``: the start, equal recorded weights, or a rate of 0 since."""
         return step in self._exact
 
-    def is_still(self, step: int) -> bool:
-        """Whether no update since the start could have moved the weights before ``step``: all rates were 0."""
-        return step in self._still
-
     @cached_property
     def handed(self) -> list[int]:
-        """Weights N of both that every update before made from the same gradients: the other's, or a third run's."""
-        given = [_steps_handed(*self.both), _steps_handed(*reversed(self.both)), _both_handed(*self.both)]
-        steps = max(given, key=len)
-        found: list[int] = []
-        for step in [ours.step for ours, _ in self.rows]:
-            if step not in steps:
-                break
-            found.append(step + 1)
-        return [step for step in found if step in self.known("weights")]
+        """Weights N of both that every update before made from the same gradients: those of either run, or of a third one."""
+        ours, theirs = (run.facts.injected for run in self.runs)
+        of_candidate = ours.steps if ours.run_id and ours.run_id == self.candidate.facts.run_id else ()
+        of_reference = theirs.steps if theirs.run_id and theirs.run_id == self.reference.facts.run_id else ()
+        of_a_third = {*ours.steps} & {*theirs.steps} if ours.run_id and ours.run_id == theirs.run_id else ()
+        steps = max(of_candidate, of_reference, of_a_third, key=len)
+        until = next((index for index, (row, _) in enumerate(self.rows) if row.step not in steps), len(self.rows))
+        known = self.known("weights")
+        return [row.step + 1 for row, _ in self.rows[:until] if row.step + 1 in known]
 
     @cached_property
-    def _still(self) -> set[int]:
+    def still(self) -> set[int]:
+        """Steps before which no update since the start could have moved the weights: all rates were 0."""
         still: set[int] = set()
         for ours, theirs in self.rows:
             still.add(ours.step)
@@ -191,10 +182,9 @@ class Pair:
 
     @cached_property
     def _exact(self) -> set[int]:
-        starts = [run.steps[0] for run in self.both if run.steps]
+        starts = [run.steps[0] for run in self.runs if run.steps]
         same = len(starts) == 2 and starts[0] == starts[1]
-        equal = {step for step in self.steps("weights") if self._weights_equal(step)}
-        equal |= {step for step in self.sketched("weights") if self._sketches_equal(step)}
+        equal = {step for step in self.known("weights") if self._weights_equal(step)}
         exact: set[int] = set()
         for ours, theirs in self.rows:
             same = same or ours.step in equal
@@ -204,26 +194,13 @@ class Pair:
         return exact
 
     def _weights_equal(self, step: int) -> bool:
-        one, other = self.reference.weights(step), self.candidate.weights(step)
-        return set(one) == set(other) and all(
-            one.shape(name) == other.shape(name) and np.array_equal(one[name], other[name]) for name in one
-        )
-
-    def _sketches_equal(self, step: int) -> bool:
-        found = list(weights(*self.both, step, self.limits.eps))
-        return bool(found) and all(one.error <= SAME_SKETCH for one in found)
-
-
-def _steps_handed(run: Run, source: Run) -> list[int]:
-    """Steps at which ``run`` was handed the gradients of ``source``."""
-    injected = run.facts.injected
-    return list(injected.steps) if injected.run_id and injected.run_id == source.facts.run_id else []
-
-
-def _both_handed(one: Run, other: Run) -> list[int]:
-    """Steps at which both runs were handed the gradients of one and the same run."""
-    ours, theirs = (run.facts.injected for run in (one, other))
-    return sorted({*ours.steps} & {*theirs.steps}) if ours.run_id and ours.run_id == theirs.run_id else []
+        """To the bit, or where not both stored them by their sketches."""
+        if step not in self.steps("weights"):
+            errors = [distance.error for distance in weights(*self.runs, step, self.limits.eps)]
+            return bool(errors) and all(error <= SAME_SKETCH for error in errors)
+        ours, theirs = self.reference.weights(step), self.candidate.weights(step)
+        alike = (ours.shape(name) == theirs.shape(name) and np.array_equal(ours[name], theirs[name]) for name in ours)
+        return set(ours) == set(theirs) and all(alike)
 
 
 def _any_rate(row: Row) -> bool:

@@ -1,7 +1,7 @@
 """Where a tensor stands in its model, by its canonical name alone: the layer, and the kind of parameter.
 
-The forward pass goes from the embedding through the layers to the head, so this order, left to right, is what shows where an error
-starts. Of the experts of a layer, which are one kind, a picture shows the worst.
+The forward pass goes from the embedding through the layers to the head, so this order, left to right, shows where an error starts. The
+experts of a layer are one kind, of which a picture shows the worst.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ class Place:
 
 def place(name: str) -> Place:
     """The place of a canonical name."""
-    found = LAYER.search(name)
-    kind = NUMBER.sub(".*", name[found.end() :] if found else name.removeprefix("model."))
-    short = kind.removesuffix(".weight")
-    order = max((at for at, one in enumerate(KINDS) if short == one or short.startswith((one + ".", one + "#"))), default=len(KINDS))
-    if found is not None:
-        return Place(int(found[1][:6]), order, short)
-    return Place(-1.0 if "embed" in short else float("inf"), order, short)
+    layer = LAYER.search(name)
+    kind = NUMBER.sub(".*", name[layer.end() :] if layer else name.removeprefix("model.")).removesuffix(".weight")
+    begins = (order for order, known in enumerate(KINDS) if kind == known or kind.startswith((known + ".", known + "#")))
+    depth = int(layer[1][:6]) if layer else -1.0 if "embed" in kind else float("inf")
+    return Place(depth, max(begins, default=len(KINDS)), kind)

@@ -1,9 +1,9 @@
 """Where the states of two runs' random generators part, of those generators that the model draws from.
 
 States that differ are no fault where nothing is drawn: a run without dropout does not depend on its seed. Whether a generator is drawn from
-shows in its own states, which move from one micro-batch, or one step, to the next. A kernel may move one and use nothing of it, so runs
-that say that they draw nothing (no dropout) are not asked. Generators of two frameworks, or of two layouts, have nothing to do with each
-other and are not compared.
+shows in its own states, which move from a micro-batch, or a step, to the next. A kernel may move a generator and use nothing of it, so runs
+that say that they draw nothing (no dropout) are not asked. Generators of two frameworks, or of two layouts, have nothing in common and are
+not compared.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from align_hooks.compare.verdict import when
 from align_hooks.messages import Message, message, terms
 
 OF_DATA = ("python", "numpy")
-"""Generators of data sets; what these draw shows in the batches."""
+"""Generators of data sets, whose draws show in the batches."""
 States = Sequence[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The first place where both runs drew from generators in different states: the step, the micro-batch, None where the step already
-    begins so, the rank, and the generators."""
+    """Where both runs first drew from generators in different states. ``micro_batch`` is None where the step already begins so."""
 
     step: int
     micro_batch: int | None
@@ -32,7 +31,7 @@ class Drawn:
     generators: tuple[str, ...]
 
     @property
-    def told(self) -> Message:
+    def words(self) -> Message:
         """The same in words."""
         where = when(self.step)
         if self.micro_batch is not None:
@@ -42,30 +41,30 @@ class Drawn:
 
 def first_difference(pair: Pair) -> Drawn | None:
     """Where generators that are drawn from first stand in different states; None where they never do, or nothing tells."""
-    ours, theirs = pair.both
+    ours, theirs = pair.runs
     if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
         return None
-    if any(rank not in theirs.manifests or one.place != theirs.manifests[rank].place for rank, one in ours.manifests.items()):
+    if any(rank not in theirs.manifests or manifest.place != theirs.manifests[rank].place for rank, manifest in ours.manifests.items()):
         return None
-    if all(run.facts.training.draws is False for run in pair.both):
+    if all(run.facts.training.draws is False for run in pair.runs):
         return None
     steps: list[int] = [row.step for row, _ in pair.rows]
-    states = [run.random_states(steps[0]) for run in pair.both] if steps else []
+    states = [run.random_states(steps[0]) for run in pair.runs] if steps else []
     for step, after in zip_longest(steps, steps[1:]):
-        later = [run.random_states(after) if after is not None else {} for run in pair.both]
+        later = [run.random_states(after) if after is not None else {} for run in pair.runs]
         for rank in states[0]:
-            one, other = (run[rank] for run in states)
-            following = [run.get(rank, [])[:1] for run in later]
-            used = drawn_from([*one, *following[0]]) | drawn_from([*other, *following[1]])
-            for at in range(max(len(one), len(other)) if one and other else 0):
-                here, there = one[min(at, len(one) - 1)], other[min(at, len(other) - 1)]
-                if apart := tuple(sorted(name for name in used if here.get(name) != there.get(name))):
-                    return Drawn(step, at - 1 if at else None, rank, apart)
+            reference, candidate = (by_rank[rank] for by_rank in states)
+            following = [by_rank.get(rank, [])[:1] for by_rank in later]
+            used = drawn_from([*reference, *following[0]]) | drawn_from([*candidate, *following[1]])
+            for index in range(max(len(reference), len(candidate)) if reference and candidate else 0):
+                a, b = (states_of[min(index, len(states_of) - 1)] for states_of in (reference, candidate))
+                if apart := tuple(sorted(name for name in used if a.get(name) != b.get(name))):
+                    return Drawn(step, index - 1 if index else None, rank, apart)
         states = later
     return None
 
 
 def drawn_from(states: States) -> set[str]:
     """Generators whose states move."""
-    names = {name for one in states for name in one} - set(OF_DATA)
-    return {name for name in names if len({one.get(name) for one in states}) > 1}
+    names = {name for state in states for name in state} - set(OF_DATA)
+    return {name for name in names if len({state.get(name) for state in states}) > 1}

@@ -25,26 +25,19 @@ from align_hooks.record.reader import Run
 
 
 def compare(
-    reference: Run,
-    candidate: Run,
-    *,
-    noise: Sequence[Run] = (),
-    allow_missing: Sequence[str] = (),
-    progress: Progress = silent,
+    reference: Run, candidate: Run, *, noise: Sequence[Run] = (), allow_missing: Sequence[str] = (), progress: Progress = silent
 ) -> Comparison:
-    """Compare two runs, made by ``open_run``.
-
-    ``noise`` are repeats of the reference, of which limits are measured; ``allow_missing`` are patterns of canonical names that one
-    side may lack.
-    """
+    """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
+    match a pattern of ``allow_missing``."""
     pair = Pair(reference, candidate)
     ladder = Ladder(pair, Noise(pair, noise), tuple(allow_missing), progress)
     stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another
         stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
-    compared = [one for one in stages if one.stage.decides and not one.stage.is_before_numbers and one.status is not Status.NOT_COMPARED]
-    verdict, first = decide(stages, first_symptom(stages, pair.first), len(compared))
+    deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
+    compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
+    verdict, first = decide(stages, first_symptom(stages, pair.first), compared)
     blamed = blame(first, stages, ladder)
     return Comparison(
         verdict=verdict,
@@ -57,7 +50,7 @@ def compare(
         blame=blamed,
         next=next_step(verdict, blamed, ladder, stages),
         calibration=ladder.noise.measured(),
-        sides=tuple(map(side, pair.both)),
+        sides=tuple(map(side, pair.runs)),
         curves=curves(ladder, judged=comparable),
         itself=pair.is_itself,
     )

@@ -17,27 +17,24 @@ LONGEST = "max_position_embeddings"
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
 
 
-def equal(one: object, other: object, within: float = SETTING) -> bool:
+def equal(a: object, b: object, within: float = SETTING) -> bool:
     """Whether two recorded settings mean the same; numbers ``within`` the rounding of fp32, relative."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(equal(*both, within) for both in zip(one, other, strict=True))
-    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
-        return relative_difference(float(one), float(other)) <= within
-    return bool(one == other)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(equal(*pair, within) for pair in zip(a, b, strict=True))
+    if isinstance(a, int | float) and isinstance(b, int | float) and not isinstance(a, bool):
+        return relative_difference(float(a), float(b)) <= within
+    return bool(a == b)
 
 
 def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True) -> list[Finding]:
-    """What differs between two recorded optimizers, parameters with the same difference in one finding.
-
-    A group's learning rate is the one that it stood at when the run began: with ``rates`` it is compared, which says something where both
-    runs begin with one and the same step.
-    """
+    """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
+    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step."""
     kind = Quantity.HYPER_PARAMETER
-    ours, theirs = (str(optimizer.type) for optimizer in (reference, candidate))
+    ours, theirs = str(reference.type), str(candidate.type)
     families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
     findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
-    whole = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
-    findings += [_setting(*setting, kind) for setting in whole if not equal(*setting[1:])]
+    overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
+    findings += [_setting(*setting, kind) for setting in overall if not equal(*setting[1:])]
     groups = reference.by_parameter(), candidate.by_parameter()
     return [*findings, *_in_one_only(*groups), *_of_parameters(*groups, PER_GROUP if rates else PER_GROUP[1:])]
 
@@ -48,14 +45,12 @@ Groups = Mapping[str, Group]
 
 def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
     """Parameters that one optimizer holds alone; nothing where the two have none in common."""
-    if not ours.keys() & theirs.keys():
-        return []
-    alone = {True: sorted(ours.keys() - theirs.keys()), False: sorted(theirs.keys() - ours.keys())}
-    return [
-        Finding(message("hyper_parameters.in_one_only", names=listed(names)), *presence(in_reference), quantity=Quantity.HYPER_PARAMETER)
-        for in_reference, names in alone.items()
-        if names
-    ]
+    findings = []
+    for in_reference, alone in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
+        if alone and ours.keys() & theirs.keys():
+            subject = message("hyper_parameters.in_one_only", names=listed(sorted(alone)))
+            findings.append(Finding(subject, *presence(in_reference), quantity=Quantity.HYPER_PARAMETER))
+    return findings
 
 
 def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Finding]:
@@ -66,7 +61,7 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
         for name in sorted(ours.keys() & theirs.keys()):
             pair = getattr(ours[name], key), getattr(theirs[name], key)
             unknown = key == "bias_correction" and None in pair
-            if not (equal(*pair) or unknown or all(one != one for one in pair)):  # NaN is a rate or a decay that follows a schedule
+            if not (equal(*pair) or unknown or all(value != value for value in pair)):  # NaN is a rate or a decay that follows a schedule
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Quantity.HYPER_PARAMETER)
@@ -76,20 +71,21 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
 
 
 def listed(names: Sequence[str]) -> Message | str:
-    """The first of some names, and how many more there are."""
+    """The first name, and how many more there are."""
     return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
 
 
 def presence(in_reference: bool) -> tuple[Value, Value]:
-    """What both sides have of something that one of them lacks."""
-    there = message("match.there")
-    return (there, "-") if in_reference else ("-", there)
+    """The values of both sides of something that one side lacks."""
+    present = message("match.there")
+    return (present, "-") if in_reference else ("-", present)
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations."""
-    keys = [key for key in (reference.keys() | candidate.keys()) - {LONGEST} if not equal(reference.get(key), candidate.get(key))]
-    return [_setting(key, reference.get(key), candidate.get(key), Quantity.MODEL_SETTING) for key in sorted(keys)]
+    keys = sorted((reference.keys() | candidate.keys()) - {LONGEST})
+    pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
+    return [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
 
 
 def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:

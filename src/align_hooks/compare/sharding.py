@@ -1,8 +1,11 @@
-"""Faults of a parallel layout, told by what they do to gradients: a factor that all tensors share, or an error that one rank holds.
+"""Faults of a parallel layout, known by what they do to gradients: a factor that all tensors share, or an error that one rank holds.
 
-A gradient that was summed where it should have been averaged, or the other way round, keeps its direction: all tensors are the
-reference's times one number, and that number is one of the run's own. A shard that was dropped or not reduced leaves every
-other rank's elements as they were, so the error stands in the box of one rank.
+A gradient that was summed where it should have been averaged, or the other way round, keeps its direction: all tensors are the reference's
+times one number, and that number is one of the run's own (its ranks, micro-batches, tokens). A shard that was dropped or not reduced leaves
+every other rank's elements as they were, so the error stands in the box of one rank.
+
+Rows or columns of a weight may get a gradient in one run and none in the other, which does not use what they stand for. Such rows say more
+than any size of an error: keys of a group that no head attends with, a head whose output is dropped, half of a gate.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from enum import Enum
 
 import numpy as np
 
-from align_hooks.compare.unused import unused
+from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Finding, Quantity, Words
-from align_hooks.messages import Message, Side, message, sentences, terms
+from align_hooks.families.registry import end_kinds
+from align_hooks.messages import Message, Side, all_of, message, sentences, terms
 from align_hooks.messages.render import id_of
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
@@ -32,6 +36,10 @@ AXES = ("dp", "tp", "pp", "cp", "ep")
 """The axes that a person places a rank by."""
 SHOWN = 3
 """How many tensors are searched for the rank that holds their error."""
+SEARCHED, NAMED = 24, 3
+"""How many tensors are searched, those of the attention first, and how many are named."""
+LOOKED_UP = end_kinds()
+"""Kinds whose rows are used or not by what tokens a batch has."""
 
 
 class Divisor(Enum):
@@ -54,48 +62,45 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 
 def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequence[Finding]) -> Words | None:
     """What the findings of one exact step have in common; None where nothing is known of them."""
+    norms = kind is Quantity.LOCAL_NORMS
     factor = common_factor(findings)
     if factor is not None:
-        return _scaled(kind, factor, runs)
-    kind = Quantity.GRADIENTS if kind is Quantity.LOCAL_NORMS else kind  # a norm says nothing of places; what it is of does, if stored
+        source = origin(factor, runs)
+        if source is None:
+            return message("sharding.norm_scaled" if norms else "sharding.tensor_scaled", factor=factor)
+        id = "sharding.norm_scaled_by_own_number" if norms else "sharding.tensor_scaled_by_own_number"
+        return message(id, factor=factor, origin=source)
+    kind = Quantity.GRADIENTS if norms else kind  # a norm says nothing of places; its tensor does, if stored
     if not all(step in run.steps_of(kind) for run in runs):
         return None
-    bad = sorted((one for one in findings if one.excess > 1), key=lambda one: -one.excess)
+    bad = sorted((finding for finding in findings if finding.excess > 1), key=lambda finding: -finding.excess)
     tensors = tuple(getattr(run, kind.value)(step) for run in runs)
-    places = [place for place in (place_of_error(runs, tensors, one) for one in bad[:SHOWN]) if place is not None]
+    places = [words for words in (place_of_error(runs, tensors, finding) for finding in bad[:SHOWN]) if words is not None]
     if places:
         return sentences(*places)
     return unused(tensors, bad) if kind is Quantity.GRADIENTS else None
 
 
-def _scaled(kind: Quantity, factor: float, runs: tuple[Run, Run]) -> Message:
-    """That all norms or tensors are the reference's times a factor, and where that comes from, if it is known."""
-    source = origin(factor, runs)
-    if source is None:
-        return message("sharding.norm_scaled" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled", factor=factor)
-    by_own = "sharding.norm_scaled_by_own_number" if kind is Quantity.LOCAL_NORMS else "sharding.tensor_scaled_by_own_number"
-    return message(by_own, factor=factor, origin=source)
-
-
 def common_factor(findings: Sequence[Finding]) -> float | None:
     """The one number, not 1, that candidate tensors are the reference's times; None where directions differ or factors do."""
-    known = [one for one in findings if one.scale is not None and one.error is not None]
-    unknown = any(one.scale is None and one.excess > 1 for one in findings)
-    if len(known) < 2 or unknown or not all(one.excess > 1 for one in known):
+    known = [finding for finding in findings if finding.scale is not None and finding.error is not None]
+    unknown = any(finding.scale is None and finding.excess > 1 for finding in findings)
+    if len(known) < 2 or unknown or not all(finding.excess > 1 for finding in known):
         return None
-    scales = [one.scale for one in known if one.scale is not None]
+    scales = [finding.scale for finding in known if finding.scale is not None]
     middle = sorted(scales)[len(scales) // 2]
     alike = all(abs(scale - middle) <= ALIKE * abs(middle - 1) for scale in scales)
-    straight = all(one.direction is None or one.direction <= (one.limit or 0.0) for one in known)
+    straight = all(finding.direction is None or finding.direction <= (finding.limit or 0.0) for finding in known)
     return middle if alike and straight and middle and math.isfinite(middle) else None
 
 
 def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Message | None:
-    """What was differentiated against what was computed: a loss that agrees and an objective that does not; None otherwise."""
-    wrong = [one for one in findings if one.excess > 1]
+    """The factor of an objective that differs beside a loss that agrees; None otherwise."""
+    wrong = [finding for finding in findings if finding.excess > 1]
     if len(wrong) != 1 or wrong[0].name != "objective_loss" or wrong[0].scale is None or len(findings) < 2:
         return None
-    factor, source = wrong[0].scale, origin(wrong[0].scale, runs)
+    factor = wrong[0].scale
+    source = origin(factor, runs)
     if source is None:
         return message("sharding.objective_scaled", factor=factor)
     return message("sharding.objective_scaled_by_own_number", factor=factor, origin=source)
@@ -104,16 +109,14 @@ def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Messa
 def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
     """Which of the two runs' own numbers a factor is; None where it is none of them."""
     for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor)):
-        numbers = [(divisor, number) for divisor, number in own_numbers(run).items() if number > 1]
-        for divisor, number in numbers:
-            if abs(value - number) <= CLOSE * number:
-                return message("sharding.sums", side=side, what=message(id_of(divisor), number=number))
-        for divisor, number in numbers:
-            if abs(value * number - 1) <= CLOSE:
-                return message("sharding.divides_once_more", side=side, what=message(id_of(divisor), number=number))
-        for divisor, number in numbers:
-            if divisor in OF_TOKENS and abs((value - 1) * (number - 1) - 1) <= LESS_ONE:
-                return message("sharding.divides_by_one_less", side=side, what=message(id_of(divisor), number=number))
+        numbers = {divisor: number for divisor, number in own_numbers(run).items() if number > 1}
+        summed = [divisor for divisor, number in numbers.items() if abs(value - number) <= CLOSE * number]
+        divided = [divisor for divisor, number in numbers.items() if abs(value * number - 1) <= CLOSE]
+        less = [divisor for divisor in OF_TOKENS if divisor in numbers and abs((value - 1) * (numbers[divisor] - 1) - 1) <= LESS_ONE]
+        ids = {"sharding.sums": summed, "sharding.divides_once_more": divided, "sharding.divides_by_one_less": less}
+        for id, divisors in ids.items():
+            if divisors:
+                return message(id, side=side, what=message(id_of(divisors[0]), number=numbers[divisors[0]]))
     return None
 
 
@@ -139,16 +142,17 @@ def own_numbers(run: Run) -> dict[Divisor, float]:
 
 
 def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: Finding) -> Message | None:
-    """Which one rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
+    """Which rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
     name = finding.name
-    ours, theirs = (one[name] for one in tensors)
+    ours, theirs = (named[name] for named in tensors)
     total = float(np.square(theirs.astype(np.float64) - ours).sum())
     for side, run, whole in ((Side.CANDIDATE, runs[1], theirs), (Side.REFERENCE, runs[0], ours)):
-        parts = list(parts_of(run, name))
-        errors = [float(np.square(held(theirs, shard).astype(np.float64) - held(ours, shard)).sum()) for _, shard in parts]
+        shards = [(rank, shard) for rank in run.manifests for shard in run.shards(rank)]
+        parts = [(rank, shard) for rank, shard in shards if shard.name == name and shard.counted and shard.elements]
+        errors = [float(np.square(part(theirs, shard).astype(np.float64) - part(ours, shard)).sum()) for _, shard in parts]
         if len(parts) > 1 and total > 0 and max(errors) >= 0.999 * total:
             rank, shard = parts[errors.index(max(errors))]
-            empty = not held(whole, shard).any()
+            empty = not part(whole, shard).any()
             return message(
                 "sharding.rank_holds_the_error_and_zeros" if empty else "sharding.rank_holds_the_error",
                 name=name,
@@ -160,18 +164,10 @@ def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: F
     return None
 
 
-def parts_of(run: Run, name: str) -> Iterator[tuple[int, Shard]]:
-    """Rank and shard of every part of a tensor that counts."""
-    for rank in run.manifests:
-        for shard in run.shards(rank):
-            if shard.name == name and shard.counted and shard.elements:
-                yield rank, shard
-
-
-def held(whole: Array, shard: Shard) -> Array:
+def part(whole: Array, shard: Shard) -> Array:
     """The elements of a whole tensor that a shard holds."""
-    part = whole[tuple(slice(*bounds) for bounds in shard.box)]
-    return part.reshape(-1)[slice(*shard.flat)] if shard.flat else part
+    box = whole[tuple(slice(*bounds) for bounds in shard.box)]
+    return box.reshape(-1)[slice(*shard.flat)] if shard.flat else box
 
 
 def coordinates(run: Run, rank: int) -> Words:
@@ -194,3 +190,32 @@ def region(shard: Shard) -> Words:
     if cut:
         return message("sharding.elements_of_these", region=terms(cut), first=first, last=last)
     return message("sharding.elements", first=first, last=last)
+
+
+def unused(tensors: Sequence[Tensors], findings: Sequence[Finding]) -> Words | None:
+    """What is used on one side only, of the tensors that differ, or None; ``tensors`` are the gradients of both sides."""
+    wrong = [finding.name for finding in findings if finding.excess > 1]
+    names = sorted((name for name in wrong if place(name).kind not in LOOKED_UP), key=lambda name: (".self_attn." not in name, place(name)))
+    parts = [part for name in names[:SEARCHED] for part in sides(name, *(tensor[name] for tensor in tensors))]
+    more = len(parts) - NAMED
+    return sentences(*parts[:NAMED], message("unused.and_so_on", count=more) if more > 0 else None) if parts else None
+
+
+def sides(name: str, ours: Array, theirs: Array) -> Iterator[Message]:
+    """What one tensor has without a gradient on one side only."""
+    if ours.ndim != 2 or ours.shape != theirs.shape:
+        return
+    for axis in range(2):
+        used = [tensor.any(axis=1 - axis) for tensor in (ours, theirs)]
+        for side, without in ((Side.CANDIDATE, used[0] & ~used[1]), (Side.REFERENCE, used[1] & ~used[0])):
+            places = np.flatnonzero(without)
+            if 0 < places.size < without.size and used[0].any() and used[1].any():
+                yield message("unused.columns" if axis else "unused.rows", name=name, places=spans(places), side=side)
+
+
+def spans(places: Array) -> Words:
+    """Consecutive numbers as their first and last, the first two such spans; a number alone as itself."""
+    groups = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    ends = [(int(group[0]), int(group[-1])) for group in groups[:2]]
+    shown = all_of(*(message("unused.span", first=first, last=last) if last > first else first for first, last in ends))
+    return message("unused.and_further", places=shown) if len(groups) > 2 else shown

@@ -1,13 +1,13 @@
 """Which term of the optimizer made an update what it is, from the recorded update alone.
 
-Where recorded updates are not those of the hyper-parameters on record (:mod:`align_hooks.compare.formula`), each term is
-fitted to the recorded numbers, all others held, and the term that brings the rest down furthest is changed; then again,
-until the rest is rounding. So the terms that are wrong are named, each with the value that the optimizer really used, and two
-wrong ones are found too. A change that makes a tensor part from the formula that followed it explains nothing.
+Where recorded updates are not those of the hyper-parameters on record (:mod:`align_hooks.compare.formula`), each term is fitted to the
+recorded numbers while all others stay. The term that brings the misfit down furthest is changed, and this is repeated until the misfit is
+rounding. So every wrong term is named with the value that the optimizer really used, also where two are wrong. A change that makes a tensor
+part from the formula that followed it explains nothing.
 
-With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient can hardly be seen,
-betas only from the second update on, and a single update cannot tell bias correction from the learning rate.
-:func:`blind` says what an honest-looking record cannot show.
+With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient can hardly be seen, betas only from
+the second update on, and a single update cannot tell bias correction from the learning rate. :func:`blind` names the terms that an
+honest-looking record cannot show.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from align_hooks.compare.adam import Array, State, rounding
-from align_hooks.compare.formula import FITS, Evidence, Settings, misfit, misfits, predictions, rests, worst
+from align_hooks.compare.formula import FITS, Array, Evidence, Settings, State, misfit, misfits, predictions, rests, rounding, worst
 from align_hooks.compare.verdict import Term
 
 ROUNDS = 8
 GAIN = 0.8
-"""A changed term is kept where it brings the rest below this part of what it was."""
+"""A changed term is kept where it brings the misfit below this part of what it was."""
 MOVED = 2e-5
 """Relative change of a term above which it is called different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``rest`` with the settings on record and ``explained`` with those found, in roundings; ``found`` is None where none is better.
+    """``recorded`` is the misfit with the settings on record, ``explained`` that with the ``fitted`` ones, in roundings; ``fitted`` is None
+    where none is better.
 
     ``instead`` are the other single changes that would explain the updates about as well, ``left`` the tensors whose updates
     no change explains, ``still`` those that are never updated.
     """
 
-    rest: float
+    recorded: float
     explained: float
-    found: Settings | None = None
+    fitted: Settings | None = None
     instead: tuple[Settings, ...] = ()
     left: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
@@ -48,95 +47,82 @@ class Explanation:
     @property
     def follows(self) -> bool:
         """Whether the updates are those of the settings on record."""
-        return self.rest <= FITS and not self.still
-
-    @property
-    def complete(self) -> bool:
-        """Whether they are AdamW's, with the settings on record or with those found."""
-        return not self.left
+        return self.recorded <= FITS and not self.still
 
 
 def explain(evidence: Evidence, recorded: Settings) -> Explanation:
-    """Check updates against the formula, and where they do not follow it find the settings that they do follow.
-
-    A change that makes a tensor part from the formula that followed it is none that the optimizer can have made.
-    """
-    names, decay, found = evidence.names, recorded.decay, misfits(evidence, recorded)
-    rest, still = worst(found), never_made(evidence) & (found > FITS)
+    """Check updates against the formula, and where they do not follow it fit the settings that they do follow. A change that makes a tensor
+    part from the formula that followed it is none that the optimizer can have made."""
+    names, decay, by_tensor = evidence.names, recorded.decay, misfits(evidence, recorded)
+    moved = [np.bincount(evidence.tensor, update.after != update.weights, minlength=len(names)) for update in evidence.updates]
+    as_recorded, still = worst(by_tensor), (np.sum(moved, axis=0) == 0) & (by_tensor > FITS)
     if still.all():
-        return Explanation(rest, math.inf, still=names)
+        return Explanation(as_recorded, math.inf, still=names)
     recorded = replace(recorded, decay=decay[~still])
     evidence = bounded(evidence.without(still), recorded)
-    best, found = recorded, misfits(evidence, recorded)
+    best, left = recorded, misfits(evidence, recorded)
     instead: tuple[Settings, ...] = ()
     for number in range(ROUNDS):
-        if worst(found) <= FITS:
+        if worst(left) <= FITS:
             break
-        tried = [(one, misfits(evidence, one)) for one in changes(evidence, best)]
-        kept = [(one, after) for one, after in tried if (after <= FITS)[found <= FITS].all()]
-        kept.sort(key=lambda one: (_rare(one[0]) or worst(one[1]) > FITS, excess(one[1]), misfit(evidence, one[0])))
-        if not kept or excess(kept[0][1]) > GAIN * excess(found):
+        tried = [(settings, misfits(evidence, settings)) for settings in changes(evidence, best)]
+        kept = [(settings, after) for settings, after in tried if (after <= FITS)[left <= FITS].all()]
+        kept.sort(key=lambda change: (_rare(change[0]) or worst(change[1]) > FITS, excess(change[1]), misfit(evidence, change[0])))
+        if not kept or excess(kept[0][1]) > GAIN * excess(left):
             break
-        best, found = kept[0]
+        best, left = kept[0]
         if number == 0:
-            instead = tuple(one for one, after in kept[1:] if worst(after) <= FITS and not (_rare(one) and best.clip))
-    left = tuple(evidence.names[at] for at in np.flatnonzero(~(found <= FITS)))
+            instead = tuple(settings for settings, after in kept[1:] if worst(after) <= FITS and not (_rare(settings) and best.clip))
+    unexplained = tuple(evidence.names[index] for index in np.flatnonzero(~(left <= FITS)))
 
-    def of_all(one: Settings) -> Settings:
-        """With a decay for the tensors that stand still too: what is on record."""
+    def of_all(settings: Settings) -> Settings:
+        """With a decay for the tensors that stand still too: the recorded one."""
         every = decay.copy()
-        every[~still] = one.decay
-        return replace(one, decay=every)
+        every[~still] = settings.decay
+        return replace(settings, decay=every)
 
     return Explanation(
-        rest=rest,
-        explained=worst(found),
-        found=of_all(best) if best is not recorded else None,
-        instead=() if left else tuple(map(of_all, instead)),
-        left=left,
-        still=tuple(names[at] for at in np.flatnonzero(still)),
+        as_recorded,
+        explained=worst(left),
+        fitted=of_all(best) if best is not recorded else None,
+        instead=() if unexplained else tuple(map(of_all, instead)),
+        left=unexplained,
+        still=tuple(names[index] for index in np.flatnonzero(still)),
     )
 
 
 def bounded(evidence: Evidence, recorded: Settings) -> Evidence:
-    """The evidence with little more allowed to rounding than the settings on record allow.
-
-    Else a fit would win by what it allows itself: with betas next to 1 the bias correction vanishes, and everything fits.
-    """
-    updates = []
-    for one, before, terms, after in predictions(evidence, recorded):
-        updates.append(replace(one, allowed=State(*(4 * limit for limit in rounding(terms, before, one.gradient, after, one.eps)))))
+    """The evidence with little more allowed to rounding than the settings on record allow. Else a fit would win by the rounding that it
+    allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
+    updates = (
+        replace(update, allowed=State(*(4 * limit for limit in rounding(terms, before, update.gradient, after, update.eps))))
+        for update, before, terms, after in predictions(evidence, recorded)
+    )
     return replace(evidence, updates=tuple(updates))
-
-
-def never_made(evidence: Evidence) -> NDArray[np.bool_]:
-    """Tensors of which no element moved at any update."""
-    moved = np.zeros(len(evidence.names))
-    for one in evidence.updates:
-        moved += np.bincount(evidence.tensor, one.after != one.weights, minlength=len(evidence.names))
-    return np.asarray(moved == 0)
 
 
 def blind(evidence: Evidence, settings: Settings) -> list[Term]:
     """Terms that could be quite other than they are and would not show in this evidence."""
-    norms = [one.norm for one in evidence.updates if one.norm]
+    decay = settings.decay
     others = {
         Term.LEARNING_RATE: replace(settings, rate=1.1),
         Term.BETA1: replace(settings, beta1=max(0.0, 1 - 2 * (1 - settings.beta1))),
         Term.BETA2: replace(settings, beta2=max(0.0, 1 - 2 * (1 - settings.beta2))),
         Term.EPS: replace(settings, eps=100 * settings.eps),
-        Term.WEIGHT_DECAY: replace(
-            settings, decay=np.where(settings.decay.any(), 0.5, 0.0) * settings.decay + 0.1 * (not settings.decay.any())
-        ),
-        Term.CLIP_COEFFICIENT: replace(settings, clip=0.5 * min(one.coefficient * one.norm for one in evidence.updates if one.norm))
-        if norms
-        else None,
+        Term.WEIGHT_DECAY: replace(settings, decay=0.5 * decay if decay.any() else np.full_like(decay, 0.1)),
     }
-    return [term for term, other in others.items() if other is not None and worst(misfits(evidence, other)) <= FITS]
+    if norms := clipped_norms(evidence):
+        others[Term.CLIP_COEFFICIENT] = replace(settings, clip=0.5 * min(norms))
+    return [term for term, changed in others.items() if worst(misfits(evidence, changed)) <= FITS]
+
+
+def clipped_norms(evidence: Evidence) -> list[float]:
+    """The global norm of each update after clipping, where it is on record."""
+    return [update.coefficient * update.norm for update in evidence.updates if update.norm]
 
 
 def excess(misfits: Array) -> float:
-    """What a change must bring down: the misfits beyond rounding of all tensors, by their logarithms: many count, not the worst."""
+    """The misfits beyond rounding of all tensors, which a change must bring down, by their logarithms: many count, not the worst."""
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
 
@@ -158,9 +144,8 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
         yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
-    norms = [one.norm for one in evidence.updates if one.norm]
-    if norms:
-        start = settings.clip or float(np.median([one.coefficient * one.norm for one in evidence.updates if one.norm]))
+    if norms := clipped_norms(evidence):
+        start = settings.clip or float(np.median(norms))
         yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
     yield _fitted(evidence, lambda by: replace(settings, scale=settings.scale * by), 1e6)
     first = evidence.updates[0].count
@@ -168,28 +153,31 @@ def changes(evidence: Evidence, settings: Settings) -> Iterator[Settings]:
 
 
 def _rare(settings: Settings) -> bool:
-    """Whether a change is one that likelier ones mimic (clipping scales gradients too), so that these go first where they fit."""
+    """Whether likelier changes mimic a change (clipping scales gradients too), so that these go first where they fit."""
     return settings.scale != 1.0 or settings.count != 0
 
 
 def _fitted(evidence: Evidence, change: Callable[[float], Settings], reach: float) -> Settings:
     """The best of ``change(factor)`` for factors from 1/reach to reach: a coarse scan, then a golden section."""
     grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
-    score = [misfit(evidence, change(math.exp(one))) for one in grid]
-    at = int(np.argmin(score))
-    low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
+
+    def score(logarithm: float) -> float:
+        return misfit(evidence, change(math.exp(logarithm)))
+
+    best = int(np.argmin([score(logarithm) for logarithm in grid]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     golden = (math.sqrt(5) - 1) / 2
     inner = [high - golden * (high - low), low + golden * (high - low)]
-    value = [misfit(evidence, change(math.exp(one))) for one in inner]
+    value = [score(logarithm) for logarithm in inner]
     while high - low > 1e-6:
         if value[0] <= value[1]:
             high, inner[1], value[1] = inner[1], inner[0], value[0]
             inner[0] = high - golden * (high - low)
-            value[0] = misfit(evidence, change(math.exp(inner[0])))
+            value[0] = score(inner[0])
         else:
             low, inner[0], value[0] = inner[0], inner[1], value[1]
             inner[1] = low + golden * (high - low)
-            value[1] = misfit(evidence, change(math.exp(inner[1])))
+            value[1] = score(inner[1])
     return change(math.exp((low + high) / 2))
 
 
@@ -197,8 +185,8 @@ def _grouped(evidence: Evidence, settings: Settings, highest: float) -> Settings
     """Decay switched on or off tensor by tensor, whichever fits that tensor better, and as it is where both do."""
     squares = []
     for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
-        each = np.zeros(len(evidence.names))
+        total = np.zeros(len(evidence.names))
         for weights, *_ in rests(evidence, replace(settings, decay=decay)):
-            each += np.bincount(evidence.tensor, weights * weights, minlength=len(evidence.names))
-        squares.append(each)
+            total += np.bincount(evidence.tensor, weights * weights, minlength=len(evidence.names))
+        squares.append(total)
     return replace(settings, decay=np.select([squares[1] < squares[0], squares[0] < squares[1]], [highest, 0.0], settings.decay))

@@ -58,7 +58,13 @@ class Verdict(Enum):
         return self.value[1]
 
 
-class Quantity(str, Enum):
+class Named(str, Enum):
+    """A member whose value is its name in data."""
+
+    __str__ = str.__str__
+
+
+class Quantity(Named):
     """What a finding is of. The value is the name of the recorded quantity (:mod:`align_hooks.quantities`), where it is one."""
 
     LOSS = "losses"
@@ -80,11 +86,9 @@ class Quantity(str, Enum):
     WHOLENESS = "wholeness"
     SELF_CHECK = "self_check"
 
-    __str__ = str.__str__
 
-
-class Term(str, Enum):
-    """What AdamW makes an update with; the value is its name in data."""
+class Term(Named):
+    """What AdamW makes an update with."""
 
     LEARNING_RATE = "learning_rate"
     BETA1 = "beta1"
@@ -99,8 +103,6 @@ class Term(str, Enum):
     GRADIENT_SCALE = "gradient_scale"
     COUNT = "count"
 
-    __str__ = str.__str__
-
 
 class Unit(Enum):
     """What an error and its limit are counted in."""
@@ -110,7 +112,7 @@ class Unit(Enum):
 
 
 Value: TypeAlias = "str | bool | int | float | Message | Joined | None"
-"""What a side has of what was compared: a number as it is, a setting as it was written, a message where there is no number."""
+"""A side's value in a comparison: a number as it is, a setting as it was written, a message where there is no number."""
 Words: TypeAlias = "Message | Joined"
 
 
@@ -119,20 +121,20 @@ def when(step: int) -> Message:
     return message("step.iteration", step=step, iteration=step + 1)
 
 
-def at_step(what: Words | str, step: int) -> Message:
+def at_step(subject: Words | str, step: int) -> Message:
     """What was compared, at a step."""
-    return message("step.of", what=what, step=step, iteration=step + 1)
+    return message("step.of", what=subject, step=step, iteration=step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing compared that is worth showing: what, both values, and the error against its own limit.
 
-    ``what`` names it to a reader; ``name`` is the canonical name of the tensor, or the setting, alone. ``step`` and ``rank`` are where it
-    was compared, where it is of one step or one rank. ``error`` and ``limit`` are in ``unit``. Of two tensors ``scale`` is the number that
-    brings the reference closest to the candidate, and ``direction`` the relative error that is left then; of two norms there is only a
-    scale. ``since`` is the first step at which it may have come about, where that is earlier than it was seen. ``term`` is what one run's
-    own updates were made with and not by its settings.
+    ``what`` names it to a reader; ``name`` is the canonical name of the tensor, or the setting, alone. ``step`` and ``rank`` are those that
+    it is of, if any. ``error`` and ``limit`` are in ``unit``. Of two tensors ``scale`` is the number that brings the reference closest to
+    the candidate, and ``direction`` the relative error that is left then; of two norms there is only a scale. ``since`` is the first step
+    at which it may have come about, where that is earlier than it was seen. ``term`` is a term that a run's updates were made with against
+    its settings.
     """
 
     what: Words | str
@@ -162,17 +164,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """How one stage of the ladder came out. ``findings`` are the worst first; ``summary`` says what was compared or why not, ``told`` what
-    the findings have in common, where that is known. ``open`` is a stage that settles nothing, and after which no difference does either.
-    ``reason`` is why there is nothing to compare, where what to do next depends on it. ``other_title`` is what the stage is called here,
-    where that is not its own title.
+    """How one stage of the ladder came out.
+
+    ``findings`` are the worst first. ``summary`` says what was compared or why not, ``common`` what the findings have in common, where that
+    is known. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why there is nothing to
+    compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own.
     """
 
     stage: Stage
     status: Status
     summary: Words
     findings: tuple[Finding, ...] = ()
-    told: Words | None = None
+    common: Words | None = None
     open: bool = False
     reason: Reason | None = None
     other_title: Message | None = None
@@ -187,13 +190,13 @@ class StageResult:
         """What the stage is called."""
         return self.other_title or self.stage.title
 
-    def telling(self, told: Words | None) -> StageResult:
+    def telling(self, common: Words | None) -> StageResult:
         """The same stage with what its findings have in common, in its summary too; nothing changes where nothing is known."""
-        return self if told is None else replace(self, summary=sentences(self.summary, told), told=told)
+        return self if common is None else replace(self, summary=sentences(self.summary, common), common=common)
 
 
-class Place(str, Enum):
-    """Where a fault sits; the value is what programs read."""
+class Place(Named):
+    """Where a fault sits."""
 
     MATCH = "match"
     SELF_CHECK = "self-check"
@@ -209,15 +212,11 @@ class Place(str, Enum):
     NEXT_LOSS = "next loss"
     CURVE = "curve"
 
-    __str__ = str.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What to suspect: a tensor, a setting, or what several findings have in common.
-
-    ``name`` is the canonical name of the tensor or the name of the setting, empty of what is neither.
-    """
+    """What to suspect: a tensor, a setting, or what several findings have in common. ``name`` is the canonical name of the tensor or the
+    name of the setting, empty of what is neither."""
 
     what: Words | str
     name: str = ""
@@ -231,8 +230,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Where a fault sits, what to suspect first, and what it likely is, the likelier first: ``causes`` of the table, and in words
-    ``likely``, which says beside them what is not ruled out and what acts later."""
+    """Where a fault sits, what to suspect first, and what it likely is, the likelier first. ``causes`` are those of the table. ``likely``
+    has them in words, with what is not ruled out and what acts later."""
 
     place: Place
     suspects: tuple[Suspect, ...]
@@ -251,11 +250,8 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One number of every step, a value or None a step.
-
-    ``limits`` are what the relative difference of the two is held against, and ``noise`` the largest that repeats of the reference
-    showed; empty where there is none. ``candidate`` is empty where there is one run only.
-    """
+    """One number of every step, a value or None a step. ``limits`` are those of the relative difference of the two, and ``noise`` is the
+    largest that repeats of the reference showed; empty where there is none. ``candidate`` is empty where there is one run only."""
 
     name: str
     steps: Sequence[int]
@@ -266,9 +262,15 @@ class Curve:
 
     @property
     def differences(self) -> list[float | None]:
-        """The candidate's values less the reference's, relative to the reference's, a step; None where one has none."""
+        """The candidate's values less the reference's, relative to the reference's, a step; None where either is."""
         pairs = zip(self.reference, self.candidate, strict=False)
-        return [None if one is None or other is None else (other - one) / abs(one) if one else other - one for one, other in pairs]
+        return [None if ours is None or theirs is None else relative(ours, theirs) for ours, theirs in pairs]
+
+
+def relative(reference: float, candidate: float) -> float:
+    """The candidate's number less the reference's, relative to the reference's size; not relative where that is 0."""
+    difference = candidate - reference
+    return difference / abs(reference) if reference else difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,16 +336,14 @@ def decide(stages: list[StageResult], symptom: StageResult | None, compared: int
     """The verdict of a ladder of stages, and the stage that made it.
 
     ``symptom`` is the stage that shows the first difference (:mod:`.symptom`), None where none does. ``compared`` is the number of numeric
-    stages that really compared something: with none of them the runs are never aligned.
+    stages that really compared something: at 0 the runs are never aligned.
     """
     if symptom is not None:
         return VERDICTS[symptom.status], symptom
-    for stage in stages:
-        if stage.status is Status.INCOMPLETE:
-            return Verdict.NOT_COMPARABLE, stage
-    for stage in stages:
-        if stage.status is Status.INCONCLUSIVE:
-            return Verdict.INCONCLUSIVE, stage
+    for status, verdict in ((Status.INCOMPLETE, Verdict.NOT_COMPARABLE), (Status.INCONCLUSIVE, Verdict.INCONCLUSIVE)):
+        for stage in stages:
+            if stage.status is status:
+                return verdict, stage
     if compared == 0:
         return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, message("match.nothing_compared"))
     return Verdict.ALIGNED, None

@@ -1,4 +1,4 @@
-"""A log as a record: rows of scalars, local norms where they were logged, where all came from and how fine it is."""
+"""A log as a record: rows of scalars, local norms where they were logged, and the source and the resolution of both."""
 
 from __future__ import annotations
 
@@ -26,54 +26,55 @@ LONGEST = 2**30
 
 
 def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[int]]:
-    """Write the record of a log; returns what was read, and the steps of which it has local norms. ``names`` is a record of the same model
-    by MindFormers, which names the local norms that MindFormers logs.
+    """Write the record of a log; returns its content, and the steps of which it has local norms. ``names`` is a record of the same model by
+    MindFormers, which names the local norms that MindFormers logs.
 
     :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
     """
     content = read(log)
-    text = content.decode("utf-8", "replace")
-    text = re.sub(r"\r+\n?", "\n", text)
-    found = read_log(text, log.name)
+    text = re.sub(r"\r+\n?", "\n", content.decode("utf-8", "replace"))
+    parsed = read_log(text, log.name)
     squared: Mapping[int, Mapping[str, float]] = {}
-    resolution, named = dict(found.resolution), None
+    resolution, named = dict(parsed.resolution), None
     if names is not None:
         named = open_run(names)
-        norms = local_norms(COLOURS.sub("", text), found.lines, named, log.name)
+        norms = local_norms(COLOURS.sub("", text), parsed.lines, named, log.name)
         squared, resolution["local_norms"] = norms.squared, norms.coarsest
-        found.notes.extend(norms.notes)
+        parsed.notes.extend(norms.notes)
     if run.exists() and holds_a_run(run):
         raise RefusedRun(f"{run} already holds a run; choose another directory")
-    writer = Writer(run.resolve(), Launch(), found.side, Settings())
+    writer = Writer(run.resolve(), Launch(), parsed.side, Settings())
     writer.begin()
     source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
     source |= {"names": well_formed(str(named.path))} if named is not None else {}
-    facts = {"framework": FRAMEWORKS[found.side], "converted": source, "resolution": resolution, "notes": found.notes}
+    facts = {"framework": FRAMEWORKS[parsed.side], "converted": source, "resolution": resolution, "notes": parsed.notes}
     shards = named.shards(0) if named is not None else ()
-    writer.describe(place={}, shards=shards, facts=facts, steps=range(found.rows[0]["step"], found.rows[-1]["step"] + 1))
-    for row in found.rows:
+    first = min(step for _, step in parsed.lines)
+    writer.describe(place={}, shards=shards, facts=facts, steps=range(first, first + len(parsed.rows)))
+    for step, row in enumerate(parsed.rows, first):
         writer.scalars(row)
-        if row["step"] in squared:
-            writer.local_norms(row["step"], "reduced", squared[row["step"]])  # on one rank there is nothing to reduce
+        if step in squared:
+            writer.local_norms(step, "reduced", squared[step])  # on one rank there is nothing to reduce
     writer.finish(HowEnded("finished"), hooks={})
-    return found, sorted(squared)
+    return parsed, sorted(squared)
 
 
 def read(log: Path) -> bytes:
-    """A log: a file, or a pipe as a shell's ``<(zcat …)`` is one. A pipe that has a name may have nobody who ever writes to it.
+    """The bytes of a log: a file, or a pipe such as a shell's ``<(zcat …)``. Nobody may ever write to a pipe that has a name.
 
-    :raises RecordError: it is neither, cannot be read, or is larger than what is read.
+    :raises RecordError: it is neither, cannot be read, or is larger than ``LONGEST``.
     """
+    advice = "name a log that Megatron-LM or MindFormers printed"
     try:
         if stat.S_ISFIFO(log.stat().st_mode) and os.path.lexists(os.path.realpath(log)):
-            raise RecordError(f"{log} is a pipe with a name; name a log that Megatron-LM or MindFormers printed")
+            raise RecordError(f"{log} is a pipe with a name; {advice}")
         with log.open("rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode) and not stat.S_ISFIFO(facts.st_mode):
-                raise RecordError(f"{log} is a device and no log; name a log that Megatron-LM or MindFormers printed")
+                raise RecordError(f"{log} is a device and no log; {advice}")
             content = file.read(LONGEST + 1) if facts.st_size <= LONGEST else b""
     except OSError as error:
-        raise RecordError(f"{log} cannot be read: {error.strerror or error}; name a log that Megatron-LM or MindFormers printed") from None
+        raise RecordError(f"{log} cannot be read: {error.strerror or error}; {advice}") from None
     if max(len(content), facts.st_size) > LONGEST:
         raise RecordError(f"{log} is larger than {LONGEST >> 30} GiB; cut it to the lines of its steps: grep -a 'iteration \\|step:' {log}")
     return content

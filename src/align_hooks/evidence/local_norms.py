@@ -2,7 +2,7 @@
 
 They stand in the order of the optimizer's groups, before gradients are reduced over data-parallel ranks and before they are clipped
 (``LocalNorm`` in its ``wrapper.py``; ``_get_loss_output`` logs them just above the step's own line). A record of the same model gives the
-names; the numbers of elements, which are logged beside, tell whether it is the same model.
+names. The numbers of elements, which are logged too, show whether it is the same model.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from align_hooks.record.reader import Run
 BLOCK = re.compile(r"\bnorm_size: [(\[](?P<sizes>[^()\[\]\n]*)[)\]]\s*\nlocal_norm:\s*\n\[(?P<sums>[^\[\]{|]*)\]")
 NUMBER = re.compile(rf"(?:{DIGITS}|nan|inf)\Z")
 SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
-"""In the configuration that MindFormers prints at its start, of which its own log file has none."""
+"""In the configuration that MindFormers prints at its start, which its own log file does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNorms:
-    """Step to canonical name to ``squared`` sum; ``coarsest`` is what the last printed digit leaves open of a norm, relative; ``notes``
-    say what a reader should know."""
+    """``squared`` is step to canonical name to squared sum. ``coarsest`` is what the last printed digit leaves open of a norm, relative.
+    ``notes`` say what a reader should know."""
 
     squared: Mapping[int, Mapping[str, float]]
     coarsest: float
@@ -34,8 +34,8 @@ class LocalNorms:
 
 
 def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> LocalNorms:
-    """Those of the steps of which a log has them. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands
-    twice; ``names`` is a record of the same model by MindFormers.
+    """The local norms of a log. ``lines`` are its lines of steps and the steps, ascending, twice where a step stands twice; ``names`` is a
+    record of the same model by MindFormers.
 
     :raises RecordError: the log has none, or two of a step, or those of one rank of several, or of another model than the record.
     """
@@ -44,29 +44,36 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
             f"{log} is of one of several ranks, whose local norms are of gradients not yet reduced; give the log of a run on one"
         )
     order, coarsest, line, before = ordered(names), 0.0, 1, 0
-    found: dict[int, dict[str, float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     for block in BLOCK.finditer(text):
         line, before = line + text.count("\n", before, block.start()), block.start()
         after = bisect.bisect(lines, (line, math.inf))
         if after == len(lines):  # the log ends before the step's own line
             break
         squared, step = _named(block, order, f"{log}:{line}", names), lines[after][1]
-        if repr(found.setdefault(step, squared)) != repr(squared):
+        if repr(by_step.setdefault(step, squared)) != repr(squared):
             raise RecordError(
                 f"{log}:{line} has other local norms of iteration {step + 1} than stand above: give the log of one run, and one rank"
             )
         coarsest = max([coarsest, *map(coarse, block["sums"].split())])
-    if not found:
-        there = next((one for one in text.splitlines() if "norm_size:" in one), "")
-        why = f"its line {there.strip()[:80]!r} cannot be read" if there else "MindFormers logs them with runner_wrapper.local_norm: True"
+    if not by_step:
+        broken = next((line for line in text.splitlines() if "norm_size:" in line), "")
+        why = f"its line {broken.strip()[:80]!r} cannot be read" if broken else "MindFormers logs them with runner_wrapper.local_norm: True"
         raise RecordError(f"{log} has no local norms; {why}")
     unsaid = "nothing in the log says that it is of a run on one rank: of several, MindFormers logs norms of gradients not yet reduced"
-    return LocalNorms(found, coarsest, () if ALONE in text else (unsaid,))
+    return LocalNorms(by_step, coarsest, () if ALONE in text else (unsaid,))
 
 
 def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Run) -> dict[str, float]:
     """One step's squared sums by name."""
-    _refuse_other_model(order, [int(one) for one in re.findall(COUNT, block["sizes"])], where, names)
+    sizes = [int(size) for size in re.findall(COUNT, block["sizes"])]
+    if len(sizes) != len(order):
+        raise RecordError(
+            f"{where} has local norms of {len(sizes)} parameters, the model of {names.path} has {len(order)}: name another record"
+        )
+    for (name, elements), size in zip(order.items(), sizes, strict=True):
+        if elements != size:
+            raise RecordError(f"{where} has {size} elements where {name} of {names.path} has {elements}: name a record of the same model")
     words = block["sums"].split()
     if wrong := next((word for word in words if not NUMBER.match(word)), None):
         why = "numpy prints no more than a thousand numbers" if wrong == "..." else "which is no sum of squares"
@@ -95,17 +102,7 @@ def ordered(names: Run) -> dict[str, int]:
     return {name: shards[name].elements for name in listed if name in shards}
 
 
-def _refuse_other_model(order: Mapping[str, int], sizes: Sequence[int], where: str, names: Run) -> None:
-    if len(sizes) != len(order):
-        raise RecordError(
-            f"{where} has local norms of {len(sizes)} parameters, the model of {names.path} has {len(order)}: name another record"
-        )
-    for (name, elements), size in zip(order.items(), sizes, strict=True):
-        if elements != size:
-            raise RecordError(f"{where} has {size} elements where {name} of {names.path} has {elements}: name a record of the same model")
-
-
 def coarse(word: str) -> float:
-    """What the last digit of a squared sum leaves open of its norm, relative; 0 where it is none."""
+    """What the last digit of a squared sum leaves open of its norm, relative; 0 where that is not known."""
     half, value = half_of_last_digit(word), abs(float(word))
     return half / 2 / value if half and value else 0.0

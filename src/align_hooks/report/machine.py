@@ -62,8 +62,8 @@ def _stage(result: StageResult) -> Table:
         "name": rendered(result.title),
         "status": result.status.value,
         "summary": rendered(result.summary),
-        "told": rendered(result.told),
-        "messages": {"summary": as_data(result.summary), "told": as_data(result.told)},
+        "told": rendered(result.common),
+        "messages": {"summary": as_data(result.summary), "told": as_data(result.common)},
         "findings": [_finding(finding) for finding in result.findings],
     }
 

@@ -1,20 +1,20 @@
-"""The one command to run after a verdict: a table of facts, of which the first row that fits is told.
+"""The command to run after a verdict: a table of advice, whose first row that fits is given.
 
-What is a command is written so that it can be pasted before the one that started the run; the runs' own commands are not on record.
+Commands are written so that they can be pasted before the command that started the run, which is not on record.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.rows import Rows
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.token_losses import Rows
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
 from align_hooks.messages import Argument, Message, all_of, message, terms
 
@@ -38,47 +38,27 @@ COMMANDS = {
     "repeat": "ALIGN_HOOKS_PERTURB=2",
     "checkpoint": "{weights}",
 }
-"""What is pasted, by the name of the slot that it has in the messages."""
+"""Commands to paste, by the names of their slots in the messages."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
-"""How each side is told how many rows its embedding has, padding and all."""
+"""The setting of each side for how many rows its embedding has, with padding."""
 
 
-class Fact(Enum):
-    """What is known of a comparison that advice depends on."""
-
-    MEASURED = auto()
-    SETTINGS = auto()
-    ITSELF = auto()
-    RATES = auto()
-    RESUMED = auto()
-    PADDING = auto()
-    LOGS = auto()
-    ONE_RANK = auto()
-    REPLAYED = auto()
-    LOADED = auto()
-    INJECTED = auto()
-    HALF = auto()
-    SHARDED = auto()
-    STORED = auto()
-    FED = auto()
-    GRADIENTS = auto()
-    CHECKPOINT = auto()
-    TOLD = auto()
-    NOTHING = auto()
-    OTHER_ROWS = auto()
-    ANOTHER_MODEL = auto()
-    BARE = auto()
+Fact = Enum(
+    "Fact",
+    "MEASURED SETTINGS ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
+    "CHECKPOINT PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE",
+)
+"""What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, by the id of its message, where ``verdict`` fell at one of ``places`` (any where empty), every fact in ``given`` holds,
-    and none in ``unless``."""
+    """The message for a ``verdict`` at one of ``places`` (any where empty), where all facts of ``when`` hold and none of ``unless``."""
 
     verdict: Verdict
-    what: str
+    id: str
     places: tuple[Place, ...] = ()
-    given: tuple[Fact, ...] = ()
+    when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
 
 
@@ -96,7 +76,7 @@ ADVICE = (
     Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED,)),
     Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.CHECKPOINT,)),
     Advice(DIVERGED, "next.store_first_step", (Place.FORWARD,), (), (Fact.STORED,)),
-    Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.TOLD,)),
+    Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.PATTERN,)),
     Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
     Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
     Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED,)),
@@ -128,24 +108,25 @@ ADVICE = (
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Message:
     """What to do after a comparison."""
     advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages))
-    return message(advice.what, **slots(ladder, stages, blame))
+    return message(advice.id, **slots(ladder, stages, blame))
 
 
 def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) -> Advice:
     """The first row of :data:`ADVICE` that fits what is known."""
     for advice in ADVICE:
-        fits = known.issuperset(advice.given) and known.isdisjoint(advice.unless)
-        if advice.verdict is verdict and (not advice.places or place in advice.places) and fits:
+        holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
+        if holds and advice.verdict is verdict and (not advice.places or place in advice.places):
             return advice
     raise LookupError(f"no advice for {verdict}")
 
 
 def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
     """What is known of a comparison."""
-    pair, (reference, candidate) = ladder.pair, ladder.pair.both
+    pair, (reference, candidate) = ladder.pair, ladder.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
-    padding, rows = any(stage.reason is Reason.OTHER_PADDING for stage in stages), padded_rows(ladder)
+    reasons, rows = {stage.reason for stage in stages}, padded_rows(ladder)
+    padding = Reason.OTHER_PADDING in reasons
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
         Fact.SETTINGS: bool(ladder.settings),
@@ -164,10 +145,10 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
         Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
         Fact.GRADIENTS: first in reference.gradient_steps(),
         Fact.CHECKPOINT: (reference.path / checkpoint(ladder) / "config.json").is_file(),
-        Fact.TOLD: any(stage.told and stage.status is Status.DIFFERENT for stage in stages),
+        Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
-        Fact.ANOTHER_MODEL: any(stage.reason is Reason.OTHER_MODEL for stage in stages),
+        Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)
@@ -175,20 +156,21 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
 
 def slots(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
     """What fills the messages of :data:`ADVICE`: commands, and what they are about."""
-    settings = dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))
+    settings = [*dict.fromkeys(map(setting, (*ladder.settings, *differing(stages, hyper_parameters))))]
     rows, side = padded_rows(ladder)[0], str(ladder.pair.candidate.facts.side)
+    first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
     return {
         **commands(ladder),
-        "suspect": suspected(blame),
-        "setting": together(list(settings)),
+        "suspect": first or message("next.what_differs"),
+        "setting": all_of(terms(settings[:-1]), settings[-1]) if len(settings) > 1 else next(iter(settings), None),
         "rows": rows,
         "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
     }
 
 
-def commands(ladder: Ladder) -> Mapping[str, str]:
-    """What can be pasted, by the name of its slot."""
-    reference, candidate = ladder.pair.both
+def commands(ladder: Ladder) -> dict[str, str]:
+    """The commands of :data:`COMMANDS` for a pair."""
+    reference, candidate = ladder.pair.runs
     first = ladder.pair.first or 0
     paths = {
         "reference": reference.path,
@@ -209,23 +191,12 @@ def checkpoint(ladder: Ladder) -> str:
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:
-    """Rows of both embeddings, padding and all; None where a record does not say."""
-    return [run.facts.padded_vocabulary for run in ladder.pair.both]
+    """Rows of both embeddings, with padding; None where a record does not say."""
+    return [run.facts.padded_vocabulary for run in ladder.pair.runs]
 
 
 def setting(finding: Finding) -> Argument:
-    """What a finding of two settings is about, without its parameters or its step."""
+    """The subject of a finding of two settings, without its parameters or its step."""
     if finding.quantity is Quantity.MODEL_SETTING:
         return finding.what
     return finding.quantity if finding.quantity is Quantity.LEARNING_RATE else finding.name
-
-
-def together(names: Sequence[Argument]) -> Argument:
-    """Names as a sentence has them: ``a, b and c``."""
-    return all_of(terms(names[:-1]), names[-1]) if len(names) > 1 else names[0] if names else None
-
-
-def suspected(blame: Blame | None) -> Argument:
-    """The first suspect as advice names it: a tensor, an array or a setting; what several have in common is no name."""
-    first = blame.suspects[0] if blame and blame.suspects else None
-    return first.name if first is not None and first.name else message("next.what_differs")

@@ -1,19 +1,18 @@
-"""What differences are known to come from: a table of facts. :mod:`.blame` looks a comparison up in it; a new cause is a new row, and its
-words in the catalogues."""
+"""The causes that differences are known to come from, as a table in which :mod:`.blame` looks a comparison up. A new cause is a new row, a
+member of :class:`Cause`, and its words in the catalogues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from align_hooks.compare.rows import Rows
-from align_hooks.compare.token_losses import Where
+from align_hooks.compare.token_losses import Rows, Where
 from align_hooks.compare.verdict import Place
 from align_hooks.messages import Message, message
 
 
 class Cause(Enum):
-    """What a difference comes from; the catalogues say it in words, and what to look at."""
+    """A cause of differences; the catalogues have its words, and what to look at."""
 
     RANDOM_NUMBERS = "random_numbers"
     OPTIMIZER_START = "optimizer_start"
@@ -50,7 +49,7 @@ class Cause(Enum):
 
 
 class Sign(Enum):
-    """What a comparison shows beside places and names; :func:`.blame.fits` says when."""
+    """A sign that a comparison shows beside places and names; :class:`.blame.Seen` says when."""
 
     SHIFT = "every token is off by one number"
     DRAWN = "other random numbers were drawn"
@@ -65,11 +64,10 @@ class Sign(Enum):
 class Signature:
     """What a cause looks like. Every condition that is set must hold.
 
-    ``place`` is where the fault is blamed; ``where`` the positions at which token losses part; ``first`` are patterns of which one must
-    match the name of the tensor or setting that is suspected first, or with ``only`` the names of all suspects, and ``ids`` those of
-    messages of which one must word it; ``unless`` are positions that speak against it; ``rows`` are the rows that are wrong, ``later``
-    says whether an earlier step on equal weights agrees, and ``sign`` is something else that must be seen. ``source`` is where the cause
-    is known from.
+    ``place`` is where the fault is blamed. ``where`` are the positions at which token losses part, ``unless`` those that speak against the
+    cause. ``first`` are patterns, one of which must match the name of the first suspect, or with ``only`` of all suspects; ``ids`` are
+    those of messages, one of which must word it. ``rows`` are the rows that are wrong. ``later`` says whether an earlier step on equal
+    weights agrees. ``sign`` must be seen as well. ``source`` is where the cause is known from.
     """
 
     place: Place

@@ -25,7 +25,7 @@ def batches(ladder: Ladder) -> StageResult:
         ladder.progress(message("progress.batch", step=step), index, len(steps))
         ours, theirs = ladder.batches(step)
         unlike, alone = differences(ours, theirs, step)
-        findings += [replace(one, since=agreed + 1) for one in unlike]  # batches between two that were recorded are not known
+        findings += [replace(finding, since=agreed + 1) for finding in unlike]  # batches between recorded ones are not known
         agreed = agreed if unlike else step
         gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
     counted, counts = _valid_tokens(ladder.pair)
@@ -42,14 +42,12 @@ def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
     """Of how many steps both sides counted the tokens that count, and where their numbers differ."""
     counts = [(ours.step, ours.valid_tokens, theirs.valid_tokens) for ours, theirs in pair.rows]
     known = [row for row in counts if None not in row]
-    kind = Quantity.VALID_TOKENS
-    return len(known), [
-        Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in known if ours != theirs
-    ]
+    unlike, kind = [row for row in known if row[1] != row[2]], Quantity.VALID_TOKENS
+    return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
 
 
 def _weighs_otherwise(ladder: Ladder) -> bool:
     """Whether the two sides weigh the same tokens differently in what they differentiate."""
-    per_token = [bool(run.facts.training.per_token_loss) for run in ladder.pair.both]
-    one, other = (weights_of_tokens(batch, whole) for batch, whole in zip(ladder.first_batches, per_token, strict=True))
-    return one is not None and other is not None and one.shape == other.shape and not np.allclose(one, other, rtol=1e-9, atol=0)
+    per_token = (bool(run.facts.training.per_token_loss) for run in ladder.pair.runs)
+    ours, theirs = map(weights_of_tokens, ladder.first_batches, per_token)
+    return ours is not None and theirs is not None and ours.shape == theirs.shape and not np.allclose(ours, theirs, rtol=1e-9, atol=0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.drifting import drifting
 from align_hooks.compare.findings import WORST, judged
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import CLIPPING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.steps import drifting
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import message, sentences
 
@@ -17,21 +17,20 @@ def clipping(ladder: Ladder) -> StageResult:
     """The global norm that each framework clipped by, its coefficient, and skipped updates, at every step."""
     findings, skipped = [], []
     for ours, theirs in ladder.pair.rows:
-        for key in ("grad_norm", "clip_coefficient") if ours.step not in ladder.pair.skipped else ():
-            one, other = getattr(ours, key), getattr(theirs, key)
-            if one is not None and other is not None:
-                what, error = at_step(Quantity(key), ours.step), relative_difference(one, other)
-                findings.append(Finding(what, one, other, error, CLIPPING, step=ours.step, quantity=Quantity(key)))
+        step = ours.step
+        for kind in (Quantity.GRAD_NORM, Quantity.CLIP_COEFFICIENT) if step not in ladder.pair.skipped else ():
+            reference, candidate = getattr(ours, kind.value), getattr(theirs, kind.value)
+            if reference is not None and candidate is not None:
+                error = relative_difference(reference, candidate)
+                findings.append(Finding(at_step(kind, step), reference, candidate, error, CLIPPING, step=step, quantity=kind))
         if ours.skipped != theirs.skipped:
-            step = ours.step
-            what = at_step(Quantity.SKIPPED, step)
-            skipped.append(Finding(what, ours.skipped, theirs.skipped, step=step, quantity=Quantity.SKIPPED))
+            kind = Quantity.SKIPPED
+            skipped.append(Finding(at_step(kind, step), ours.skipped, theirs.skipped, step=step, quantity=kind))
     summary = message("clipping.compared", count=len(ladder.pair.rows))
     if skipped:
-        said = sentences(message("clipping.skipped_on_one_side"), summary)
-        return StageResult(clipping, Status.DIFFERENT, said, tuple(skipped[:WORST]))
+        on_one_side = sentences(message("clipping.skipped_on_one_side"), summary)
+        return StageResult(clipping, Status.DIFFERENT, on_one_side, tuple(skipped[:WORST]))
     if not findings:
         return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
-    exact = [finding for finding in findings[:2] if ladder.pair.first is not None]
-    result = judged(clipping, summary, exact)
+    result = judged(clipping, summary, findings[:2])
     return result if result.status is not Status.SAME else drifting(ladder, clipping, summary, [], findings)

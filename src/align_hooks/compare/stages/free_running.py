@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from align_hooks.compare.drifting import drifting
-from align_hooks.compare.findings import labelled
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.steps import drifting
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status
 from align_hooks.messages import message, sentences, terms
 
@@ -19,30 +17,21 @@ def free_running(ladder: Ladder) -> StageResult:
     exact: list[Finding] = []
     free: list[Finding] = []
     parts, gaps = [], []
-    limit = ladder.pair.limits.free
-    kinds: tuple[tuple[Quantity, Callable[[int, float], list[Finding]]], ...] = (
-        (Quantity.LOCAL_NORMS, ladder.norms),
-        (Quantity.GRADIENTS, lambda step, limit: ladder.tensors("gradients", step, limit)),
-        (Quantity.WEIGHTS, lambda step, limit: ladder.tensors("weights", step, limit)),
-    )
-    for kind, errors in kinds:
-        steps = [
-            step
-            for step in ladder.pair.known(kind)
-            if step != ladder.pair.first and not (kind is not Quantity.WEIGHTS and ladder.pair.is_exact(step))
-        ]
-        if kind is Quantity.WEIGHTS:
-            steps = [step for step in steps if step not in ladder.pair.handed]
+    pair, limit = ladder.pair, ladder.pair.limits.free
+    for kind in (Quantity.LOCAL_NORMS, Quantity.GRADIENTS, Quantity.WEIGHTS):
+        steps = [step for step in pair.known(kind) if step != pair.first]
+        weights = kind is Quantity.WEIGHTS
+        steps = [step for step in steps if (step not in pair.handed if weights else not pair.is_exact(step))]
         for step in steps:
-            still = kind is Quantity.WEIGHTS and ladder.pair.is_still(step)
-            (exact if still else free).extend(labelled(kind, errors(step, 0.0 if still else limit)))
+            default = 0.0 if weights and step in pair.still else limit
+            errors = ladder.norms(step, default) if kind is Quantity.LOCAL_NORMS else ladder.tensors(kind, step, default)
+            labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in errors]
+            (free if default else exact).extend(labelled)
         parts += [message("free_running.compared", kind=kind, count=len(steps))] if steps else []
-        gaps += ladder.pair.gaps(kind)
+        gaps += pair.gaps(kind)
     if not exact and not free:
         return StageResult(free_running, Status.NOT_COMPARED, message("free_running.none"))
     result = drifting(ladder, free_running, terms(parts), exact, free)
-    return (
-        replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
-        if gaps and result.status is Status.SAME
-        else result
-    )
+    if gaps and result.status is Status.SAME:
+        return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
+    return result

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.exact import exact_stage
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.steps import exact_stage
 from align_hooks.compare.verdict import Quantity, StageResult
 
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from align_hooks.compare import conversion
-from align_hooks.compare.exact import exact_stage
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.sharding import SHOWN
 from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.steps import exact_stage
 from align_hooks.compare.verdict import Place, Quantity, StageResult, Status, Words
 from align_hooks.messages import message, sentences
 
@@ -18,7 +18,8 @@ from align_hooks.messages import message, sentences
 def initial_weights(ladder: Ladder) -> StageResult:
     """The weights that both runs start from; equal to the bit where they were handed over, or within rounding by their sketches."""
     result = exact_stage(ladder, initial_weights, Quantity.WEIGHTS, lambda step: step == ladder.pair.first, 0.0)
-    result = result if result.told or result.status is not Status.DIFFERENT else result.telling(_converted(ladder, result))
+    if result.status is Status.DIFFERENT and not result.common:
+        result = result.telling(_converted(ladder, result))
     if result.status is Status.DIFFERENT and not ladder.pair.candidate.facts.settings.get("load_weights"):
         return replace(result, summary=sentences(result.summary, message("initial_weights.none_loaded")))
     return result
@@ -26,15 +27,14 @@ def initial_weights(ladder: Ladder) -> StageResult:
 
 def _converted(ladder: Ladder, result: StageResult) -> Words | None:
     """What became of the weights that differ most, where it is a known mistake of a conversion."""
-    step = ladder.pair.first or 0
+    pair, step = ladder.pair, ladder.pair.first or 0
     wrong = [finding.name for finding in result.findings if finding.excess > 1][:SHOWN]
-    if step in ladder.pair.steps("weights"):
-        ours, theirs = (run.weights(step) for run in ladder.pair.both)
-        sizes = {name: math.sqrt(one[0]) for name, one in ladder.pair.reference.sketches("weights", step).items()}
+    if step in pair.steps("weights"):
+        sizes = {name: math.sqrt(sketch[0]) for name, sketch in pair.reference.sketches("weights", step).items()}
+        ours, theirs = (run.weights(step) for run in pair.runs)
         mistakes = [conversion.mistake(ours, theirs, name, sizes) for name in wrong]
     else:
-        sums, others = (run.sketches("weights", step) for run in ladder.pair.both)
-        shapes = ladder.pair.pieces(ladder.pair.reference)
+        (sums, others), shapes = (run.sketches("weights", step) for run in pair.runs), pair.pieces(pair.reference)
         mistakes = [conversion.mistake_by_sketches(sums, others, name, shapes) for name in wrong]
     known = conversion.exchanged([mistake for mistake in mistakes if mistake is not None])
     return sentences(*known) if known else None

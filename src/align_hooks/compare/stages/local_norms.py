@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from align_hooks.compare.exact import exact_stage
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.steps import exact_stage
 from align_hooks.compare.verdict import Quantity, StageResult
 from align_hooks.messages import message, sentences
 
+SOURCE = sentences(message("method.guide_local_norm"), "align_hooks.record.norms")
 
-@stage(
-    "local norms",
-    Phase.BACKWARD,
-    draws=True,
-    is_of_tensors=True,
-    is_pictured=True,
-    source=sentences(message("method.guide_local_norm"), "align_hooks.record.norms"),
-)
+
+@stage("local norms", Phase.BACKWARD, draws=True, is_of_tensors=True, is_pictured=True, source=SOURCE)
 def local_norms(ladder: Ladder) -> StageResult:
     """Norms of exact steps."""
     return exact_stage(ladder, local_norms, Quantity.LOCAL_NORMS, ladder.pair.is_exact, ladder.pair.limits.norm)

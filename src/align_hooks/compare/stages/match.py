@@ -25,18 +25,19 @@ def match(ladder: Ladder) -> StageResult:
         reason, why = unfit
         return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
     nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
-    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.both)
+    ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.runs)
     summary = _laid_out(ladder, None if nameless else (ours, theirs))
+
+    def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:
+        return StageResult(match, Status.NOT_COMPARABLE, sentences(why, summary), (*findings, *problems), reason=reason)
+
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
     if padding:
-        why = sentences(message("match.other_padding", names=terms(padding)), summary)
-        return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems), reason=Reason.OTHER_PADDING)
+        return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     if apart := _unlike_parameters(ours, theirs, ladder.allow_missing):
-        why = sentences(message("match.other_model"), summary)
-        return StageResult(match, Status.NOT_COMPARABLE, why, (*apart, *problems), reason=Reason.OTHER_MODEL)
+        return not_comparable(message("match.other_model"), Reason.OTHER_MODEL, *apart)
     if not ladder.pair.rows:
-        why = sentences(message("match.no_common_step"), summary)
-        return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems), reason=Reason.NO_COMMON_STEP)
+        return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
     return StageResult(match, Status.INCOMPLETE if problems else Status.SAME, summary, tuple(problems))
 
 
@@ -60,7 +61,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
     """How many steps, parameters and elements both runs have in common; of a log there are steps alone."""
-    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.both)
+    steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
     if shapes is None:
         return message("match.log", steps=steps, expected=expected)
     ours, theirs = shapes
@@ -73,12 +74,9 @@ def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
 def _unlike_parameters(ours: Shapes, theirs: Shapes, allow_missing: Sequence[str]) -> list[Finding]:
     """Parameters of other shapes, and parameters that one side lacks."""
     unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, one) for one in allow_missing)]
-    kind = Quantity.SHAPE
+    missing = [name for name in sorted(ours.keys() ^ theirs.keys()) if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+    kind, shapes = Quantity.SHAPE, {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
     return [
-        *(
-            Finding(message("match.shape", name=name), show(list(ours[name])), show(list(theirs[name])), name=name, quantity=kind)
-            for name in unlike
-        ),
+        *(Finding(message("match.shape", name=name), *pair, name=name, quantity=kind) for name, pair in shapes.items()),
         *(Finding(message("match.missing", name=name), *presence(name in ours), name=name, quantity=kind) for name in missing),
     ]

@@ -10,10 +10,8 @@ from align_hooks.messages import message
 
 @stage("model settings", decides=False)
 def model_settings(ladder: Ladder) -> StageResult:
-    """Settings of the model that differ although nothing recorded shows it: some faults hide from losses for long, and one that is smaller
-    than the rounding of the coarser compute type hides for good."""
-    found = ladder.settings
-    if not found and not all(run.facts.model for run in ladder.pair.both):
+    """Some faults hide from losses for long, and a fault that is smaller than the rounding of the coarser compute type hides for good."""
+    if not ladder.settings and not all(run.facts.model for run in ladder.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
-    status = Status.INCONCLUSIVE if found else Status.SAME
-    return StageResult(model_settings, status, message("model_settings.compared"), tuple(found))
+    status = Status.INCONCLUSIVE if ladder.settings else Status.SAME
+    return StageResult(model_settings, status, message("model_settings.compared"), tuple(ladder.settings))

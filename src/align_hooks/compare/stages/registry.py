@@ -1,4 +1,4 @@
-"""The ladder: every stage, in the order of a training step, so that the first one that differs is the earliest place where runs part."""
+"""The ladder: every stage, in the order of a training step, so that the first that differs is the earliest place where runs part."""
 
 from __future__ import annotations
 

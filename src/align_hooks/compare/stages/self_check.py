@@ -24,12 +24,9 @@ def self_check(ladder: Ladder) -> StageResult:
     if not known or not all(check.steps for check in known):
         alike = copies_alike(copies) if copies else None
         return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(ladder, checks), alike))
+    counts = {side: (len(check.steps), len(check.steps) + len(check.unchecked)) for side, check in checks.items()}
     steps = all_of(
-        *(
-            message("self_check.steps", checked=len(check.steps), all=len(check.steps) + len(check.unchecked), side=side)
-            for side, check in checks.items()
-            if check.steps or check.unchecked
-        )
+        *(message("self_check.steps", checked=checked, all=total, side=side) for side, (checked, total) in counts.items() if total)
     )
     inexact = max(check.inexact for check in checks.values())
     return StageResult(self_check, Status.SAME, message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies)))

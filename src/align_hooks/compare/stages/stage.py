@@ -17,8 +17,7 @@ Compare = Callable[["Ladder"], StageResult]
 
 
 class Phase(IntEnum):
-    """Where in its step a stage's difference comes about, in the order of training; the first and the last are of no one step, but of the
-    whole record, and of all steps together."""
+    """When in its step a stage's difference comes about. The first member is of the whole record, the last of all steps together."""
 
     BEFORE_ALL = -1
     START = 0
@@ -32,10 +31,10 @@ class Phase(IntEnum):
 class Stage:
     """One stage of the ladder; ``compare`` does its work.
 
-    ``place`` is where a fault sits that shows here first, None where that takes a second look. ``draws`` says that the numbers depend on
-    what is drawn at random, ``is_of_tensors`` that there is one finding a tensor, and ``is_pictured`` that these make a picture of the
-    model. ``is_before_numbers`` is a stage that needs no number of either model. A stage that alone makes no pair aligned does not
-    ``decides``: what it compares follows from the others, or drifts, or there was nothing yet. ``source`` is where its method is from.
+    ``place`` is where a fault sits that shows in this stage first, None where that takes a second look. ``draws``: the numbers depend on
+    random ones. ``is_of_tensors``: there is one finding a tensor. ``is_pictured``: these make a picture of the model.
+    ``is_before_numbers``: no number of either model is needed. ``decides`` is False of a stage that alone makes no pair aligned: its
+    numbers follow from the others, or drift, or there was nothing yet. ``source`` is where its method is from.
     """
 
     name: str

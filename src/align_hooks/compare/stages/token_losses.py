@@ -17,17 +17,16 @@ from align_hooks.messages import Message, message
 def token_losses(ladder: Ladder) -> StageResult:
     """Each token's loss, before the mask, at every step that stands on equal weights: the forward computation alone.
 
-    The first step that differs is shown: where along the sequence, and in which rows. What differs at a later step alone did not come with
+    The first step that differs is shown: where along the sequence, and in which rows. A difference at a later step alone did not come with
     the weights on record.
     """
     pair = ladder.pair
     recorded = pair.steps("batches")
     steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
     if not steps:
-        return StageResult(
-            token_losses, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("batches")
-        )
-    found: dict[int, tuple[Finding, Finding]] = {}
+        why = message("same_weights.no_exact_step") if recorded else pair.why_not("batches")
+        return StageResult(token_losses, Status.NOT_COMPARED, why)
+    by_step: dict[int, tuple[Finding, Finding]] = {}
     sizes: list[int] = []
     for step in steps:
         batches = ladder.batches(step)
@@ -38,17 +37,17 @@ def token_losses(ladder: Ladder) -> StageResult:
         together, _ = tokens.finding(losses, step, limit)
         mean = tokens.mean(losses, step, ladder.noise.limit("losses", step, "loss", pair.limits.loss))
         if together.excess > 1 and ladder.parted.step is None:
-            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(found))
-        found[step] = (together, mean)
+            ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
+        by_step[step] = (together, mean)
         sizes.append(losses[0].size)
-        if together.excess > 1 or mean.excess > 1:  # what comes after follows from it
+        if together.excess > 1 or mean.excess > 1:  # later differences follow from it
             break
-    if not found:
+    if not by_step:
         return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.none"))
-    result = judged(token_losses, _tokens(sizes, list(found)), [one for both in found.values() for one in both])
-    shown = list(found.values())[-1 if result.status is not Status.SAME else 0]
+    result = judged(token_losses, _tokens(sizes, list(by_step)), [finding for findings in by_step.values() for finding in findings])
+    shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
     result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
-    return result.telling(ladder.parted.told(pair.both)) if result.status is Status.DIFFERENT else result
+    return result.telling(ladder.parted.words(pair.runs)) if result.status is Status.DIFFERENT else result
 
 
 def _tokens(sizes: Sequence[int], steps: Sequence[int]) -> Message:

@@ -1,7 +1,7 @@
 """The stage "weights after an update": what the two optimizers made of their gradients.
 
-Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each
-run's update follow AdamW with the hyper-parameters on record, whatever gradients went in? The second one names the term
+Two questions. Where both runs were handed the same gradients, do weights and moments agree within rounding? And does each run's update
+follow AdamW with the hyper-parameters on record, whatever gradients went in? The answer to the second names the wrong term
 (:mod:`align_hooks.compare.updates`), also where nothing was injected.
 """
 
@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from align_hooks.compare.adam import Array
-from align_hooks.compare.evidence import OnRecord, Unknown, gather
+from align_hooks.compare.evidence import OnRecord, gather
 from align_hooks.compare.findings import furthest, judged, moment_errors, tensor_errors
-from align_hooks.compare.formula import FITS, Settings
+from align_hooks.compare.formula import FITS, Array, Settings
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.limits import UPDATE, weights_eps
 from align_hooks.compare.measures import relative_difference
@@ -35,15 +34,12 @@ QUANTITIES = {
     Term.GRADIENT_SCALE: Quantity.GRADIENTS,
     Term.COUNT: Quantity.OPTIMIZER_STATE,
 }
-"""What a term belongs to; the others are hyper-parameters."""
+"""The quantity of a term; the others are hyper-parameters."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One side's updates beside the formula. ``known`` says whether the formula is theirs, with some settings or others.
-
-    ``known`` is None where they could not be checked.
-    """
+    """A side's updates beside the formula. ``known`` says whether they follow it with any settings; None where they were not checked."""
 
     note: Message
     known: bool | None = None
@@ -52,7 +48,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Change:
-    """A term that updates were not made with as recorded: the value on record, the value used, and the tensors where it is of some."""
+    """A term that updates were not made with as recorded: the value on record, the value used, and the tensors, empty where of all."""
 
     term: Term
     recorded: Argument
@@ -65,7 +61,7 @@ class Change:
         return self.term.value, self.names
 
     @property
-    def what(self) -> Argument:
+    def subject(self) -> Argument:
         """The term, and its tensors."""
         return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
@@ -78,20 +74,19 @@ def weights_after_update(ladder: Ladder) -> StageResult:
     sides = [check(side, pair, progress) for side in Side]
     gaps = pair.gaps("optimizer_state")
     injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
-    summary = sentences(injected, *(one.note for one in sides), *gaps[:1])
+    summary = sentences(injected, *(checked.note for checked in sides), *gaps[:1])
     result = judged(weights_after_update, summary, equal, incomplete=bool(gaps))
-    wrong = [finding for one in sides for finding in one.findings]
+    differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
+    wrong = [finding for checked in sides for finding in checked.findings]
     if result.status is Status.NOT_COMPARABLE:
         return result
-    if any(one.known for one in sides) and wrong:
-        return StageResult(
-            weights_after_update, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if result.status is Status.DIFFERENT else ()))
-        )
-    if result.status is Status.DIFFERENT and all(one.known for one in sides):
+    if any(known) and wrong:
+        return StageResult(weights_after_update, Status.DIFFERENT, summary, (*wrong, *(furthest(equal) if differs else ())))
+    if differs and all(known):
         return replace(result, summary=sentences(summary, message("after_update.settings_differ")))
-    if result.status is Status.DIFFERENT or equal or all(one.known for one in sides):
+    if differs or equal or all(known):
         return result
-    if wrong and any(one.known is None for one in sides):  # nobody says whether the formula or the optimizer is the odd one
+    if wrong and None in known:  # nobody says whether the formula or the optimizer is the odd one
         return StageResult(weights_after_update, Status.INCONCLUSIVE, summary, tuple(wrong))
     judges = message("after_update.neither_follows") if wrong else None
     return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
@@ -99,84 +94,76 @@ def weights_after_update(ladder: Ladder) -> StageResult:
 
 def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
-    limit = max(UPDATE, *map(weights_eps, pair.both))
-    found = [finding for step in pair.handed for finding in tensor_errors(pair, "weights", step, lambda name: limit, progress)]
+    limit = max(UPDATE, *map(weights_eps, pair.runs))
+    errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, progress)]
     coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
-    known = [(one, other) for one, other in coefficients if one is not None and other is not None]
-    clipped = max((relative_difference(*both) for both in known), default=0.0)
+    known = [(ours, theirs) for ours, theirs in coefficients if ours is not None and theirs is not None]
+    clipped = max((relative_difference(*pair) for pair in known), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):
-        found += moment_errors(pair, step, UPDATE + 2 * clipped, progress)
-    return found
+        errors += moment_errors(pair, step, UPDATE + 2 * clipped, progress)
+    return errors
 
 
 def check(side: Side, pair: Pair, progress: Progress) -> Checked:
     """Lay one side's recorded updates beside the formula."""
-    run, other = pair.both if side is Side.REFERENCE else pair.both[::-1]
+    run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
     progress(message("after_update.progress", side=side))
-    record = gather(run, other, candidate=side is Side.CANDIDATE)
-    if isinstance(record, Unknown):
-        return Checked(message("after_update.not_checked", side=side, why=record.why))
+    record = gather(run, partner, candidate=side is Side.CANDIDATE)
+    if isinstance(record, Message):
+        return Checked(message("after_update.not_checked", side=side, why=record))
     explanation = explain(record.evidence, record.settings)
-    count, rest = len(record.evidence.updates), explanation.rest
+    count, misfit = len(record.evidence.updates), explanation.recorded
     if not explanation.follows:
-        note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(rest), limit=FITS)
+        note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(misfit), limit=FITS)
         wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
-        return Checked(note, known=explanation.complete, findings=tuple(wrong))
+        return Checked(note, known=not explanation.left, findings=tuple(wrong))
     if unseen := blind(record.evidence, record.settings):
-        note = message("after_update.follow_but", count=count, side=side, rest=rest, terms=terms(unseen))
-    else:
-        note = message("after_update.follow", count=count, side=side, rest=rest)
-    return Checked(note, known=True)
+        return Checked(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
+    return Checked(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
 
 
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:
-    """What an explanation says, a finding a term: the value on record and the one that the updates were made with.
-
-    ``known`` is False where the run's own settings are not on record and the reference's were expected.
-    """
-    changes = list(_changes(explanation.found, record)) if explanation.found is not None else []
-    others = {change.key: change.what for settings in explanation.instead for change in _changes(settings, record)}
+    """What an explanation says, a finding a term: the value on record and the value that the updates were made with. ``known`` is False
+    where the run's own settings are not on record and the reference's were expected."""
+    changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
+    others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
     alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
-    wrong = [_never_updated(side, explanation.still)] if explanation.still else []
+    wrong, still = [], explanation.still
+    if still:
+        subject = message("after_update.tensors", names=listed(still), side=side)
+        values = message("after_update.updated"), message("after_update.never_updated")
+        wrong.append(Finding(subject, *values, name=_alone(still), quantity=Quantity.UPDATES))
     for change in changes:
         recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
         used = message("after_update.used", value=change.used)
         quantity = QUANTITIES.get(change.term, Quantity.HYPER_PARAMETER)
         wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
-    if not changes and (explanation.left or not explanation.still):
+    if not changes and (explanation.left or not still):
         wrong.append(_unexplained(side, explanation))
     return wrong
 
 
 def _of_updates(change: Change, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
-    """A term of a side's updates; with the other terms each of which would do alone, or else the tensors that the term does not explain."""
+    """A term of a side's updates; with the tensors that it does not explain, or else the other terms each of which would do alone."""
     if left:
-        return message("after_update.term_in_part", term=change.what, side=side, names=listed(left))
+        return message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
     if alone:
-        return message("after_update.term_or_alone", term=change.what, side=side, others=terms(alone))
-    return message("after_update.term", term=change.what, side=side)
-
-
-def _never_updated(side: Side, names: Sequence[str]) -> Finding:
-    """Tensors that stand still."""
-    what = message("after_update.tensors", names=listed(names), side=side)
-    values = message("after_update.updated"), message("after_update.never_updated")
-    return Finding(what, *values, name=_alone(names), quantity=Quantity.UPDATES)
+        return message("after_update.term_or_alone", term=change.subject, side=side, others=terms(alone))
+    return message("after_update.term", term=change.subject, side=side)
 
 
 def _unexplained(side: Side, explanation: Explanation) -> Finding:
-    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was found."""
-    names, rest = explanation.left, explanation.rest
+    """Updates that no terms explain: how far they are from the formula as recorded, and from the closest that was fitted."""
+    names, misfit = explanation.left, explanation.recorded
+    subject = message("after_update.no_adamw", side=side)
     if names:
-        what = message("after_update.no_adamw_of", side=side, names=listed(names))
-    else:
-        what = message("after_update.no_adamw", side=side)
-    values = roundings(rest), message("after_update.at_best", rest=roundings(explanation.explained))
-    return Finding(what, *values, rest, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
+        subject = message("after_update.no_adamw_of", side=side, names=listed(names))
+    values = roundings(misfit), message("after_update.at_best", rest=roundings(explanation.explained))
+    return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Quantity.UPDATES, unit=Unit.ROUNDINGS)
 
 
 def _alone(names: Sequence[str]) -> str:
-    """The tensor that a finding is about, where it is one."""
+    """The tensor that a finding is about, where it is a single one."""
     return names[0] if len(names) == 1 else ""
 
 
@@ -185,8 +172,8 @@ def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
     recorded = record.settings
     if abs(used.rate - recorded.rate) > MOVED:
         yield Change(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
-    betas = (recorded.beta1, recorded.beta2), (used.beta1, used.beta2)
-    if any(abs(one - other) > MOVED * (1 - one) for one, other in zip(*betas, strict=True)):
+    betas = (recorded.beta1, used.beta1), (recorded.beta2, used.beta2)
+    if any(abs(before - after) > MOVED * (1 - before) for before, after in betas):
         was = message("after_update.betas", beta1=recorded.beta1, beta2=recorded.beta2)
         yield Change(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
     if abs(used.eps - recorded.eps) > MOVED * recorded.eps:
@@ -212,21 +199,21 @@ def _changes(used: Settings, record: OnRecord) -> Iterator[Change]:
 def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Change]:
     """Tensors that decay and should not, those that should and do not, and another decay of the others."""
     decayed, not_decayed = message("after_update.decayed"), message("after_update.not_decayed")
-    for switched, was, now in (
+    for switched, was, used_as in (
         ((used > 0) & (recorded == 0), not_decayed, decayed),
         ((used == 0) & (recorded > 0), decayed, not_decayed),
     ):
         if switched.any() and recorded.any():
-            yield Change(Term.DECAY_GROUPING, was, now, tuple(names[at] for at in np.flatnonzero(switched)))
-    both = (used > 0) & ((recorded > 0) | ~recorded.any())
+            yield Change(Term.DECAY_GROUPING, was, used_as, tuple(names[index] for index in np.flatnonzero(switched)))
+    decaying = (used > 0) & ((recorded > 0) | ~recorded.any())
     highest = float(recorded.max(initial=0.0))
-    if both.any() and np.abs(used - recorded)[both].max() > MOVED * highest:
-        yield Change(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[both].max())))
+    if decaying.any() and np.abs(used - recorded)[decaying].max() > MOVED * highest:
+        yield Change(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[decaying].max())))
 
 
-def roundings(rest: float) -> Message:
+def roundings(misfit: float) -> Message:
     """How far updates are from a formula, in roundings of the weights; beyond a million the number says nothing."""
-    return message("after_update.roundings", rest=rest) if rest < FAR else message("after_update.over_a_million_roundings")
+    return message("after_update.roundings", rest=misfit) if misfit < FAR else message("after_update.over_a_million_roundings")
 
 
 def _recorded(value: float) -> Message:

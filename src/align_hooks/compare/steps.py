@@ -1,30 +1,30 @@
-"""The stages whose steps stand on the same weights in both runs: one finding a tensor, by tight limits."""
+"""The judgements of steps: exact ones stand on the same weights in both runs and have tight limits, free-running ones only drift."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from align_hooks.compare.findings import judged, steps_text
+from align_hooks.compare.findings import furthest, judged, steps_text
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.sharding import explanation
 from align_hooks.compare.stages.stage import Stage
-from align_hooks.compare.verdict import Quantity, StageResult, Status
+from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words
 from align_hooks.messages import Message, message, sentences
 
 
 def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[int], bool], default: float) -> StageResult:
-    """One finding a tensor, of all wanted steps; what those of the first step have in common is told."""
+    """One finding a tensor, of all wanted steps; what those of the first step have in common is said."""
     pair, gaps = ladder.pair, ladder.pair.gaps(kind)
     known = pair.known(kind)
     steps = [step for step in known if wanted(step)]
     norms = kind is Quantity.LOCAL_NORMS
     by_step = {step: ladder.norms(step, default) if norms else ladder.tensors(kind, step, default) for step in steps}
-    found = [finding for findings in by_step.values() for finding in findings]
-    if found:
-        summary = sentences(_tensors(kind, len(found), steps, sketched=steps[0] in pair.sketched(kind)), *gaps[:1])
-        result = judged(stage, summary, found, incomplete=bool(gaps), most=None)
+    findings = [finding for of_step in by_step.values() for finding in of_step]
+    if findings:
+        summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), *gaps[:1])
+        result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
-        return result.telling(explanation(pair.both, kind, steps[0], by_step[steps[0]]) if differs else None)
+        return result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
     if gaps or steps:
         return StageResult(stage, Status.INCOMPLETE, gaps[0] if gaps else message("same_weights.no_common_tensor"))
     return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if known else pair.why_not(kind))
@@ -37,3 +37,12 @@ def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool
     if kind is Quantity.WEIGHTS:
         return message("same_weights.to_the_bit", count=count)
     return message("same_weights.at_steps", count=count, steps=steps_text(steps))
+
+
+def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding]) -> StageResult:
+    """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell."""
+    findings = [*exact, *free]
+    worst = max((finding.excess for finding in free), default=0.0)
+    if any(finding.excess > 1 for finding in exact) or worst > ladder.pair.limits.clear:
+        return judged(stage, summary, findings)
+    return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings))
