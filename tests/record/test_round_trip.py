@@ -20,6 +20,7 @@ from align_hooks.record.files import TensorFile
 from align_hooks.record.pieces import id_range, is_causal, write_tensors
 from align_hooks.record.schema import Optimizer
 from align_hooks.record.shard import Shard
+from record.conftest import contents
 from rewritten import older
 from synthetic import (
     CAUSAL,
@@ -291,3 +292,38 @@ def test_some_arrays_of_a_batch_are_read_without_the_others(tmp_path: Path) -> N
     some = open_run(path).batch(0, ("token_losses", "loss_mask"))
     assert some.arrays().keys() == {"token_losses", "loss_mask"}
     assert some.rows == open_run(path).batch(1).rows
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("loss_mask", np.ones((4, 3), np.float32)),
+        ("labels", np.ones(4, np.int64)),
+        ("tokens", np.ones((), np.int64)),
+        ("tokens", np.full((4, 5), 1.7)),
+        ("loss_mask", np.full((4, 5), np.nan, np.float32)),
+        ("attention_mask", np.ones((5, 5), bool)),
+    ],
+)
+def test_a_hand_made_array_of_another_shape_or_kind_is_refused(tmp_path: Path, name: str, array: np.ndarray) -> None:
+    run = by_hand(tmp_path / "hand", steps=(0,))
+    np.save(run / "step_0" / "rank_0" / f"{name}.npy", array)
+    with pytest.raises(RecordError, match=r"\.npy"):
+        open_run(run).batch(0)
+
+
+@pytest.mark.parametrize("how", ["refuse", "replace", "continue"])
+def test_a_directory_made_by_hand_is_not_written_into(tmp_path: Path, how: str) -> None:
+    run = by_hand(tmp_path / "hand", steps=(0,))
+    before = contents(run)
+    with pytest.raises(RefusedRun, match="holds steps of rank 0 that no manifest lists, made by hand perhaps"):
+        begun(run, run_exists=how)
+    assert contents(run) == before
+
+
+def test_names_of_directories_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
+    run = Synthetic().write(tmp_path / "run")
+    (run / "step_²" / "rank_0").mkdir(parents=True)
+    (run / "manifest" / "rank_².json").write_text("{}")
+    (run / "manifest" / "rank_00.json").write_text("{}")
+    assert open_run(run).problems == []
