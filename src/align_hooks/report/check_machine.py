@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from align_hooks.checklist.held import Held
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
+from align_hooks.checklist.side_value import SideValue
 from align_hooks.messages import Message, both, message, rendered
 from align_hooks.messages.data import as_data
 
@@ -67,7 +67,7 @@ def _advice(one: Checked) -> Message | None:
     return message("advised.not_so", advice=one.row.advice.text, sides=both(*one.advised))
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _held(held: SideValue) -> dict[str, Any]:
     return {
         "value": rendered(held.shown),
         "where": rendered(held.where),
