@@ -22,14 +22,14 @@ SHORT = "model.model_config."
 
 def flag(attribute: str) -> str:
     """A flag of an attribute of Megatron's."""
-    return "--" + next((name for name, (held, _) in RENAMED.items() if held == attribute), attribute).replace("_", "-")
+    return "--" + next((name for name, (renamed, _) in RENAMED.items() if renamed == attribute), attribute).replace("_", "-")
 
 
-def said(says: Says, keys: list[str]) -> str:
+def side(says: Says, keys: list[str]) -> str:
     """One side of a row: names, what holds without them, and what is to be known."""
     if says.fixed is not UNSET:
         return f"always {says.fixed}" + (f" ({rendered(says.note)})" if says.note is not None else "")
-    names = ", ".join(f"`{one}`" for one in dict.fromkeys(keys))
+    names = ", ".join(f"`{key}`" for key in dict.fromkeys(keys))
     default = "" if says.default is UNSET or callable(says.default) or says.default is None else f"else {says.default}"
     return "; ".join(filter(None, (names, default, rendered(says.note)))) or "–"
 
@@ -39,8 +39,8 @@ def line(row: Row) -> str:
     advice: Argument = row.advice.text if row.advice is not None else None
     cells: list[Any] = [
         rendered(row.name),
-        said(row.megatron, [flag(one) for one in row.megatron.keys if "." not in one]),
-        said(row.mindformers, [one.removeprefix(SHORT) for one in row.mindformers.keys]),
+        side(row.megatron, [flag(key) for key in row.megatron.keys if "." not in key]),
+        side(row.mindformers, [key.removeprefix(SHORT) for key in row.mindformers.keys]),
         rendered(row.effect),
         "; ".join(filter(None, (rendered(advice), f"by hand: {rendered(row.by_hand)}" if row.by_hand is not None else ""))),
         "; ".join(row.sources),
@@ -51,7 +51,7 @@ def line(row: Row) -> str:
 
 def tested(row: Row) -> str:
     """The test that exercises a row."""
-    if any(one.row == row.id for one in EXERCISES):
+    if any(exercise.row == row.id for exercise in EXERCISES):
         return "`test_rows.py::test_row`"
     if row in ALONE:
         return "`test_rows.py::test_what_only_megatron_can_be_told_is_a_difference_where_it_is`"

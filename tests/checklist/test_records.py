@@ -41,12 +41,12 @@ def pair(one: dict[str, Any], other: dict[str, Any]) -> tuple[Configuration, Con
 
 
 def row(name: str, one: dict[str, Any], other: dict[str, Any]) -> Checked:
-    return next(found for found in judge(*pair(one, other)) if found.row.id == name)
+    return next(result for result in judge(*pair(one, other)) if result.row.id == name)
 
 
 def test_two_honest_records_are_clean() -> None:
-    found = check(*pair(facts("torch"), facts("ms")))
-    assert (found.differing, found.exit_code) == ([], 0)
+    result = check(*pair(facts("torch"), facts("ms")))
+    assert (result.differing, result.exit_code) == ([], 0)
 
 
 @pytest.mark.parametrize("sides", [("torch", "ms"), ("ms", "torch"), ("torch", "torch"), ("ms", "ms")])
@@ -54,28 +54,22 @@ def test_which_weights_decay_is_taken_from_the_optimizers_by_name(sides: tuple[s
     one, other = (facts(side) for side in sides)
     assert row("weights_that_decay", one, other).outcome is Outcome.SAME
     other["optimizer"]["groups"] = [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]
-    found = row("weights_that_decay", one, other)
-    assert found.outcome is Outcome.DIFFERENT
-    assert len(found.candidate.meaning) == 4
-    assert (found.why.id, dict(found.why.arguments)) == (
-        "apart.decays_and_more",
-        {"name": "model.layers.0.input_layernorm.weight", "more": 1},
-    )
-    one["optimizer"]["groups"] = [
-        {"weight_decay": 0.1, "parameters": [*DECAYS, SPARED[0]]},
-        {"weight_decay": 0.0, "parameters": SPARED[1:]},
-    ]
-    found = row("weights_that_decay", one, other)
-    assert (found.why.id, dict(found.why.arguments)) == ("apart.decays_only", {"name": "model.layers.0.input_layernorm.weight"})
+    result = row("weights_that_decay", one, other)
+    assert result.outcome is Outcome.DIFFERENT
+    assert len(result.candidate.meaning) == 4
+    assert result.why == message("apart.decays_and_more", name="model.layers.0.input_layernorm.weight", more=1)
+    groups = ((0.1, [*DECAYS, SPARED[0]]), (0.0, SPARED[1:]))
+    one["optimizer"]["groups"] = [{"weight_decay": decay, "parameters": names} for decay, names in groups]
+    assert row("weights_that_decay", one, other).why == message("apart.decays_only", name="model.layers.0.input_layernorm.weight")
 
 
 def test_an_embedding_in_float32_against_bfloat16_is_seen_as_in_the_guides_own_case() -> None:
     one, other = facts("torch"), facts("ms")
     one["layers"] = {"model.embed_tokens.weight": {"compute": "bfloat16"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
     other["layers"] = {"model.embed_tokens.weight": {"compute": "float32"}, "model.layers.*.mlp.up_proj.weight": {"compute": "bfloat16"}}
-    found = row("types_that_the_built_layers_compute_in", one, other)
-    assert (found.outcome, found.why.id) == (Outcome.ROUNDING, "apart.types")
-    assert dict(found.why.arguments) == {"name": "model.embed_tokens.weight", "reference": "bfloat16", "candidate": "float32"}
+    result = row("types_that_the_built_layers_compute_in", one, other)
+    assert (result.outcome, result.why.id) == (Outcome.ROUNDING, "apart.types")
+    assert dict(result.why.arguments) == {"name": "model.embed_tokens.weight", "reference": "bfloat16", "candidate": "float32"}
 
 
 def test_the_built_attention_core_counts_before_the_switch() -> None:
@@ -86,8 +80,8 @@ def test_the_built_attention_core_counts_before_the_switch() -> None:
 
 def test_what_was_built_counts_before_what_was_written() -> None:
     one, other = facts("torch"), facts("ms", model={"num_hidden_layers": 3})
-    found = row("num_layers", one, other)
-    assert (found.outcome, found.candidate.shown) == (Outcome.DIFFERENT, "3")
+    result = row("num_layers", one, other)
+    assert (result.outcome, result.candidate.shown) == (Outcome.DIFFERENT, "3")
 
 
 @pytest.mark.parametrize(
@@ -95,30 +89,24 @@ def test_what_was_built_counts_before_what_was_written() -> None:
     [({"mindformers": "1.9.0", "mindspore": "2.9.0"}, False), ({"mindformers": "1.9.0", "mindspore": "2.7.0"}, True)],
 )
 def test_versions_that_belong_together(versions: dict[str, str], advised: bool) -> None:
-    found = row("mindspore_beside_mindformers", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions))
-    assert bool(found.advised) is advised
-    assert (
-        row("framework", facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions)).reference.shown
-        == "megatron-core 0.19.2"
-    )
+    one, other = facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions)
+    assert bool(row("mindspore_beside_mindformers", one, other).advised) is advised
+    assert row("framework", one, other).reference.shown == "megatron-core 0.19.2"
 
 
 @pytest.mark.parametrize(("mode", "advised"), [("INFNAN_MODE", False), ("SATURATION_MODE", True), (None, False)])
 def test_overflow_mode(mode: str | None, advised: bool) -> None:
     environment = {"MS_ASCEND_CHECK_OVERFLOW_MODE": {"value": mode, "effective": True}}
-    found = row("MS_ASCEND_CHECK_OVERFLOW_MODE", facts("torch"), facts("ms", environment=environment))
-    assert bool(found.advised) is advised
-    assert found.outcome is (Outcome.BY_HAND if mode is None else Outcome.ALONE)
+    result = row("MS_ASCEND_CHECK_OVERFLOW_MODE", facts("torch"), facts("ms", environment=environment))
+    assert bool(result.advised) is advised
+    assert result.outcome is (Outcome.BY_HAND if mode is None else Outcome.ALONE)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("HCCL_DETERMINISTIC", "false"),
-        ("ASCEND_LAUNCH_BLOCKING", "0"),
-        ("NCCL_ALGO", "Tree"),
-        ("CUBLAS_WORKSPACE_CONFIG", ":0:0"),
-        ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"),
+        *(("HCCL_DETERMINISTIC", "false"), ("ASCEND_LAUNCH_BLOCKING", "0"), ("NCCL_ALGO", "Tree")),
+        *(("CUBLAS_WORKSPACE_CONFIG", ":0:0"), ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1")),
     ],
 )
 def test_variables_are_held_against_the_advice(name: str, value: str) -> None:
@@ -138,8 +126,8 @@ def test_determinism_is_read_back_from_the_frameworks() -> None:
 def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:
     one, other = facts("torch"), facts("ms", settings={"replay_batches": "/runs/megatron"})
     other["arguments"]["train_dataset.data_loader.config.split"] = "9,1,0"
-    found = row("split", one, other)
-    assert (found.outcome, found.why.id) == (Outcome.HARMLESS, "harmless.replayed")
+    result = row("split", one, other)
+    assert (result.outcome, result.why.id) == (Outcome.HARMLESS, "harmless.replayed")
 
 
 def test_of_one_framework_what_no_row_covers_is_compared_all_the_same() -> None:
@@ -173,10 +161,10 @@ def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) 
 
 
 def test_honest_batches_have_no_problems() -> None:
-    found = seen({}, {})
-    assert (found.problems, found.notes) == ([], [])
-    assert (found.rows, found.tokens, found.counted, found.smallest, found.largest) == (4, 128, 128, 40, 167)
-    assert (found.shifted, found.pairs) == (124, 124)
+    result = seen({}, {})
+    assert (result.problems, result.notes) == ([], [])
+    assert (result.rows, result.tokens, result.counted, result.smallest, result.largest) == (4, 128, 128, 40, 167)
+    assert (result.shifted, result.pairs) == (124, 124)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +185,8 @@ def test_what_no_training_wants_is_told(arrays: dict[str, Any], problem: Message
 def test_labels_that_do_not_count_need_not_be_the_next_token() -> None:
     labels, mask = TOKENS + 1, np.ones((2, 32))
     labels[0, 5], mask[0, 5] = -100, 0.0
-    found = seen({"labels": labels, "loss_mask": mask})
-    assert (found.problems, found.shifted, found.pairs) == ([], 61, 61)
+    result = seen({"labels": labels, "loss_mask": mask})
+    assert (result.problems, result.shifted, result.pairs) == ([], 61, 61)
     labels[0, 5], mask[0, 5] = 7, 1.0
     assert seen({"labels": labels, "loss_mask": mask}).notes == [message("batches.documents_meet", labels=1, pairs=62)]
 
@@ -206,8 +194,8 @@ def test_labels_that_do_not_count_need_not_be_the_next_token() -> None:
 def test_labels_below_zero_do_not_count_whatever_the_mask_says() -> None:
     labels = TOKENS + 1
     labels[0, :16] = -100
-    found = seen({"labels": labels})
-    assert (found.problems, found.counted, found.tokens) == ([], 48, 64)
+    result = seen({"labels": labels})
+    assert (result.problems, result.counted, result.tokens) == ([], 48, 64)
 
 
 def test_samples_that_occur_twice_are_noted() -> None:
@@ -230,16 +218,16 @@ def test_arrays_that_do_not_fit_are_noted(arrays: dict[str, Any], note: Message)
 def test_special_ids_are_counted_with_and_without_the_mask() -> None:
     mask = np.ones((2, 32))
     mask[0, 0] = 0.0
-    found = seen({"loss_mask": mask}, pad_token_id=40, eos_token_id=41)
-    assert found.special == {"pad_token_id": (1, 0, 40), "eos_token_id": (1, 1, 41)}
-    assert found.notes == []
+    result = seen({"loss_mask": mask}, pad_token_id=40, eos_token_id=41)
+    assert result.special == {"pad_token_id": (1, 0, 40), "eos_token_id": (1, 1, 41)}
+    assert result.notes == []
     assert seen({}, pad_token_id=40).notes[0] == message("batches.padding_counts", id=40, times=1)
 
 
 def test_samples_are_decoded_the_first_and_the_odd_ones() -> None:
     odd = np.array([[7] * 32, [*range(50, 82)]])
-    found = look(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
-    assert found.decoded == [(place(0, 0), "32 ids from 40"), (place(1, 0), "32 ids from 7")]
+    result = look(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
+    assert result.decoded == [(place(0, 0), "32 ids from 40"), (place(1, 0), "32 ids from 7")]
 
 
 def test_two_runs_side_by_side() -> None:

@@ -15,22 +15,14 @@ from align_hooks.checklist.tables import GROUPS, ROWS
 from align_hooks.checklist.tables.structure import ALONE, BESIDE
 from align_hooks.configuration.values import Configuration, Value
 from align_hooks.messages import Side
-from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
+from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, flags, megatron, mindformers
+from checklist.shipped import rows
 
 BY_NAME = {row.id: row for row in ROWS}
-FROM_RECORDS = {
-    "framework",
-    "mindspore_beside_mindformers",
-    "CANN",
-    "difference_from_the_open_source_model",
-    "MS_ASCEND_CHECK_OVERFLOW_MODE",
-    "HCCL_DETERMINISTIC",
-    "ASCEND_LAUNCH_BLOCKING",
-    "NCCL_ALGO",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "types_that_the_built_layers_compute_in",
-}
+FROM_RECORDS = rows("""
+    framework mindspore_beside_mindformers CANN difference_from_the_open_source_model MS_ASCEND_CHECK_OVERFLOW_MODE HCCL_DETERMINISTIC
+    ASCEND_LAUNCH_BLOCKING NCCL_ALGO CUBLAS_WORKSPACE_CONFIG NVTE_ALLOW_NONDETERMINISTIC_ALGO types_that_the_built_layers_compute_in
+""")
 """Rows that no configuration says: a record does, or a person."""
 LOADER = "train_dataset.data_loader.config"
 SETUPS = {row.id for row in ROWS if row.advice is not None and row.advice.setup}
@@ -42,13 +34,8 @@ def row_of(name: str, one: Configuration, other: Configuration) -> Checked:
 
 def both(exercise: Exercise, keys: dict[str, Any]) -> tuple[Configuration, Configuration]:
     """Both sides, the flags those of the keys where these bring their own."""
-    keys = dict(keys)
-    own = keys.pop("FLAGS", None)
-    flags = exercise.flags
-    if own is not None:
-        pairs = [word.strip().partition(" ") for word in str(own).split("--")[1:]]
-        flags = {name: (None if value == "OUT" else value) for name, _, value in pairs}
-    return megatron(exercise.style, flags), mindformers(exercise.style, keys)
+    others = {key: value for key, value in keys.items() if key != "FLAGS"}
+    return megatron(exercise.style, flags(keys["FLAGS"]) if "FLAGS" in keys else exercise.flags), mindformers(exercise.style, others)
 
 
 @pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
@@ -104,12 +91,7 @@ KEPT: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
         {"world-size": 4},
         {"use_parallel": False},
     ),
-    "a_thousand_steps_and_more": (
-        {"train-iters": 5000},
-        {"train_dataset.data_loader.sizes": [5000, 0, 0]},
-        {},
-        {},
-    ),
+    "a_thousand_steps_and_more": ({"train-iters": 5000}, {"train_dataset.data_loader.sizes": [5000, 0, 0]}, {}, {}),
     "data_set": ({}, {}, {"data-path": "/data/mine"}, {f"{LOADER}.data_path": ["1", "/data/mine"]}),
 }
 """Rows of the guide's set-ups: flags and keys that keep to them, and that do not."""

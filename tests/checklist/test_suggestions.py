@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from align_hooks.checklist.change import Action, Change, takes
-from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
 from align_hooks.configuration.megatron import FLAGS, read_command
@@ -16,7 +16,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.messages import Side, message, rendered
 from align_hooks.report.check_text import headline
-from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, to_change
+from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
 
 SWITCHES = {name for name, kind in FLAGS.items() if kind == "nothing"}
 
@@ -26,24 +26,20 @@ def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklis
     return check(megatron(style, flags), mindformers(style, keys))
 
 
-def row(checklist: Checklist, name: str) -> Checked:
-    return next(one for one in checklist.checked if one.row.id == name)
-
-
 def trapped(checklist: Checklist) -> str:
     return "\n".join(rendered(trap) for side in checklist.sides for trap in side.traps)
 
 
 def every_change() -> list[Change]:
     """What every exercise is told to change, either way round."""
-    found = []
+    result = []
     for one in EXERCISES:
         for left, right in ((True, True), (True, False), (False, True), (False, False)):
             flags, keys = one.flags if left else {}, one.same if right else one.other
             sides = megatron(one.style, flags), mindformers(one.style, keys)
             for pair in (sides, sides[::-1]):
-                found += [checked.change for checked in check(*pair).checked if checked.change is not None]
-    return found
+                result += [checked.change for checked in check(*pair).checked if checked.change is not None]
+    return result
 
 
 def test_nothing_that_is_told_is_written_where_it_cannot_stand() -> None:
@@ -125,10 +121,8 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
 )
 def test_the_padded_size_under_another_name_is_no_size(style: str, trap: str) -> None:
     done = checked(style, PADDED, {"m.vocab_size": 1000, "m.padded_vocab_size": 1024})
-    assert (row(done, "rows_of_the_embedding").candidate.shown, to_change(row(done, "rows_of_the_embedding"))) == (
-        "1000",
-        "vocab_size: 1024",
-    )
+    rows = row(done, "rows_of_the_embedding")
+    assert (rows.candidate.shown, to_change(rows)) == ("1000", "vocab_size: 1024")
     assert trapped(done).count("padded_vocab_size") == 1
     assert trap in trapped(done)
 
@@ -172,9 +166,8 @@ def test_an_auxiliary_loss_that_mindformers_has_not_is_not_told() -> None:
 def test_flags_of_samples_in_a_run_of_iterations_are_not_worked_out() -> None:
     done = checked(OLD, {"train-iters": None, "train-samples": 100, "lr-warmup-iters": 3}, {})
     assert done.courses[0].same is None
-    assert done.courses[0].text == message(
-        "course.untold_of", side=Side.REFERENCE, why=message("untold.counted_in_samples", flag="--lr-warmup-iters")
-    )
+    why = message("untold.counted_in_samples", flag="--lr-warmup-iters")
+    assert done.courses[0].text == message("course.untold_of", side=Side.REFERENCE, why=why)
 
 
 def test_the_headline_counts_the_rows_that_are_shown() -> None:

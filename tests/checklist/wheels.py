@@ -38,8 +38,8 @@ def older(name: str, factory: pytest.TempPathFactory) -> Path:
         reason = folder / "unreachable"
         if not folder.is_dir():
             folder.mkdir()
-            if said := fetched(folder):
-                reason.write_text(said)
+            if why := fetched(folder):
+                reason.write_text(why)
     if reason.is_file():
         pytest.skip(f"mindformers {OLDER} cannot be fetched from the package index: {reason.read_text()}")
     return folder / "configs" / name
@@ -55,6 +55,6 @@ def fetched(folder: Path) -> str:
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode or wheel is None:
         return (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
-    with zipfile.ZipFile(wheel) as held:
-        held.extractall(folder, [one for one in held.namelist() if one.startswith("configs/") and one.endswith(".yaml")])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.startswith("configs/") and name.endswith(".yaml")])
     return ""

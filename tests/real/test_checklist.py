@@ -17,11 +17,11 @@ import yaml
 
 from align_hooks.checklist import defaults, newer_names, rates, traps
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
-from align_hooks.checklist.held import hold, same
 from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, Row, dtype
+from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import FLAGS, RENAMED, read_command
 from align_hooks.configuration.mindformers import MODEL, read_yaml
@@ -619,7 +619,7 @@ def held_against(real: Mapping[str, Any], family: str, text: str) -> dict[str, A
             continue
         theirs = settled(built[field])
         theirs = theirs if row.form is None else row.form(theirs)
-        ours = hold(row, c).meaning
+        ours = read_row(row, c).meaning
         if not same(settled(ours), theirs):
             wrong[name] = (ours, theirs)
     return wrong

@@ -62,9 +62,11 @@ def texts_of(comparison: Comparison) -> Iterator[Value]:
     """Every sentence of a comparison but its advice, which is a table of its own."""
     stages = [*comparison.stages, *filter(None, [comparison.first])]
     yield comparison.verdict
-    for stage in (*comparison.stages, *filter(None, [comparison.first])):
-        yield from (stage.title, stage.status, stage.summary, stage.common, *of(stage.findings))
-    yield from (*of(comparison.settings), *comparison.notes)
+    for stage in stages:
+        yield from (stage.title, stage.status, stage.summary, stage.common)
+    for finding in (*comparison.settings, *(finding for stage in stages for finding in stage.findings)):
+        yield from (finding.what, finding.reference, finding.candidate)
+    yield from comparison.notes
     if comparison.blame:
         yield from (*(suspect.what for suspect in comparison.blame.suspects), *comparison.blame.likely)
     for criterion in comparison.acceptance:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.configuration.values import Setting
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.job.paths import path_of
 from align_hooks.messages import Message, message
 
-Array = NDArray[Any]
+Array: TypeAlias = NDArray[Any]
+"""Ids or weights, in whatever type they were recorded."""
+Decode: TypeAlias = Callable[[Sequence[int]], str]
+"""What makes text of ids."""
 SHORTEST, FEW = 32, 0.02
-"""A sample of so many tokens and more is odd if fewer than this part of its ids differ."""
+"""A sample of at least so many tokens is odd if the different ids among them are no more than this part."""
 SHOWN, WORDS = 3, 48
 """Samples that are decoded, and tokens of each."""
 ARRAYS = ("tokens", "labels", "loss_mask")
@@ -31,9 +35,9 @@ SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 class Look:
     """What one run's batches hold.
 
-    ``problems`` are what no training wants, ``notes`` what a reader should know; ``special`` holds how often a special id is a token, how
-    often where the loss counts, and the id; ``samples`` the places of each sample by its digest, to see repeats and to lay two runs side
-    by side; ``decoded`` the place and the text of some samples.
+    ``problems`` are what no training wants, ``notes`` what a reader should know. ``special`` says how often a special id is a token, how
+    often it is one where the loss counts, and the id. ``samples`` are the places of each sample by its digest, to see repeats and to lay
+    two runs side by side. ``decoded`` is the place and the text of some samples.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -56,31 +60,32 @@ def look(
     batches: Iterable[tuple[int, Mapping[str, Array]]],
     vocabulary: int | None,
     special: Mapping[str, int | None],
-    decode: Callable[[Sequence[int]], str] | None = None,
+    decode: Decode | None = None,
 ) -> Look:
-    """Look at every batch in turn; ``special`` are ids by name, ``decode`` a tokenizer's.
+    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's.
 
-    Batches are step and arrays: tokens and labels (int, [rows, length]) and loss mask (float, same shape); one is held at a time.
+    A batch is its step and its arrays: tokens and labels (int, [rows, length]) and loss mask (float, of the same shape).
     """
-    found = Look()
+    seen = Look()
     for step, batch in batches:
-        found.steps.append(step)
-        if "tokens" not in batch or np.asarray(batch["tokens"]).dtype.kind not in "iu":
-            found.notes.append(message("batches.no_tokens", step=step))
+        seen.steps.append(step)
+        arrays = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
+        if "tokens" not in arrays or arrays["tokens"].dtype.kind not in "iu":
+            seen.notes.append(message("batches.no_tokens", step=step))
             continue
-        held = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
-        tokens = held["tokens"].reshape(-1, held["tokens"].shape[-1]) if held["tokens"].ndim else held["tokens"].reshape(1, 1)
-        fit = {name: array.reshape(tokens.shape) for name, array in held.items() if array.size == tokens.size}
-        found.notes += [message("batches.other_shape", name=name, step=step) for name in held if name not in fit]
-        _count(found, fit, tokens)
+        tokens = arrays["tokens"].reshape(-1, arrays["tokens"].shape[-1] if arrays["tokens"].ndim else 1)
+        fit = {name: array.reshape(tokens.shape) for name, array in arrays.items() if array.size == tokens.size}
+        seen.notes += [message("batches.other_shape", name=name, step=step) for name in arrays if name not in fit]
+        counted = fit["loss_mask"] > 0 if "loss_mask" in fit else np.ones(tokens.shape, bool)
+        _count(seen, tokens, fit.get("labels"), counted)
         for name, token in special.items():
             if token is not None:
-                _special(found, name, int(token), fit, tokens)
+                _special(seen, name, int(token), tokens, counted)
         for row, sample in enumerate(tokens):
-            _sample(found, step, row, sample, fit, decode)
-        found.digests[step] = {name: digest(array) for name, array in fit.items()}
-    _conclude(found, vocabulary)
-    return found
+            _sample(seen, message("batches.place", step=step, row=row), sample, counted[row], decode)
+        seen.digests[step] = {name: digest(array) for name, array in fit.items()}
+    _conclude(seen, vocabulary)
+    return seen
 
 
 def digest(array: Array) -> str:
@@ -88,94 +93,88 @@ def digest(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64)).hexdigest()
 
 
-def _count(found: Look, batch: Mapping[str, Array], tokens: Array) -> None:
-    labels, mask = batch.get("labels"), batch.get("loss_mask")
-    weighs = np.ones(tokens.shape, bool) if mask is None else mask > 0
+def _count(seen: Look, tokens: Array, labels: Array | None, counted: Array) -> None:
     if labels is not None:
-        weighs &= labels >= 0  # ids that are to be ignored are below 0
-    found.rows += len(tokens)
-    found.tokens += tokens.size
-    found.counted += int(weighs.sum())
+        counted = counted & (labels >= 0)  # ids that are to be ignored are below 0
+    seen.rows += len(tokens)
+    seen.tokens += tokens.size
+    seen.counted += int(counted.sum())
     if tokens.size:
-        found.smallest = min(int(tokens.min()), int(tokens.max()) if found.smallest is None else found.smallest)
-        found.largest = max(int(tokens.max()), -1 if found.largest is None else found.largest)
+        least, most = int(tokens.min()), int(tokens.max())
+        seen.smallest = least if seen.smallest is None else min(least, seen.smallest)
+        seen.largest = max(most, -1 if seen.largest is None else seen.largest)
     if labels is not None and tokens.shape[1] > 1:
-        found.pairs += int(weighs[:, :-1].sum())
-        found.shifted += int((weighs[:, :-1] & (labels[:, :-1] == tokens[:, 1:])).sum())
+        seen.pairs += int(counted[:, :-1].sum())
+        seen.shifted += int((counted[:, :-1] & (labels[:, :-1] == tokens[:, 1:])).sum())
 
 
-def _special(found: Look, name: str, token: int, batch: Mapping[str, Array], tokens: Array) -> None:
-    mask = batch.get("loss_mask")
-    here = tokens == token
-    counts = here if mask is None else here & (mask > 0)
-    held, counted, _ = found.special.get(name, (0, 0, token))
-    found.special[name] = (held + int(here.sum()), counted + int(counts.sum()), token)
+def _special(seen: Look, name: str, token: int, tokens: Array, counted: Array) -> None:
+    occurs = tokens == token
+    times, times_counted, _ = seen.special.get(name, (0, 0, token))
+    seen.special[name] = (times + int(occurs.sum()), times_counted + int((occurs & counted).sum()), token)
 
 
-def _sample(
-    found: Look, step: int, row: int, sample: Array, batch: Mapping[str, Array], decode: Callable[[Sequence[int]], str] | None
-) -> None:
-    where = message("batches.place", step=step, row=row)
-    found.samples.setdefault(digest(sample), []).append(where)
-    mask = batch.get("loss_mask")
-    odd = None
-    if sample.size >= SHORTEST and len(np.unique(sample)) <= max(1, FEW * sample.size):
-        odd = message("batches.few_ids", place=where, different=len(np.unique(sample)), ids=sample.size)
-    elif mask is not None and not (mask[row] > 0).any():
-        odd = message("batches.row_does_not_count", place=where)
+def _sample(seen: Look, place: Message, sample: Array, counted: Array, decode: Decode | None) -> None:
+    seen.samples.setdefault(digest(sample), []).append(place)
+    odd, different = None, len(np.unique(sample))
+    if sample.size >= SHORTEST and different <= max(1, FEW * sample.size):
+        odd = message("batches.few_ids", place=place, different=different, ids=sample.size)
+    elif not counted.any():
+        odd = message("batches.row_does_not_count", place=place)
     if odd is not None:
-        found.problems.append(odd)
-    if decode is not None and (odd is not None or not found.decoded) and len(found.decoded) < SHOWN:
-        found.decoded.append((where, decode([int(token) for token in sample[:WORDS]])))
+        seen.problems.append(odd)
+    if decode is not None and (odd is not None or not seen.decoded) and len(seen.decoded) < SHOWN:
+        seen.decoded.append((place, decode([int(token) for token in sample[:WORDS]])))
 
 
-def _conclude(found: Look, vocabulary: int | None) -> None:
+def _conclude(seen: Look, vocabulary: int | None) -> None:
     """Problems of the whole, the gravest first."""
     first: list[Message] = []
-    if found.smallest is not None and found.smallest < 0:
-        first.append(message("batches.below", id=found.smallest))
-    if vocabulary and found.largest is not None and found.largest >= vocabulary:
-        first.append(message("batches.above", id=found.largest, last=vocabulary - 1))
-    if found.pairs and found.shifted < found.pairs:
-        labels = {"labels": found.pairs - found.shifted, "pairs": found.pairs}
-        if found.shifted / found.pairs < 0.5:
+    if seen.smallest is not None and seen.smallest < 0:
+        first.append(message("batches.below", id=seen.smallest))
+    if vocabulary and seen.largest is not None and seen.largest >= vocabulary:
+        first.append(message("batches.above", id=seen.largest, last=vocabulary - 1))
+    if seen.pairs and seen.shifted < seen.pairs:
+        labels = {"labels": seen.pairs - seen.shifted, "pairs": seen.pairs}
+        if seen.shifted / seen.pairs < 0.5:
             first.append(message("batches.not_shifted", **labels))
         else:
-            found.notes.append(message("batches.documents_meet", **labels))
-    _, counted, token = found.special.get("pad_token_id", (0, 0, 0))
+            seen.notes.append(message("batches.documents_meet", **labels))
+    _, counted, token = seen.special.get("pad_token_id", (0, 0, 0))
     if counted:
-        found.notes.append(message("batches.padding_counts", id=token, times=counted))
-    if found.tokens and not found.pairs:
-        found.notes.append(message("batches.no_labels"))
-    repeats = [places for places in found.samples.values() if len(places) > 1]
+        seen.notes.append(message("batches.padding_counts", id=token, times=counted))
+    if seen.tokens and not seen.pairs:
+        seen.notes.append(message("batches.no_labels"))
+    repeats = [places for places in seen.samples.values() if len(places) > 1]
     if repeats:
-        found.notes.append(message("batches.repeats", count=len(repeats), place=repeats[0][0], other=repeats[0][1]))
-    if found.tokens and not found.counted:
+        seen.notes.append(message("batches.repeats", count=len(repeats), place=repeats[0][0], other=repeats[0][1]))
+    if seen.tokens and not seen.counted:
         first.append(message("batches.nothing_counts"))
-    found.problems[:0] = first
+    seen.problems[:0] = first
 
 
-def side_by_side(one: Look, other: Look) -> tuple[Message, bool | None]:
-    """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded."""
-    shared = sorted(one.digests.keys() & other.digests.keys())
+def side_by_side(reference: Look | None, candidate: Look | None) -> tuple[Message | None, bool | None]:
+    """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded, or looked at."""
+    if reference is None or candidate is None:
+        return None, None
+    shared = sorted(reference.digests.keys() & candidate.digests.keys())
     if not shared:
         return message("two_runs.no_step"), None
-    apart = [step for step in shared if one.digests[step]["tokens"] != other.digests[step]["tokens"]]
-    if apart:
-        ours, theirs = set(one.samples), set(other.samples)
-        if ours == theirs:
-            return message("two_runs.other_order", step=apart[0]), False
-        both = len(ours & theirs)
-        return message("two_runs.other_tokens", differing=len(apart), steps=len(shared), step=apart[0], both=both), False
-    for name in ("labels", "loss_mask"):
-        differ = [step for step in shared if one.digests[step].get(name, "") != other.digests[step].get(name, "")]
-        known = [step for step in differ if name in one.digests[step] and name in other.digests[step]]
-        if known:
-            return message("two_runs.other_arrays", name=name, differing=len(known), steps=len(shared), step=known[0]), False
+    for name in ARRAYS:
+        digests = {step: {run.digests[step].get(name, "") for run in (reference, candidate)} for step in shared}
+        differ = [step for step, of_step in digests.items() if len(of_step) > 1 and "" not in of_step]
+        if not differ:
+            continue
+        numbers = {"differing": len(differ), "steps": len(shared), "step": differ[0]}
+        if name != "tokens":
+            return message("two_runs.other_arrays", name=name, **numbers), False
+        if set(reference.samples) == set(candidate.samples):
+            return message("two_runs.other_order", step=differ[0]), False
+        return message("two_runs.other_tokens", **numbers, both=len(reference.samples.keys() & candidate.samples.keys())), False
     return message("two_runs.same", steps=len(shared)), True
 
 
-def tokenizer(path: str) -> Callable[[Sequence[int]], str]:
+def tokenizer(path: str) -> Decode:
     """What decodes ids with a tokenizer of Hugging Face: a ``tokenizer.json``, or a directory that holds one.
 
     :raises AlignHooksError: there is none, or the library is not installed.
@@ -185,23 +184,21 @@ def tokenizer(path: str) -> Callable[[Sequence[int]], str]:
     except ModuleNotFoundError:
         raise AlignHooksError("--tokenizer needs tokenizers, which is not installed; pip install 'align-hooks[tokenizer]'") from None
     try:
-        found = path_of(path)
-        file = found / "tokenizer.json" if found.is_dir() else found
-        there = file.is_file()
+        file = path_of(path)
+        file = file / "tokenizer.json" if file.is_dir() else file
+        missing = not file.is_file()
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"--tokenizer {shown(path)} {getattr(error, 'strerror', None) or error}") from None
-    if not there:
+    if missing:
         raise AlignHooksError(f"--tokenizer {shown(path)}: there is no {file}; name a tokenizer.json, or a directory that holds one")
     try:
-        held = tokenizers.Tokenizer.from_file(str(file))
+        opened = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:
         raise AlignHooksError(f"--tokenizer {file} cannot be read: {str(error).splitlines()[0]}; name a tokenizer.json") from None
-    return lambda ids: str(held.decode([token for token in ids if token >= 0], skip_special_tokens=False))
+    return lambda ids: str(opened.decode([token for token in ids if token >= 0], skip_special_tokens=False))
 
 
-def special_ids(values: Mapping[str, Any]) -> dict[str, int | None]:
-    """The special ids that a configuration names, under their guide's names."""
-    return {
-        name: value if isinstance(value := values.get(name), int) and not isinstance(value, bool) and value >= 0 else None
-        for name in SPECIAL
-    }
+def special_ids(values: Mapping[str, Setting]) -> dict[str, int | None]:
+    """The special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
+    ids = {name: values.get(name) for name in SPECIAL}
+    return {name: id if isinstance(id, int) and not isinstance(id, bool) and id >= 0 else None for name, id in ids.items()}

@@ -6,11 +6,10 @@ them again; those of the older ones are ``LlamaConfig``'s and ``MoEConfig``'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from align_hooks.checklist.row import UNSET, is_new, model
-from align_hooks.configuration.values import Configuration
+from align_hooks.checklist.row import UNSET, Read, is_new, model
+from align_hooks.configuration.values import Configuration, Setting
 
 LLAMA = "llama"
 """The older family: ``LlamaConfig``, which also serves Qwen2.5, Mixtral and GLM of ``use_legacy: True``."""
@@ -37,103 +36,79 @@ EXPERTS = ("qwen3_moe", "deepseek_v3", "glm4_moe", "telechat3_moe")
 OTHERS = ""
 """The row of a table that holds for every other family of the newer models."""
 
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "num_layers": {
-        OTHERS: 32,
-        "qwen3_moe": 24,
-        "deepseek_v3": 61,
-        "glm4": 40,
-        "glm4_moe": 46,
-        "telechat": 30,
-        "telechat3_moe": 4,
-        LLAMA: 32,
-        CHATGLM: 28,
-    },
-    "hidden_size": {OTHERS: 4096, "qwen3_moe": 2048, "deepseek_v3": 7168, "telechat3_moe": 2560, LLAMA: 4096, CHATGLM: 4096},
-    "ffn_hidden_size": {
-        OTHERS: 22016,
-        "qwen3_moe": 6144,
-        "deepseek_v3": 18432,
-        "glm4": 13696,
-        "glm4_moe": 10944,
-        "telechat": 12288,
-        "telechat3_moe": 7680,
-        CHATGLM: 13696,
-    },
-    "num_attention_heads": {OTHERS: 32, "deepseek_v3": 128, "glm4_moe": 96, LLAMA: 32, CHATGLM: 32},
-    "max_position_embeddings": {
-        OTHERS: 32768,
-        "deepseek_v3": 4096,
-        "telechat": 4096,
-        "telechat3_moe": 4096,
-        "glm4": 131072,
-        "glm4_moe": 131072,
-    },
-    "seq_length": {OTHERS: 4096, LLAMA: 2048, CHATGLM: 2048},
-    "position_embedding_type": {OTHERS: "rope", "glm4": "partial_rope", LLAMA: "rope", CHATGLM: "rope"},
-    "rotary_percent": {OTHERS: 1.0, LLAMA: 1.0, CHATGLM: 0.5},
-    "rotary_base": {OTHERS: 10000.0, LLAMA: 10000.0},
-    "rotary_interleaved": {OTHERS: False, LLAMA: False},
-    "normalization": {OTHERS: "RMSNorm", LLAMA: "RMSNorm", CHATGLM: "RMSNorm"},
-    "layernorm_epsilon": {OTHERS: 1e-6, "glm4": 1.5625e-07, "glm4_moe": 1e-5, "telechat": 1e-5, LLAMA: 1e-5, CHATGLM: 1e-5},
-    "hidden_act": {OTHERS: "silu"},
-    "gated_linear_unit": {OTHERS: True, LLAMA: True, CHATGLM: True},
-    "add_bias_linear": {OTHERS: False, "telechat": True, LLAMA: False, CHATGLM: False},
-    "add_qkv_bias": {OTHERS: False, "glm4": True, LLAMA: False, CHATGLM: True},
-    "qk_layernorm": {OTHERS: False, LLAMA: False, CHATGLM: False},
-    "tie_word_embeddings": {OTHERS: False, LLAMA: False, CHATGLM: False},
-    "vocab_size": {
-        OTHERS: 151936,
-        "deepseek_v3": 129280,
-        "glm4": 151552,
-        "glm4_moe": 151552,
-        "telechat": 160256,
-        "telechat3": 131072,
-        "telechat3_moe": 131072,
-        LLAMA: 32000,
-        CHATGLM: 65024,
-    },
-    "init_method_std": {OTHERS: 0.02, LLAMA: 0.01},
-    "attention_dropout": {OTHERS: 0.0, LLAMA: 0.0, CHATGLM: 0.0},
-    "hidden_dropout": {OTHERS: 0.1, "deepseek_v3": 0.0, "telechat": 0.0, "telechat3_moe": 0.0, LLAMA: 0.0, CHATGLM: 0.0},
-    "params_dtype": {OTHERS: "float32", LLAMA: "float16", CHATGLM: "float16"},
-    "compute_dtype": {OTHERS: "bfloat16", LLAMA: "float16", CHATGLM: "float16"},
-    "layernorm_compute_dtype": {OTHERS: "float32", LLAMA: "float32", CHATGLM: "float32"},
-    "softmax_compute_dtype": {OTHERS: "float32", LLAMA: "float32", CHATGLM: "float32"},
-    "rotary_dtype": {OTHERS: "float32", LLAMA: "float32"},
-    "moe_router_dtype": {OTHERS: "float32", LLAMA: "float32"},
-    "fp32_residual_connection": {OTHERS: False},
-    "use_flash_attention": {OTHERS: True, LLAMA: False, CHATGLM: False},
-    "num_moe_experts": {OTHERS: None, "qwen3_moe": 128, "glm4_moe": 128, "deepseek_v3": 256, "telechat3_moe": 192, LLAMA: 1, CHATGLM: 1},
-    "moe_router_topk": {OTHERS: 2, "qwen3_moe": 8, "deepseek_v3": 8, "glm4_moe": 8, "telechat3_moe": 8, LLAMA: 1},
-    "shared_expert_num": {OTHERS: 0, "deepseek_v3": 1, "glm4_moe": 1, "telechat3_moe": 1, LLAMA: 0},
-    "first_k_dense_replace": {OTHERS: None, "deepseek_v3": 3, "telechat3_moe": 3, "glm4_moe": 1},
-    "moe_router_score_function": {
-        OTHERS: "softmax",
-        "deepseek_v3": "sigmoid",
-        "glm4_moe": "sigmoid",
-        "telechat3_moe": "sigmoid",
-        LLAMA: "softmax",
-    },
-    "norm_topk_prob": {OTHERS: True, "qwen3_moe": False, LLAMA: True},
-    "moe_router_num_groups": {OTHERS: None, "deepseek_v3": 8, "telechat3_moe": 8, "glm4_moe": 1, LLAMA: None},
-    "moe_router_group_topk": {OTHERS: None, "deepseek_v3": 4, "telechat3_moe": 4, "glm4_moe": 1, LLAMA: None},
-    "moe_router_topk_scaling_factor": {OTHERS: None, "deepseek_v3": 2.5, "glm4_moe": 1.0, "telechat3_moe": 2.8, LLAMA: 1.0},
-    "moe_router_enable_expert_bias": {OTHERS: False, "deepseek_v3": True, "glm4_moe": True, "telechat3_moe": True, LLAMA: False},
-    "moe_router_bias_update_rate": {OTHERS: 0.001, LLAMA: 0.0},
-    "moe_aux_loss_coeff": {OTHERS: 0.0, LLAMA: 0.05},
-    "moe_router_load_balancing_type": {OTHERS: "sub_seq_aux_loss"},
-    "mtp_num_layers": {OTHERS: 0, "deepseek_v3": 1, "telechat3_moe": 1, LLAMA: 0, CHATGLM: 0},
-    "multi_latent_attention": {OTHERS: False, "deepseek_v3": True, "telechat3_moe": True, LLAMA: False, CHATGLM: False},
-    "q_lora_rank": {"deepseek_v3": 1536, "telechat3_moe": 1536},
-    "kv_lora_rank": {"deepseek_v3": 512, "telechat3_moe": 512},
-    "qk_head_dim": {"deepseek_v3": 128, "telechat3_moe": 128},
-    "qk_pos_emb_head_dim": {"deepseek_v3": 64, "telechat3_moe": 64},
-    "v_head_dim": {"deepseek_v3": 128, "telechat3_moe": 128},
-    "moe_grouped_gemm": {OTHERS: False, LLAMA: False},
-    "moe_token_dispatcher_type": {OTHERS: "alltoall"},
-    "bias_swiglu_fusion": {OTHERS: False},
-    "apply_rope_fusion": {OTHERS: False},
+
+def by_family(others: Setting = UNSET, /, **of_family: Setting) -> Mapping[str, Setting]:
+    """The row of a table: what holds for ``others``, and what for the families that are named; UNSET where no value holds."""
+    return ({} if others is UNSET else {OTHERS: others}) | of_family
+
+
+DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
+    "num_layers": by_family(32, qwen3_moe=24, deepseek_v3=61, glm4=40, glm4_moe=46, telechat=30, telechat3_moe=4, llama=32, chatglm2=28),
+    "hidden_size": by_family(4096, qwen3_moe=2048, deepseek_v3=7168, telechat3_moe=2560, llama=4096, chatglm2=4096),
+    "ffn_hidden_size": by_family(
+        22016, qwen3_moe=6144, deepseek_v3=18432, glm4=13696, glm4_moe=10944, telechat=12288, telechat3_moe=7680, chatglm2=13696
+    ),
+    "num_attention_heads": by_family(32, deepseek_v3=128, glm4_moe=96, llama=32, chatglm2=32),
+    "max_position_embeddings": by_family(32768, deepseek_v3=4096, telechat=4096, telechat3_moe=4096, glm4=131072, glm4_moe=131072),
+    "seq_length": by_family(4096, llama=2048, chatglm2=2048),
+    "position_embedding_type": by_family("rope", glm4="partial_rope", llama="rope", chatglm2="rope"),
+    "rotary_percent": by_family(1.0, llama=1.0, chatglm2=0.5),
+    "rotary_base": by_family(10000.0, llama=10000.0),
+    "rotary_interleaved": by_family(False, llama=False),
+    "normalization": by_family("RMSNorm", llama="RMSNorm", chatglm2="RMSNorm"),
+    "layernorm_epsilon": by_family(1e-06, glm4=1.5625e-07, glm4_moe=1e-05, telechat=1e-05, llama=1e-05, chatglm2=1e-05),
+    "hidden_act": by_family("silu"),
+    "gated_linear_unit": by_family(True, llama=True, chatglm2=True),
+    "add_bias_linear": by_family(False, telechat=True, llama=False, chatglm2=False),
+    "add_qkv_bias": by_family(False, glm4=True, llama=False, chatglm2=True),
+    "qk_layernorm": by_family(False, llama=False, chatglm2=False),
+    "tie_word_embeddings": by_family(False, llama=False, chatglm2=False),
+    "vocab_size": by_family(
+        151936,
+        deepseek_v3=129280,
+        glm4=151552,
+        glm4_moe=151552,
+        telechat=160256,
+        telechat3=131072,
+        telechat3_moe=131072,
+        llama=32000,
+        chatglm2=65024,
+    ),
+    "init_method_std": by_family(0.02, llama=0.01),
+    "attention_dropout": by_family(0.0, llama=0.0, chatglm2=0.0),
+    "hidden_dropout": by_family(0.1, deepseek_v3=0.0, telechat=0.0, telechat3_moe=0.0, llama=0.0, chatglm2=0.0),
+    "params_dtype": by_family("float32", llama="float16", chatglm2="float16"),
+    "compute_dtype": by_family("bfloat16", llama="float16", chatglm2="float16"),
+    "layernorm_compute_dtype": by_family("float32", llama="float32", chatglm2="float32"),
+    "softmax_compute_dtype": by_family("float32", llama="float32", chatglm2="float32"),
+    "rotary_dtype": by_family("float32", llama="float32"),
+    "moe_router_dtype": by_family("float32", llama="float32"),
+    "fp32_residual_connection": by_family(False),
+    "use_flash_attention": by_family(True, llama=False, chatglm2=False),
+    "num_moe_experts": by_family(None, qwen3_moe=128, glm4_moe=128, deepseek_v3=256, telechat3_moe=192, llama=1, chatglm2=1),
+    "moe_router_topk": by_family(2, qwen3_moe=8, deepseek_v3=8, glm4_moe=8, telechat3_moe=8, llama=1),
+    "shared_expert_num": by_family(0, deepseek_v3=1, glm4_moe=1, telechat3_moe=1, llama=0),
+    "first_k_dense_replace": by_family(None, deepseek_v3=3, telechat3_moe=3, glm4_moe=1),
+    "moe_router_score_function": by_family("softmax", deepseek_v3="sigmoid", glm4_moe="sigmoid", telechat3_moe="sigmoid", llama="softmax"),
+    "norm_topk_prob": by_family(True, qwen3_moe=False, llama=True),
+    "moe_router_num_groups": by_family(None, deepseek_v3=8, telechat3_moe=8, glm4_moe=1, llama=None),
+    "moe_router_group_topk": by_family(None, deepseek_v3=4, telechat3_moe=4, glm4_moe=1, llama=None),
+    "moe_router_topk_scaling_factor": by_family(None, deepseek_v3=2.5, glm4_moe=1.0, telechat3_moe=2.8, llama=1.0),
+    "moe_router_enable_expert_bias": by_family(False, deepseek_v3=True, glm4_moe=True, telechat3_moe=True, llama=False),
+    "moe_router_bias_update_rate": by_family(0.001, llama=0.0),
+    "moe_aux_loss_coeff": by_family(0.0, llama=0.05),
+    "moe_router_load_balancing_type": by_family("sub_seq_aux_loss"),
+    "mtp_num_layers": by_family(0, deepseek_v3=1, telechat3_moe=1, llama=0, chatglm2=0),
+    "multi_latent_attention": by_family(False, deepseek_v3=True, telechat3_moe=True, llama=False, chatglm2=False),
+    "q_lora_rank": by_family(deepseek_v3=1536, telechat3_moe=1536),
+    "kv_lora_rank": by_family(deepseek_v3=512, telechat3_moe=512),
+    "qk_head_dim": by_family(deepseek_v3=128, telechat3_moe=128),
+    "qk_pos_emb_head_dim": by_family(deepseek_v3=64, telechat3_moe=64),
+    "v_head_dim": by_family(deepseek_v3=128, telechat3_moe=128),
+    "moe_grouped_gemm": by_family(False, llama=False),
+    "moe_token_dispatcher_type": by_family("alltoall"),
+    "bias_swiglu_fusion": by_family(False),
+    "apply_rope_fusion": by_family(False),
 }
 """Field of ``TransformerConfig`` to its value by family. Group heads and feed-forward sizes that follow from others are worked out."""
 
@@ -152,20 +127,20 @@ def family(configuration: Configuration) -> str | None:
     if model_type is not None and str(model_type.value) in ARCHITECTURES:
         return str(model_type.value)
     named = architectures.value if architectures is not None else None
-    first = named[0] if isinstance(named, list) and named else named
-    return next((name for name, known in ARCHITECTURES.items() if known.lower() == str(first).lower()), None)
+    first = str(named[0] if isinstance(named, list) and named else named).lower()
+    return next((name for name, architecture in ARCHITECTURES.items() if architecture.lower() == first), None)
 
 
-def default(field: str) -> Callable[[Configuration], Any]:
+def default(field: str) -> Read:
     """What a family does with a field that nothing sets; not known where the model's own ``config.json`` is not here to be read."""
 
-    def of(configuration: Configuration) -> Any:
-        known, table = family(configuration), DEFAULTS[field]
-        if configuration.unread or known is None:
+    def read(configuration: Configuration) -> Setting:
+        name, table = family(configuration), DEFAULTS[field]
+        if configuration.unread or name is None:
             return UNSET
-        return table.get(known, UNSET if known in OLDER else table.get(OTHERS, UNSET))
+        return table.get(name, UNSET if name in OLDER else table.get(OTHERS, UNSET))
 
-    return of
+    return read
 
 
 LLAMA_KEYS = frozenset(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from align_hooks.checklist.change import Change, change, harmless, named, usable
-from align_hooks.checklist.held import ODD, Held, hold, same
-from align_hooks.checklist.row import UNSET, Effect, Row
+from align_hooks.checklist.change import Change, Values, change, harmless, named, usable
+from align_hooks.checklist.row import UNSET, Advice, Effect, Row
+from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
-from align_hooks.configuration.values import Configuration
+from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Argument, Side, message
 
 NOT_WORTH = ("", None, False, 0, "none", UNSET)
@@ -32,13 +31,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One row, both sides, and how it came out. ``why`` says what makes a difference harmless, or what is not told; ``change`` what to
-    set where; ``advised`` are the sides that do not keep to the guide's recommendation."""
+    """One row, both sides, and how it came out. ``why`` says what makes a difference harmless, or what is not told. ``change`` says what
+    to set where. ``advised`` are the sides that do not keep to the guide's recommendation."""
 
     row: Row
     outcome: Outcome
-    reference: Held
-    candidate: Held
+    reference: SideValue
+    candidate: SideValue
     why: Argument = None
     change: Change | None = None
     advised: tuple[Side, ...] = ()
@@ -46,72 +45,54 @@ class Checked:
 
 def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS) -> tuple[Checked, ...]:
     """Every row, in the order of the CheckList."""
-    held = {row.id: (hold(row, reference), hold(row, candidate)) for row in rows}
-    return tuple(_judge(row, reference, candidate, held) for row in rows)
+    values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
+    return tuple(_judge(row, reference, candidate, values) for row in rows)
 
 
-def _judge(row: Row, reference: Configuration, candidate: Configuration, held: Mapping[str, tuple[Held, Held]]) -> Checked:
-    one, other = held[row.id]
-    if not _used(row, held):
-        return Checked(row, Outcome.UNUSED, one, other)
-    advised = _advised(row, (reference, one), (candidate, other))
-    if row.alone and reference.side != candidate.side:
-        spoken = next((side for side in (one, other) if side.meaning is not UNSET), None)
-        outcome = (
-            Outcome.BY_HAND if row.by_hand and (spoken is None or spoken.meaning is None) else Outcome.ALONE if spoken else Outcome.UNUSED
-        )
-        return Checked(row, outcome, one, other, advised=advised)
-    told = UNSET not in (one.meaning, other.meaning)
-    if told and same(one.meaning, other.meaning):
-        return Checked(row, Outcome.SAME, one, other, advised=advised)
-    why = harmless(row, reference, candidate)
-    if not told and not why:
-        return _untold(row, (reference, one), (candidate, other), advised)
-    if why or row.effect is Effect.NOTHING:
-        return Checked(row, Outcome.HARMLESS, one, other, why or message("why.no_number"), None, advised)
-    told_apart = row.tell(one.meaning, other.meaning) if row.tell is not None else None
-    outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
-    return Checked(row, outcome, one, other, told_apart, change(row, reference, candidate, held), advised)
-
-
-def _untold(row: Row, left: tuple[Configuration, Held], right: tuple[Configuration, Held], advised: tuple[Side, ...]) -> Checked:
-    (reference, one), (candidate, other) = left, right
-    why = one.why or other.why
-    if not why and one.meaning is UNSET and other.meaning is UNSET:
-        return Checked(row, Outcome.BY_HAND if row.by_hand else Outcome.UNUSED, one, other, advised=advised)
-    if row.by_hand:
-        return Checked(row, Outcome.BY_HAND, one, other, why, advised=advised)
-    if row.effect is not Effect.RESULT:
-        return Checked(row, Outcome.HARMLESS, one, other, why or message("why.no_result"), advised=advised)
-    side, silent = (Side.REFERENCE, reference) if one.meaning is UNSET else (Side.CANDIDATE, candidate)
-    names = usable(row.says(silent).keys, silent)
-    if not why:
-        name = named(names[0], silent) if names else None
-        why = message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side)
-    return Checked(row, Outcome.NOT_TOLD, one, other, why, advised=advised)
-
-
-def _used(row: Row, held: Mapping[str, tuple[Held, Held]]) -> bool:
+def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Checked:
+    ours, theirs = values[row.id]
     name, _, wanted = row.when.partition("=")
-    if not name:
-        return True
-    meanings = [one.meaning for one in held[name]]
-    if wanted:
-        return wanted in meanings
-    return any(one not in NOT_WORTH for one in meanings)
+    meanings = [value.meaning for value in values[name]] if name else []
+    if name and not (wanted in meanings if wanted else any(meaning not in NOT_WORTH for meaning in meanings)):
+        return Checked(row, Outcome.UNUSED, ours, theirs)
+    known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
+    advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
+    outcome, to_do = Outcome.SAME, None
+    why: Argument = None
+    if row.alone and reference.side != candidate.side:
+        outcome = Outcome.BY_HAND if row.by_hand and known[:1] in ([], [None]) else Outcome.ALONE if known else Outcome.UNUSED
+    elif len(known) < 2 or not same(*known):
+        why = harmless(row, reference, candidate)
+        if len(known) < 2 and not why:
+            outcome, why = _untold(row, (reference, ours), (candidate, theirs))
+        elif why or row.effect is Effect.NOTHING:
+            outcome, why = Outcome.HARMLESS, why or message("why.no_number")
+        else:
+            outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
+            why = row.tell(*known) if row.tell is not None else None
+            to_do = change(row, reference, candidate, values)
+    return Checked(row, outcome, ours, theirs, why, to_do, advised)
 
 
-def _advised(row: Row, *sides: tuple[Configuration, Held]) -> tuple[Side, ...]:
-    """Who does not keep to the recommendation; none where there is none, or nothing is known."""
-    if row.advice is None:
-        return ()
-    each = zip(Side, sides, strict=True)
-    return tuple(side for side, (_, held) in each if held.meaning is not UNSET and not _keeps(row, held.meaning))
+def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome, Argument]:
+    """How a row comes out of which a side says nothing, and why."""
+    why = next((value.why for _, value in sides if value.why), None)
+    silent = [(side, configuration) for side, (configuration, value) in zip(Side, sides, strict=True) if value.meaning is UNSET]
+    if not why and len(silent) == 2:
+        return Outcome.BY_HAND if row.by_hand else Outcome.UNUSED, None
+    if row.by_hand:
+        return Outcome.BY_HAND, why
+    if row.effect is not Effect.RESULT:
+        return Outcome.HARMLESS, why or message("why.no_result")
+    side, configuration = silent[0]
+    keys = usable(row.says(configuration).keys, configuration)
+    name = named(keys[0], configuration) if keys else None
+    return Outcome.NOT_TOLD, why or (message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side))
 
 
-def _keeps(row: Row, meaning: Any) -> bool:
-    assert row.advice is not None
+def _keeps(advice: Advice | None, meaning: Setting) -> bool:
+    """Whether a side keeps to the recommendation: also where there is none, or nothing is known."""
     try:
-        return bool(row.advice.keeps(meaning))
+        return advice is None or meaning is UNSET or bool(advice.keeps(meaning))
     except ODD:
         return False

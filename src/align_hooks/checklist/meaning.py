@@ -37,8 +37,8 @@ class Drops(Enum):
 
 
 class Optimizer(Enum):
-    """Optimizers whose updates are not those that their names make one expect. Without the correction of the bias, which is what
-    MindSpore's ``AdamWeightDecay`` computes, the first update is three times Adam's, at beta2 = 0.999 thirty times."""
+    """Optimizers whose updates are not what their names say. MindSpore's ``AdamWeightDecay`` does not correct the bias, so that its first
+    update is three times Adam's, at beta2 = 0.999 thirty times."""
 
     ADAMW_UNCORRECTED = "adamw_uncorrected"
     ADAM_COUPLED = "adam_coupled"
@@ -55,7 +55,7 @@ class Way(Enum):
 
 
 class Meaning:
-    """A meaning that a reader meets in ``words``; ``numbers`` are those in it that a single setting may hold."""
+    """A meaning that a reader meets in ``words``; ``numbers`` are the numbers in it that a single setting may hold."""
 
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class ExpertLayers(Meaning):
-    """Which layers have experts: ``runs`` are how many layers in a row do, or do not; none where no layer has any."""
+    """Which layers have experts: ``runs`` are the numbers of layers in a row that do, or do not; no run where no layer has any."""
 
     runs: tuple[tuple[bool, int], ...] = ()
 
@@ -89,7 +89,8 @@ class ExpertLayers(Meaning):
     @property
     def words(self) -> Argument:
         """``3 dense, 58 with experts``."""
-        return terms(_of_layers(experts, count) for experts, count in self.runs) if self.runs else "none"
+        runs = [message("meaning.layers_with_experts" if experts else "meaning.layers_dense", count=count) for experts, count in self.runs]
+        return terms(runs) if runs else "none"
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -184,28 +185,12 @@ class Released(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Ways(Meaning):
-    """How a model is split over ranks."""
+class Switched(Meaning):
+    """What is on: settings by their names, or ways in which a model is split over ranks."""
 
-    on: tuple[Way, ...]
+    on: tuple[str | Way, ...]
 
     @property
     def words(self) -> Argument:
         """``tensor, pipeline``."""
         return terms(self.on) if self.on else "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Names(Meaning):
-    """Settings that are on, by their names."""
-
-    names: tuple[str, ...]
-
-    @property
-    def words(self) -> Argument:
-        """The names in a row."""
-        return terms(self.names)
-
-
-def _of_layers(experts: bool, count: int) -> Message:
-    return message("meaning.layers_with_experts", count=count) if experts else message("meaning.layers_dense", count=count)

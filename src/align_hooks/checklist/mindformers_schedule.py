@@ -8,189 +8,200 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.checklist.readings.lookup import NotTold, value_of
 from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_keys
 from align_hooks.checklist.row import UNSET
-from align_hooks.checklist.schedule import Floats, NotTold, Schedule, value_of
-from align_hooks.configuration.values import Configuration
+from align_hooks.checklist.schedule import Floats, Schedule
+from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
 
-Said = Callable[..., Any]
-Shape = Callable[[Said, float, int, "int | None"], Callable[[Floats], Floats]]
+Rates: TypeAlias = Callable[[Floats], Floats]
+"""Steps to the rate of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a schedule is made from: its ``configuration``, the ``peak``, steps of ``warm`` up, and its ``length``, None where the data
+    tells it."""
+
+    configuration: Configuration
+    peak: float
+    warm: int
+    length: int | None
+
+    def value(self, name: str, default: Setting = None) -> Setting:
+        """A setting of the schedule."""
+        return value_of(self.configuration, schedule_keys(name), default)
+
+    def number(self, name: str, default: Setting) -> float:
+        """A setting of the schedule that is a number."""
+        return float(self.value(name, default))
+
+    @property
+    def total(self) -> int:
+        """The length.
+
+        :raises NotTold: the data tells it.
+        """
+        if self.length is None:
+            raise NotTold(message("untold.length_of_data"))
+        return self.length
+
+    def steps(self, kind: str) -> int | None:
+        """A number of steps, by ``kind`` as such or as a part of the length, which wins; None where neither is set."""
+        steps, ratio = self.value(f"{kind}_steps"), self.value(f"{kind}_ratio")
+        if ratio is None:
+            return None if steps is None else int(steps)
+        if float(ratio) == 0.0:
+            return 0
+        if self.length is None:
+            raise NotTold(message("untold.part_of_steps", name=f"lr_schedule.{kind}_ratio"))
+        return int(self.length * float(ratio))
+
+    def end(self, *, by_ratio: bool) -> float:
+        """The step at which a cosine ends: by its steps, or before those by a part of the length."""
+        share, steps = self.value("decay_ratio") if by_ratio else None, self.value("decay_steps")
+        return int(self.total * float(share)) if share is not None else max(1, int(self.total if steps is None else steps))
 
 
 def mindformers_rate(configuration: Configuration) -> Schedule:
     """What ``lr_schedule`` of a YAML gives; a constant rate where there is none."""
 
-    def said(name: str, default: Any = None) -> Any:
+    def value(name: str, default: Setting = None) -> Setting:
         return value_of(configuration, schedule_keys(name), default)
 
-    found_steps = mindformers_steps(configuration)
-    steps = None if found_steps is UNSET else int(found_steps)
-    kind = said("type")
+    run_steps = mindformers_steps(configuration)
+    steps = None if run_steps is UNSET else int(run_steps)
+    kind = value("type")
     if rates_of_groups(configuration) is not None:
         raise NotTold(message("untold.own_rates"))
     if kind is None:
-        alone = value_of(configuration, ("optimizer.learning_rate",))
-        if not isinstance(alone, int | float):
+        rate = value_of(configuration, ("optimizer.learning_rate",), None)
+        if not isinstance(rate, int | float):
             raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
         rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
-        return Schedule(lambda at: np.full(np.shape(at), float(alone)), steps, message("schedule.peak", rate=float(alone), rest=rest))
-    given = said("total_steps")
-    total = steps if given in (None, -1) else int(given)
-    warm_up = _portion(said("warmup_steps"), said("warmup_ratio"), total, "warmup_ratio")
-    peak = said("learning_rate", said("base_lr"))
+        return Schedule(lambda at: np.full(np.shape(at), float(rate)), steps, message("schedule.peak", rate=float(rate), rest=rest))
+    kind, total = str(kind), value("total_steps", -1)
+    length = steps if total == -1 else int(total)
+    warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
+    peak = value("learning_rate", value("base_lr"))
     if peak is None:
         raise NotTold(message("untold.not_set", name="lr_schedule.learning_rate"))
-    shape = SHAPES.get(str(kind))
-    if shape is None:
-        raise NotTold(message("untold.not_known", name="lr_schedule.type", value=str(kind)))
-    start = float(said("warmup_lr_init", 0.0))
-    after = shape(said, float(peak), warm_up or 0, total)
+    if kind not in SHAPES:
+        raise NotTold(message("untold.not_known", name="lr_schedule.type", value=kind))
+    start, setup = float(value("warmup_lr_init", 0.0)), Setup(configuration, float(peak), warm, length)
+    after = SHAPES[kind](setup)
 
-    def rate(at: Floats) -> Floats:
-        now = np.asarray(at, np.float64)
-        found = after(now)
-        if not warm_up or str(kind).startswith("CosineAnnealing"):
-            return found
-        ended = ENDS.get(str(kind))
-        rising = start + (float(peak) - start) * now / warm_up
-        stop = ended(said, warm_up, total) if ended and total is not None else math.inf
-        return np.where((now < warm_up) & (now < stop), rising, found)
+    def rates(at: Floats) -> Floats:
+        step = np.asarray(at, np.float64)
+        if not warm or kind.startswith("CosineAnnealing"):
+            return after(step)
+        stop = setup.end(by_ratio=BY_RATIO[kind]) if kind in BY_RATIO and length is not None else math.inf
+        return np.where((step < warm) & (step < stop), start + (setup.peak - start) * step / warm, after(step))
 
-    name = str(kind)
-    text = message("schedule.of_kind", kind=name, steps=total) if total is not None else message("schedule.of_kind_of_data", kind=name)
-    if warm_up:
-        text = message("schedule.warmed", warm=warm_up, first=start, last=float(peak), rest=text)
-    return Schedule(rate, steps or total, text)
+    text = message("schedule.of_kind_of_data", kind=kind) if length is None else message("schedule.of_kind", kind=kind, steps=length)
+    if warm:
+        text = message("schedule.warmed", warm=warm, first=start, last=setup.peak, rest=text)
+    return Schedule(rates, steps or length, text)
 
 
-def _portion(steps: Any, ratio: Any, total: int | None, name: str) -> int | None:
-    if ratio is not None:
-        if float(ratio) == 0.0:
-            return 0
-        if total is None:
-            raise NotTold(message("untold.part_of_steps", name=f"lr_schedule.{name}"))
-        return int(total * float(ratio))
-    return None if steps is None else int(steps)
+def _wave(angle: Floats) -> Floats:
+    return np.maximum(0.0, 0.5 * (1.0 + np.cos(angle)))
 
 
-def _total(total: int | None) -> int:
-    if total is None:
-        raise NotTold(message("untold.length_of_data"))
-    return total
+def _constant(setup: Setup) -> Rates:
+    return lambda step: np.full(step.shape, setup.peak)
 
 
-def _constant(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    return lambda now: np.full(now.shape, peak)
+def _linear(setup: Setup) -> Rates:
+    end = setup.total
+    return lambda step: setup.peak * np.maximum(0.0, (end - step) / max(1, end - setup.warm))
 
 
-def _linear(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    end = _total(total)
-    return lambda now: peak * np.maximum(0.0, (end - now) / max(1, end - warm))
+def _cosine(setup: Setup) -> Rates:
+    peak, last = setup.peak, setup.number("lr_end", 0.0)
+    if last == peak and setup.length is None:
+        return _constant(setup)
+    length, waves, stop = max(1, setup.total - setup.warm), setup.number("num_cycles", 0.5), setup.end(by_ratio=True)
+    return lambda step: np.where(step >= stop, last, last + (peak - last) * _wave(math.pi * waves * 2.0 * ((step - setup.warm) / length)))
 
 
-def _cosine(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    if float(said("lr_end", 0.0)) == peak and total is None:
-        return _constant(said, peak, warm, total)
-    end, last, waves = _total(total), float(said("lr_end", 0.0)), float(said("num_cycles", 0.5))
-    stop = _cosine_end(said, warm, total)
+def _restarts(setup: Setup) -> Rates:
+    peak, last, length = setup.peak, setup.number("lr_end", 0.0), max(1, setup.total - setup.warm)
+    waves, stop = setup.number("num_cycles", 1.0), setup.end(by_ratio=False)
 
-    def rate(now: Floats) -> Floats:
-        part = (now - warm) / max(1, end - warm)
-        left = np.maximum(0.0, 0.5 * (1.0 + np.cos(math.pi * waves * 2.0 * part)))
-        return np.where(now >= stop, last, last + (peak - last) * left)
+    def rates(step: Floats) -> Floats:
+        part = (step - setup.warm) / length
+        left = _wave(math.pi * ((waves * part) % 1.0))
+        return np.where(step >= stop, last, np.where(part < 1, last + (peak - last) * left, 0.0))
 
-    return rate
+    return rates
 
 
-def _cosine_end(said: Said, warm: int, total: int | None) -> float:
-    decay = said("decay_steps")
-    share = said("decay_ratio")
-    return int(_total(total) * float(share)) if share is not None else max(1, int(decay)) if decay is not None else max(1, _total(total))
+def _polynomial(setup: Setup) -> Rates:
+    end, last, power, warm = setup.total, setup.number("lr_end", 1e-7), setup.number("power", 1.0), setup.warm
+    decay = max(1, int(setup.value("decay_steps", end - warm)))
+
+    def rates(step: Floats) -> Floats:
+        left = 1.0 - (step - warm) / decay  # below 0 where the decay ends before the run: the class does not stop it
+        return np.where(step > end, last, (setup.peak - last) * np.where(step < warm, 0.0, left) ** power + last)
+
+    return rates
 
 
-def _restarts(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    end, last, waves, stop = _total(total), float(said("lr_end", 0.0)), float(said("num_cycles", 1.0)), _restarts_end(said, warm, total)
-
-    def rate(now: Floats) -> Floats:
-        part = (now - warm) / max(1, end - warm)
-        left = np.maximum(0.0, 0.5 * (1.0 + np.cos(math.pi * ((waves * part) % 1.0))))
-        return np.where(now >= stop, last, np.where(part < 1, last + (peak - last) * left, 0.0))
-
-    return rate
-
-
-def _restarts_end(said: Said, warm: int, total: int | None) -> float:
-    decay = said("decay_steps")
-    return max(1, int(decay)) if decay is not None else max(1, _total(total))
-
-
-def _polynomial(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    end, last, power = _total(total), float(said("lr_end", 1e-7)), float(said("power", 1.0))
-    decay = max(1, int(said("decay_steps"))) if said("decay_steps") is not None else max(1, end - warm)
-
-    def rate(now: Floats) -> Floats:
-        left = 1.0 - (now - warm) / decay  # below 0 where the decay ends before the run: the class does not stop it
-        return np.where(now > end, last, (peak - last) * np.where(now < warm, 0.0, left) ** power + last)
-
-    return rate
-
-
-def _stable_decay(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    last = float(said("lr_end", 1e-7))
-    begins = _portion(said("decay_start_steps"), said("decay_start_ratio"), total, "decay_start_ratio")
+def _stable_decay(setup: Setup) -> Rates:
+    peak, last, begins = setup.peak, setup.number("lr_end", 1e-7), setup.steps("decay_start")
     if begins is None:
         raise NotTold(message("untold.not_set", name="lr_schedule.decay_start_steps"))
-    length = max(1, _total(total) - begins)
+    length = max(1, setup.total - begins)
 
-    def rate(now: Floats) -> Floats:
-        found = np.where(now < begins, peak, peak - (peak - last) * (now - begins) / length)
-        return np.where((now == 0) & (begins > 0) & (not warm), np.nan, found)  # its stable part multiplies by step / step
+    def rates(step: Floats) -> Floats:
+        falling = np.where(step < begins, peak, peak - (peak - last) * (step - begins) / length)
+        return np.where((step == 0) & (begins > 0) & (not setup.warm), np.nan, falling)  # its stable part multiplies by step / step
 
-    return rate
-
-
-def _cool_down(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    keep, last = max(0, int(said("keep_steps", 0) or 0)), max(0, int(said("final_steps", 0) or 0))
-    share = said("decay_ratio")
-    decay = int(_total(total) * float(share)) if share is not None else max(1, int(said("decay_steps") or _total(total)))
-    first, second, waves = float(said("lr_end1", 0.0)), said("lr_end2"), float(said("num_cycles", 0.5))
-    end = float(second) if second else first
-
-    def rate(now: Floats) -> Floats:
-        left = np.maximum(0.0, 0.5 * (1.0 + np.cos(math.pi * waves * 2.0 * (now - keep - warm) / decay)))
-        falling = np.where(now < warm + keep + decay, first + (peak - first) * left, np.where(now < warm + keep + decay + last, first, end))
-        return np.where(now < warm + keep, peak, falling)
-
-    return rate
+    return rates
 
 
-def _annealing(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    period, lowest = float(said("t_max")), float(said("eta_min", 0.0))
-    return lambda now: lowest + (peak - lowest) * np.maximum(0.0, 0.5 * (1.0 + np.cos(math.pi * now / period)))
+def _cool_down(setup: Setup) -> Rates:
+    peak, share = setup.peak, setup.value("decay_ratio")
+    kept, final = (max(0, int(setup.value(name, 0) or 0)) for name in ("keep_steps", "final_steps"))
+    decay = int(setup.total * float(share)) if share is not None else max(1, int(setup.value("decay_steps") or setup.total))
+    first, waves = setup.number("lr_end1", 0.0), setup.number("num_cycles", 0.5)
+    end, begins = float(setup.value("lr_end2") or first), setup.warm + kept
+
+    def rates(step: Floats) -> Floats:
+        left = _wave(math.pi * waves * 2.0 * (step - kept - setup.warm) / decay)
+        falling = np.where(step < begins + decay, first + (peak - first) * left, np.where(step < begins + decay + final, first, end))
+        return np.where(step < begins, peak, falling)
+
+    return rates
 
 
-def _annealing_restarts(said: Said, peak: float, warm: int, total: int | None) -> Callable[[Floats], Floats]:
-    first, grows, lowest = float(said("t_0")), float(said("t_mult", 1)), float(said("eta_min", 0.0))
+def _annealing(setup: Setup) -> Rates:
+    period, lowest = float(setup.value("t_max")), setup.number("eta_min", 0.0)
+    return lambda step: lowest + (setup.peak - lowest) * _wave(math.pi * step / period)
 
-    def rate(now: Floats) -> Floats:
+
+def _annealing_restarts(setup: Setup) -> Rates:
+    first, grows, lowest = float(setup.value("t_0")), setup.number("t_mult", 1), setup.number("eta_min", 0.0)
+
+    def rates(step: Floats) -> Floats:
         if grows == 1:
-            begun, period = np.floor(now / first) * first, np.full(now.shape, first)
+            begun, period = np.floor(step / first) * first, np.full(step.shape, first)
         else:
-            which = np.maximum(0.0, np.floor((np.log(now / first * (grows - 1.0) + 1.0) / math.log(grows)).astype(np.float32)))
+            which = np.maximum(0.0, np.floor((np.log(step / first * (grows - 1.0) + 1.0) / math.log(grows)).astype(np.float32)))
             begun, period = first * (1.0 - grows**which) / (1.0 - grows), first * grows**which
-        left = np.maximum(0.0, 0.5 * (1.0 + np.cos(math.pi * (now - begun) / period)))
-        found: Floats = lowest + (peak - lowest) * left
-        return found
+        return lowest + (setup.peak - lowest) * _wave(math.pi * (step - begun) / period)
 
-    return rate
+    return rates
 
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, Callable[[Setup], Rates]] = {
     "ConstantWarmUpLR": _constant,
     "LinearWithWarmUpLR": _linear,
     "CosineWithWarmUpLR": _cosine,
@@ -202,8 +213,5 @@ SHAPES: dict[str, Shape] = {
     "CosineAnnealingWarmRestarts": _annealing_restarts,
 }
 """MindFormers' schedules after their warm-up."""
-ENDS: dict[str, Callable[[Said, int, int | None], float]] = {
-    "CosineWithWarmUpLR": _cosine_end,
-    "CosineWithRestartsAndWarmUpLR": _restarts_end,
-}
-"""Schedules that look for their end before they look for their warm-up."""
+BY_RATIO = {"CosineWithWarmUpLR": True, "CosineWithRestartsAndWarmUpLR": False}
+"""Schedules that look for their end before they look for their warm-up, and whether ``decay_ratio`` may say it."""

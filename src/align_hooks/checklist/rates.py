@@ -1,4 +1,4 @@
-"""Learning rate and weight decay of either side, and whether two sides use the same."""
+"""Learning rate and weight decay of either side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from align_hooks.checklist.megatron_schedule import is_in_samples, megatron_rate
 from align_hooks.checklist.mindformers_schedule import mindformers_rate
-from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, needed, value_of
+from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.schedule import Floats, Schedule, needed
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.messages import message
 
@@ -21,32 +22,18 @@ def learning_rate(configuration: Configuration) -> Schedule:
     return mindformers_rate(configuration) if configuration.side == MINDFORMERS else megatron_rate(configuration)
 
 
-def same_rates(one: Configuration, other: Configuration) -> bool:
-    """Whether both sides use the same learning rate at every step of the shorter run, within float32's rounding.
-
-    :raises NotTold: a side does not say enough.
-    """
-    return not any(difference > RATE for difference in differences(learning_rate(one), learning_rate(other))[1])
-
-
 def weight_decay(configuration: Configuration) -> Schedule:
     """Weight decay of every step: only Megatron's changes, by ``--start-weight-decay`` and ``--end-weight-decay``.
 
     :raises NotTold: something that the schedule needs is not set.
     """
-    if configuration.side == MINDFORMERS:
-        decay = float(value_of(configuration, ("optimizer.weight_decay",), 0.0))
-        return Schedule(lambda at: np.full(np.shape(at), decay), None, f"{decay:.7g}")
-    style = str(value_of(configuration, ("weight_decay_incr_style",), "constant"))
-    decay = float(value_of(configuration, ("weight_decay",), 0.01))
+    keys, default = (("optimizer.weight_decay",), 0.0) if configuration.side == MINDFORMERS else (("weight_decay",), 0.01)
+    decay, style = float(value_of(configuration, keys, default)), str(value_of(configuration, ("weight_decay_incr_style",), "constant"))
     if style == "constant":
         return Schedule(lambda at: np.full(np.shape(at), decay), None, f"{decay:.7g}")
-    first, last = (
-        float(needed(configuration, "start_weight_decay", "--start-weight-decay")),
-        float(needed(configuration, "end_weight_decay", "--end-weight-decay")),
-    )
+    first, last = needed(configuration, "start_weight_decay"), needed(configuration, "end_weight_decay")
     steps = megatron_rate(configuration).steps or 1
-    samples, batch = value_of(configuration, ("train_samples",)), value_of(configuration, ("global_batch_size",))
+    samples, batch = value_of(configuration, ("train_samples",), None), value_of(configuration, ("global_batch_size",), None)
     length = samples / batch if batch and is_in_samples(configuration) else steps
 
     def rate(at: Floats) -> Floats:

@@ -1,28 +1,29 @@
-"""The whole check of two sides, as data that every report is made from."""
+"""The whole check of two sides, as the data from which every report is made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from align_hooks.checklist.batches import Look, side_by_side
-from align_hooks.checklist.held import ODD, show
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
-from align_hooks.checklist.readings.said import Unknown
-from align_hooks.checklist.schedule import RATE, NotTold, Schedule, differences
+from align_hooks.checklist.readings.lookup import NotTold
+from align_hooks.checklist.schedule import RATE, Schedule, differences
+from align_hooks.checklist.side_value import ODD, show
 from align_hooks.checklist.traps import passed_over, traps
-from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Value
 from align_hooks.messages import Argument, Message, Side, message, sentences
 
 NEWEST = "1.9"
 """MindFormers that the tables are of, where nothing says which one reads a YAML."""
-CLEAN, DIFFERS, UNREADABLE, UNDECIDED = 0, 1, 3, 4
+CLEAN, DIFFERS, UNDECIDED = 0, 1, 4
+ScheduleOf: TypeAlias = Callable[[Configuration], Schedule]
 
 
 class Judgement(Enum):
@@ -44,9 +45,9 @@ class Scheduled(Enum):
 class Course:
     """What a schedule makes of every step on both sides.
 
-    ``text`` says how it came out; ``schedules`` are those of reference and candidate. ``steps`` and the two series are empty where a side
-    does not say enough. ``same`` is None then. ``differing`` is how many steps differ, ``first`` the first of them, and ``most`` the one
-    at which the two are furthest apart.
+    ``text`` says how it came out; ``schedules`` are those of reference and candidate. Where a side does not say enough, ``steps`` and the
+    two series are empty, and ``same`` is None. ``differing`` is how many steps differ, ``first`` the first of them, and ``most`` the step
+    at which the two sides are furthest apart.
     """
 
     name: Scheduled
@@ -63,7 +64,8 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """One side of a check: its framework, what it was read from, how, what it walks into, and what nobody looked at: name, value, place."""
+    """One side of a check: its framework, its source, notes on how it was read, the traps that it walks into, and what no row looked at:
+    name, value and place."""
 
     framework: str
     source: str
@@ -77,8 +79,8 @@ class CheckedSide:
 
 @dataclass(frozen=True, slots=True)
 class Checklist:
-    """Everything a report needs. ``data`` says how the two runs' batches relate, and ``alike`` whether they are the same; None where they
-    were not looked at. ``unlike`` are settings that no row covers and that differ: name, and either side's value."""
+    """Everything that a report needs. ``data`` says how the two runs' batches relate, and ``alike`` whether they are the same; both are
+    None where nobody looked at batches. ``unlike`` are settings that no row covers and that differ: name, and either side's value."""
 
     sides: tuple[CheckedSide, CheckedSide]
     checked: tuple[Checked, ...]
@@ -89,7 +91,7 @@ class Checklist:
 
     def of(self, outcome: Outcome) -> tuple[Checked, ...]:
         """The rows that came out so, in the order of the CheckList."""
-        return tuple(one for one in self.checked if one.outcome is outcome)
+        return tuple(checked for checked in self.checked if checked.outcome is outcome)
 
     @property
     def problems(self) -> list[tuple[Side, Message]]:
@@ -99,8 +101,9 @@ class Checklist:
     @property
     def differing(self) -> list[str]:
         """Ids of what differs and changes the result: rows, schedules, and ``batches``."""
-        rows, courses = self.of(Outcome.DIFFERENT), [one for one in self.courses if one.same is False]
-        return [*(one.row.id for one in rows), *(one.name.value for one in courses), *(["batches"] if self.alike is False else [])]
+        rows = [checked.row.id for checked in self.of(Outcome.DIFFERENT)]
+        courses = [course.name.value for course in self.courses if course.same is False]
+        return [*rows, *courses, *(["batches"] if self.alike is False else [])]
 
     @property
     def gaps(self) -> list[Argument]:
@@ -112,7 +115,7 @@ class Checklist:
         """Whether something differs, and if nothing does, whether all that matters is told."""
         if self.differing or self.problems:
             return Judgement.DIFFERS
-        untold = self.of(Outcome.NOT_TOLD) or self.gaps or any(one.same is None for one in self.courses)
+        untold = self.of(Outcome.NOT_TOLD) or self.gaps or any(course.same is None for course in self.courses)
         return Judgement.INCONCLUSIVE if untold else Judgement.CLEAN
 
     @property
@@ -128,7 +131,7 @@ def check(
 
     :raises ConfigurationError: a side says nothing that the CheckList asks for, so nothing can be held against anything.
     """
-    reference, candidate = (as_read(one, mindformers) for one in (reference, candidate))
+    reference, candidate = (as_read(side, mindformers) for side in (reference, candidate))
     checked = judge(reference, candidate)
     for configuration in (reference, candidate):
         if configuration.facts is None and not configuration.used & configuration.values.keys():
@@ -139,9 +142,8 @@ def check(
         course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate),
         course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate),
     )
-    both = [look for look in looks if look is not None]
-    sides = (side(reference, looks[0]), side(candidate, looks[1]))
-    data, alike = side_by_side(both[0], both[1]) if len(both) == 2 else (None, None)
+    sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
+    data, alike = side_by_side(*looks)
     return Checklist(sides, checked, courses, data, alike, unlike(reference, candidate))
 
 
@@ -151,110 +153,74 @@ def as_read(configuration: Configuration, mindformers: str) -> Configuration:
     return replace(configuration, passed_over=passed_over(configuration, version))
 
 
-def course(name: Scheduled, of: Any, reference: Configuration, candidate: Configuration) -> Course:
+def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:
     """What a schedule comes to on both sides, compared point by point."""
-    found: list[Schedule] = []
-    steps, series = np.arange(0), []
-    for where, configuration in zip(Side, (reference, candidate), strict=True):
+    schedules: list[Schedule] = []
+    for side, configuration in zip(Side, (reference, candidate), strict=True):
         try:
-            found.append(of(configuration))
-        except (NotTold, Unknown, Contradiction) as unknown:
-            return Course(name, None, message("course.untold_of", side=where, why=unknown.why))
+            schedules.append(schedule_of(configuration))
+        except (NotTold, Contradiction) as untold:
+            return Course(name, None, message("course.untold_of", side=side, why=untold.why))
         except ODD as error:
-            return Course(name, None, message("course.odd", side=where, error=str(error)))
-    one, other = found
+            return Course(name, None, message("course.odd", side=side, error=str(error)))
+    lengths = [schedule.steps for schedule in schedules]
     try:
-        steps, apart = differences(one, other)
-        series = [schedule.at(steps) for schedule in found]
-    except NotTold as unknown:
-        return Course(name, None, message("course.untold", why=unknown.why))
+        at, apart = differences(*schedules)
+        ours, theirs = (schedule.at(at).tolist() for schedule in schedules)
+    except NotTold as untold:
+        return Course(name, None, message("course.untold", why=untold.why))
     except ODD as error:
         return Course(name, None, message("course.untold", why=str(error)))
-    ours, theirs = (rates.tolist() for rates in series)
-    if not len(steps) or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+    steps = at.tolist()
+    if not steps or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Course(name, None, message("course.no_numbers"))
-    beyond = np.flatnonzero(apart > RATE).tolist()
-    most = int(np.argmax(apart))
-    text = _how_they_differ(steps.tolist(), ours, theirs, beyond, most, whole=bool(one.steps or other.steps))
-    lengths = None
-    if one.steps and other.steps and one.steps != other.steps:
-        lengths = message("course.lengths", reference=one.steps, candidate=other.steps)
-    return Course(
-        name,
-        not beyond,
-        sentences(text, lengths),
-        (one.text, other.text),
-        steps.tolist(),
-        ours,
-        theirs,
-        len(beyond),
-        int(steps[beyond[0]]) if beyond else None,
-        int(steps[most]) if beyond else None,
+    whole, beyond, most = any(lengths), np.flatnonzero(apart > RATE).tolist(), int(np.argmax(apart))
+    of_lengths = (
+        message("course.lengths", reference=lengths[0], candidate=lengths[1]) if all(lengths) and lengths[0] != lengths[1] else None
     )
-
-
-def _how_they_differ(
-    steps: Sequence[int], ours: Sequence[float], theirs: Sequence[float], beyond: Sequence[int], most: int, *, whole: bool
-) -> Words:
-    """Two series in a sentence; ``beyond`` are the places at which they differ, ``whole`` whether ``steps`` are those of a whole run."""
+    constant = len({*ours, *theirs}) <= 2 and len(set(ours)) == len(set(theirs)) == 1
+    text: Words = message("course.same" if whole else "course.same_in_the_first", steps=len(steps))
+    if constant:
+        text = message("course.constant", rate=ours[0])
     if beyond:
         first = beyond[0]
-        numbers = {
-            "differing": len(beyond),
-            "steps": len(steps),
-            "step": steps[first],
-            "reference": ours[first],
-            "candidate": theirs[first],
-        }
-        return sentences(
-            message("course.differs" if whole else "course.differs_in_the_first", **numbers),
+        rates = {"step": steps[first], "reference": ours[first], "candidate": theirs[first]}
+        text = sentences(
+            message("course.differs" if whole else "course.differs_in_the_first", differing=len(beyond), steps=len(steps), **rates),
             message("course.most", step=steps[most], reference=ours[most], candidate=theirs[most]),
         )
-    if len({*ours, *theirs}) <= 2 and len(set(ours)) == len(set(theirs)) == 1:
-        return message("course.constant", rate=ours[0])
-    return message("course.same" if whole else "course.same_in_the_first", steps=len(steps))
+    same = Course(name, not beyond, sentences(text, of_lengths), (schedules[0].text, schedules[1].text), steps, ours, theirs)
+    return replace(same, differing=len(beyond), first=steps[beyond[0]], most=steps[most]) if beyond else same
 
 
-def side(configuration: Configuration, look: Look | None) -> CheckedSide:
+def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
-    return CheckedSide(
-        configuration.side,
-        configuration.source,
-        tuple(configuration.notes),
-        tuple(traps(configuration)),
-        tuple((name, show(value.value), value.where) for name, value in not_covered(configuration)),
-        configuration.facts is not None,
-        look,
-        configuration.gaps,
-    )
+    uncovered = tuple((name, show(value.value), value.where) for name, value in not_covered(configuration))
+    traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
+    notes, gaps = tuple(configuration.notes), configuration.gaps
+    return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, uncovered, recorded, look, gaps)
 
 
-def not_covered(configuration: Configuration) -> list[tuple[str, Any]]:
-    """Names that were set and that no row looked at; one that a YAML repeats by an alias is named once."""
-    last = {(value.place, name.rpartition(".")[2]) for name, value in configuration.values.items() if name in configuration.used}
-    found: list[tuple[str, Any]] = []
+def not_covered(configuration: Configuration) -> Iterator[tuple[str, Value]]:
+    """Names that were set and that no row looked at; a name that a YAML repeats by an alias is named once."""
+    places = {(value.place, name.rpartition(".")[2]) for name, value in configuration.values.items() if name in configuration.used}
     for name, value in configuration.not_covered(("launcher.",)):
         place = (value.place, name.rpartition(".")[2])
-        if configuration.facts is None and value.place is not None:
-            if place in last:
-                continue
-            last.add(place)
-        found.append((name, value))
-    return found
+        if configuration.facts is not None or value.place is None or place not in places:
+            yield name, value
+        places.add(place)
 
 
 def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Of two sides of one framework, settings that no row looks at and that differ: all of them, for they have the same names."""
+    """Of two sides of one framework, all settings that no row looks at and that differ, for the sides have the same names."""
     if reference.side != candidate.side:
         return ()
-    seen = reference.used | candidate.used
-    names = [name for name in {**reference.values, **candidate.values} if name not in seen]
-    held = [(name, reference.values.get(name), candidate.values.get(name)) for name in names]
-    return tuple(
-        (name, show(one.value) if one else "–", show(other.value) if other else "–")
-        for name, one, other in held
-        if (one.value if one else None) != (other.value if other else None)
-    )
+    unset, looked_at = Value(None), reference.used | candidate.used
+    names = [name for name in {**reference.values, **candidate.values} if name not in looked_at]
+    differ = [name for name in names if reference.values.get(name, unset).value != candidate.values.get(name, unset).value]
+    sides = (reference.values, candidate.values)
+    ours, theirs = ([show(values[name].value) if name in values else "–" for name in differ] for values in sides)
+    return tuple(zip(differ, ours, theirs, strict=True))
 
 
 def counts(checklist: Checklist) -> Mapping[Outcome, int]:

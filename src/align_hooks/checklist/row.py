@@ -1,7 +1,7 @@
 """One row of the CheckList: how each side says a quantity, how the two correspond, and what a difference does.
 
-A row is data. What either side says is brought to one meaning, such as ``intermediate_size`` in elements whether it was given, or
-computed from ``multiple_of``; the meanings are compared, and both values are shown as they were written, with the place.
+A row is data. What a side says is brought to a meaning, such as ``intermediate_size`` in elements, whether it was set or computed from
+``multiple_of``. The meanings are compared; both values are shown as they were written, with their places.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Occasion(Enum):
 
 
 class Unset(Enum):
-    """A value that nobody gave; None is one that frameworks give."""
+    """A value that nobody set, for None is a value that frameworks set."""
 
     UNSET = "not set"
 
@@ -60,15 +60,46 @@ Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
 
+def plain(value: Setting) -> Setting:
+    """A Boolean as both sides write it, or a number, also where YAML made text of it; everything else stays as it is."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+TYPES = {
+    "float32": ("float32", "fp32", "torch.float32", "float", "torch.float"),
+    "bfloat16": ("bfloat16", "bf16", "torch.bfloat16"),
+    "float16": ("float16", "fp16", "torch.float16", "half", "torch.half"),
+    "float64": ("float64", "fp64", "torch.float64", "double"),
+}
+_TYPES = {alias: name for name, aliases in TYPES.items() for alias in aliases}
+
+
+def dtype(value: Setting) -> Setting:
+    """A type by one name, whatever the framework calls it."""
+    return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
+
+
+def text(value: Setting) -> Setting:
+    """Names without case and without the difference of dashes and underscores."""
+    return value.lower().replace("-", "_") if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Says:
     """How one side says a quantity.
 
-    ``keys`` are the names that mean it, the first that is set wins; ``default`` holds where none is, a value or a function of the
-    configuration; ``read`` works the quantity out where one key does not say it, and then ``keys`` are all that it looks at. ``fixed``
-    is what a framework does that cannot be configured, and ``note`` what is to be known of it. ``beside`` are names that belong to the
-    quantity and do not say it, such as how a thing is done that another key switches on; ``choices`` are all that may be written, where
-    it is not what it means.
+    ``keys`` are the names that mean it; the first that is set wins. ``default`` holds where none is set: a value, or a function of the
+    configuration. ``read`` works the quantity out where one key does not say it; ``keys`` are then all the names that it looks at.
+    ``fixed`` is what a framework does that cannot be configured, and ``note`` what a reader should know of it. ``beside`` are names that
+    belong to the quantity and do not say it, such as how a thing is done that another key switches on. ``choices`` are all the values
+    that may be written, where they are not the meanings.
     """
 
     keys: tuple[str, ...] = ()
@@ -79,16 +110,17 @@ class Says:
     beside: tuple[str, ...] = ()
     choices: tuple[Setting, ...] = ()
 
-
-def _speaks(says: Says) -> bool:
-    return bool(says.keys) or says.read is not None or says.fixed is not UNSET or says.default is not UNSET
+    @property
+    def speaks(self) -> bool:
+        """Whether the side has anything to say."""
+        return bool(self.keys) or self.read is not None or self.fixed is not UNSET or self.default is not UNSET
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the guide recommends of a quantity where precision is compared, and whether a value keeps to it.
+    """What the guide recommends where precision is compared, and whether a value keeps to it.
 
-    ``text`` is a message, or the value itself. ``setup`` is the occasion that it is for, None where it always holds.
+    ``text`` is a message, or the value itself. ``setup`` is the occasion that the advice is for; None where it always holds.
     """
 
     text: Argument
@@ -101,10 +133,11 @@ class Row:
     """One thing to check.
 
     ``form`` brings what was written to one meaning. ``fact`` is where a record's ``run.json`` says it as built. ``when`` is the id of the
-    row that must hold something on either side for this one to mean anything (there are no experts in a dense model), or a value of it
-    (``compute_dtype=float16``). ``tell`` says how two meanings differ that are too long to be shown; ``unless`` says why a difference
-    does no harm to these two sides, None where it does. ``sources`` are the tables and rows of the guides that ask for it; ``by_hand``
-    is how to check it where neither configuration nor record can tell.
+    row that must hold something on either side for this one to mean anything (there are no experts in a dense model), or a value of that
+    row (``compute_dtype=float16``). ``tell`` says how two meanings differ that are too long to be shown. ``unless`` says why a difference
+    does no harm to these two sides; None where it does harm. ``asked_by`` are the tables and rows of the guides that ask for it; where it
+    is empty, the guide's ``comparison`` with Megatron-LM asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check
+    the row where neither configuration nor record can tell.
     """
 
     name: Name
@@ -112,24 +145,30 @@ class Row:
     mindformers: Says
     group: Group
     effect: Effect = Effect.RESULT
-    form: Form | None = None
+    form: Form | None = plain
     fact: str = ""
     when: str = ""
     tell: Callable[[Setting, Setting], Words | None] | None = None
     unless: Callable[[Configuration, Configuration], Words | None] | None = None
     advice: Advice | None = None
-    sources: Sequence[str] = ()
+    asked_by: Sequence[str] = ()
+    comparison: str = ""
     by_hand: Message | None = None
 
     @property
     def id(self) -> str:
-        """What code and programs know it by: the parameter's name, or that of its message."""
+        """The name by which code and programs know the row: the parameter's, or that of its message."""
         return self.name.id.partition(".")[2] if isinstance(self.name, Message) else self.name
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The tables and rows of the guides that ask for it."""
+        return self.asked_by or [f"comparison: {self.comparison}: {key.replace('_', '-')}" for key in self.megatron.keys[:1]]
 
     @property
     def alone(self) -> bool:
         """Whether one side has nothing to say, so that the other is only held against the advice."""
-        return not (_speaks(self.megatron) and _speaks(self.mindformers))
+        return not (self.megatron.speaks and self.mindformers.speaks)
 
     def says(self, configuration: Configuration) -> Says:
         """How the side of a configuration says it."""
@@ -145,43 +184,12 @@ def model(*names: str) -> tuple[str, ...]:
     return tuple(MODEL + name for name in names)
 
 
+def asked(table: str, *names: str) -> tuple[str, ...]:
+    """Several rows of one table of the guides."""
+    return tuple(f"{table}: {name}" for name in names)
+
+
 def is_new(configuration: Configuration) -> bool:
     """Whether a MindFormers configuration builds one of the newer models, ``use_legacy: False``."""
-    said = configuration.find(("use_legacy",))
-    return said is not None and said.value is False
-
-
-def boolean(value: Setting) -> Setting:
-    """True and False as both sides write them."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    return value
-
-
-TYPES = {
-    "float32": ("float32", "fp32", "torch.float32", "float", "torch.float"),
-    "bfloat16": ("bfloat16", "bf16", "torch.bfloat16"),
-    "float16": ("float16", "fp16", "torch.float16", "half", "torch.half"),
-    "float64": ("float64", "fp64", "torch.float64", "double"),
-}
-_TYPES = {one: name for name, all_of in TYPES.items() for one in all_of}
-
-
-def dtype(value: Setting) -> Setting:
-    """A type by one name, whatever the framework calls it."""
-    return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
-
-
-def text(value: Setting) -> Setting:
-    """Names without case and without the difference of dashes and underscores."""
-    return value.lower().replace("-", "_") if isinstance(value, str) else value
-
-
-def numeric(value: Setting) -> Setting:
-    """A number, also where YAML made text of it."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+    legacy = configuration.find(("use_legacy",))
+    return legacy is not None and legacy.value is False

@@ -1,7 +1,7 @@
-"""What a configuration says and a framework does not do: names that are ignored, defaults that changed, numbers that YAML makes text of.
+"""What a configuration says and a framework does not do: names that are ignored, defaults that changed, numbers that YAML reads as text.
 
-Each was found by building the newer models of MindFormers 1.9 from such a configuration, or in Megatron-LM's own source; tests build
-them again.
+Each trap was found by building the newer models of MindFormers 1.9 from such a configuration, or in Megatron-LM's own source. Tests
+build them again.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "normalization": ("LayerNorm", "RMSNorm"),
     "moe_router_load_balancing_type": ("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
 }
-"""Fields of a newer model that know a few values alone, as they are written: ``get_norm_cls`` and ``TopKRouter`` of its training graph."""
+"""Fields of a newer model and all the values that ``get_norm_cls`` and ``TopKRouter`` of its training graph know."""
 NEAR = 0.88
-"""How like two names are, of which one may be the other misspelt, from 0 to 1 (``difflib``)."""
+"""How alike two names are, from 0 to 1 (``difflib``), where one may be the other misspelt."""
 SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
 CONTEXT = ("deterministic", "enable_graph_kernel", "jit_level", "graph_kernel_flags")
 """Keys under ``context`` that 1.9 warns about and passes over."""
 NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
-"""What YAML 1.1 reads as text: it wants a point and a sign."""
+"""Numbers that YAML 1.1 reads as text, for it wants a point and a sign."""
 
 
 def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
-    """Names that a configuration sets and MindFormers of a version ignores, so that they do not count; 1.6 to 1.8 read them all."""
+    """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read them all."""
     if configuration.side != MINDFORMERS or not is_new(configuration) or not ignores(version):
         return frozenset()
     return frozenset(MODEL + name for name in (*ignored(family(configuration)), *WITHOUT_EFFECT))
 
 
 def ignores(version: str) -> bool:
-    """Whether MindFormers of a version passes names over that were its own before."""
+    """Whether a version of MindFormers passes over names that older versions read."""
     numbers = re.findall(r"\d+", version)[:2]
     return len(numbers) < 2 or tuple(map(int, numbers)) >= (1, 9)
 
 
 def traps(configuration: Configuration) -> Iterator[Message]:
-    """The traps that a configuration walks into. A record's are of what was built, which has walked past them."""
+    """The traps that a configuration walks into. A record walks into none, for it tells what was built."""
     if configuration.facts is not None:
         return
     yield from _misspelt(configuration)
@@ -65,7 +65,7 @@ def traps(configuration: Configuration) -> Iterator[Message]:
 
 
 def _misspelt(c: Configuration) -> Iterator[Message]:
-    """Names that no row knows and that are nearly one that a row does know and that is not set."""
+    """Names that no row knows, and that are nearly a name that a row knows and that is not set."""
     known = sorted(name for name in c.used - c.values.keys() - c.passed_over if not name.startswith("launcher."))
     strangers = []
     for name, value in c.not_covered(("launcher.",)):
@@ -84,14 +84,14 @@ def _misspelt(c: Configuration) -> Iterator[Message]:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """The one of some names that a name is nearly: under the same section, or of the same name under a section that is nearly the same."""
-    section, _, own = name.rpartition(".")
-    split = [(other.rpartition(".")[0], other.rpartition(".")[2], other) for other in known]
-    beside = {one: other for holder, one, other in split if holder == section}
-    namesakes = {holder: other for holder, one, other in split if one == own}
-    for asked, among in ((own, beside), (section, namesakes)):
-        if found := difflib.get_close_matches(asked, among, 1, NEAR) if len(asked) > 3 else []:
-            return among[found[0]]
+    """The known name that is nearly a name: in the same section, or the same key in a section that is nearly the same; else empty."""
+    section, _, key = name.rpartition(".")
+    split = [(*candidate.rpartition(".")[::2], candidate) for candidate in known]
+    neighbours = {last: candidate for holder, last, candidate in split if holder == section}
+    namesakes = {holder: candidate for holder, last, candidate in split if last == key}
+    for part, among in ((key, neighbours), (section, namesakes)):
+        if near := difflib.get_close_matches(part, among, 1, NEAR) if len(part) > 3 else []:
+            return among[near[0]]
     return ""
 
 
@@ -126,7 +126,7 @@ def _newer(c: Configuration) -> Iterator[Message]:
                 yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
             else:
                 yield message("trap.refused_for_good", place=value.where, name=name)
-    for name in (one for one in WITHOUT_EFFECT if one not in refused(known) or not c.passed_over):
+    for name in (name for name in WITHOUT_EFFECT if name not in refused(known) or not c.passed_over):
         if (value := c.values.get(MODEL + name)) is not None and value.value:
             yield message("trap.no_effect", place=value.where, name=name)
     for name, values in ALLOWED.items():
@@ -198,6 +198,6 @@ def _own(c: Configuration, name: str) -> Value | None:
 
 
 def _written(c: Configuration, name: str) -> Value | None:
-    """What the YAML itself says, and not the model's ``config.json``."""
+    """What the YAML itself says of a name; None where it is silent, or the model's ``config.json`` says it."""
     value = c.values.get(MODEL + name)
     return None if value is not None and value.place is not None and value.place.is_json else value

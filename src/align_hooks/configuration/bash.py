@@ -11,17 +11,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import read_text
-from align_hooks.configuration.script import Script, Word, line_of, text_of
+from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.words import join, names_in, single, words
 from align_hooks.messages import Message, message
 
 DEEPEST = 8
-"""Functions that call functions, scripts that source scripts, ``eval`` in ``eval``: so deep, and no deeper."""
+"""How deep functions call functions, scripts source scripts, and ``eval`` stands in ``eval``, and no deeper."""
 QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip", "rm", "sleep", "tee", "trap")
 """Commands whose words are not looked at: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
@@ -59,7 +59,7 @@ def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Se
 
 @contextmanager
 def ending(*words: str) -> Iterator[None]:
-    """What some words end: a script and a subshell both, a function and what is sourced ``return``."""
+    """What some words end: ``exit`` and ``return`` a script and a subshell, ``return`` a function and a sourced script."""
     try:
         yield
     except Left as leaving:
@@ -68,7 +68,7 @@ def ending(*words: str) -> Iterator[None]:
 
 
 def _follow(script: Script, text: str) -> None:
-    """Follow a text in a script's own state: the script itself, what it sources, or what it evaluates."""
+    """Follow a text in the state of a script: the script itself, what it sources, or what it evaluates."""
     try:
         import tree_sitter
         import tree_sitter_bash
@@ -82,14 +82,14 @@ def _follow(script: Script, text: str) -> None:
     for cut in CUT_WORD.finditer(written):
         node = root.descendant_for_byte_range(cut.start(), cut.end())
         if node is None or node.type not in JOINED:
-            _gap(script, written.count(b"\n", 0, cut.start()) + 1, "\\")
+            script.not_followed(written.count(b"\n", 0, cut.start()) + 1, "\\")
     for bad in _errors(root) if root.has_error else ():
         near = next(iter(text_of(bad).strip().splitlines()), "")[:60]
         script.gaps.append(message("configuration.no_bash", place=script.place(line_of(bad)), text=repr(near)))
     _all(script, root)
 
 
-def _errors(node: Any) -> Iterator[Any]:
+def _errors(node: Node) -> Iterator[Node]:
     """The places where the grammar broke."""
     for child in node.children:
         if child.type == "ERROR" or child.is_missing:
@@ -98,17 +98,13 @@ def _errors(node: Any) -> Iterator[Any]:
             yield from _errors(child)
 
 
-def _gap(script: Script, line: int, text: str) -> None:
-    """Something that is not followed, and may change anything."""
-    script.gaps.append(message("configuration.not_followed", place=script.place(line), text=" ".join(text.split())[:60]))
-
-
-def _all(script: Script, node: Any) -> None:
+def _all(script: Script, node: Node) -> None:
+    """Follow what is in a node."""
     for child in node.named_children:
         _walk(script, child)
 
 
-def _walk(script: Script, node: Any) -> None:
+def _walk(script: Script, node: Node) -> None:
     """Follow what a node does; in the background as a subshell does it."""
     script.work(1)
     if node.next_sibling is not None and node.next_sibling.type == "&":
@@ -116,10 +112,10 @@ def _walk(script: Script, node: Any) -> None:
     elif node.type in FOLLOWED:
         FOLLOWED[node.type](script, node)
     elif node.type not in PASSED:
-        _gap(script, line_of(node), text_of(node))
+        script.not_followed(line_of(node), text_of(node))
 
 
-def _apart(script: Script, nodes: Sequence[Any]) -> None:
+def _apart(script: Script, nodes: Sequence[Node]) -> None:
     """Subshells: what they set is gone after them, and each ends alone."""
     before = dict(script.variables), set(script.exported), dict(script.functions)
     script.work(len(script.variables) // 20)
@@ -129,12 +125,12 @@ def _apart(script: Script, nodes: Sequence[Any]) -> None:
     script.variables, script.exported, script.functions = before
 
 
-def _pipeline(script: Script, node: Any) -> None:
+def _pipeline(script: Script, node: Node) -> None:
     for child in node.named_children:
         _apart(script, [child])
 
 
-def _compound(script: Script, node: Any) -> None:
+def _compound(script: Script, node: Node) -> None:
     """``{ …; }``, or ``(( … ))``, which is not worked out."""
     if text_of(node).startswith("(("):
         script.forget(names_in(node), line_of(node))
@@ -142,30 +138,30 @@ def _compound(script: Script, node: Any) -> None:
         _all(script, node)
 
 
-def _function(script: Script, node: Any) -> None:
+def _function(script: Script, node: Node) -> None:
     name = text_of(node.child_by_field_name("name"))
     if script.unsure:
         script.gaps.append(message("configuration.may_define", place=script.place(line_of(node)), name=name))
     script.functions[name] = node.child_by_field_name("body")
 
 
-def _redirected(script: Script, node: Any) -> None:
+def _redirected(script: Script, node: Node) -> None:
     """A command with redirections, between and after which its words go on."""
-    body, more = node.child_by_field_name("body"), list[Any]()
+    body, more = node.child_by_field_name("body"), list[Node]()
     for child in node.named_children:
-        given = [inner for inner in child.named_children if inner.type != "file_descriptor" and not inner.type.startswith("heredoc_")]
+        parts = [inner for inner in child.named_children if inner.type != "file_descriptor" and not inner.type.startswith("heredoc_")]
         if child.type in ("file_redirect", "herestring_redirect"):
-            more += given[1:]
-        elif child.type == "heredoc_redirect" and any(inner.type not in ("pipeline", "file_redirect") for inner in given):
-            _gap(script, line_of(child), text_of(child).partition("\n")[0])
+            more += parts[1:]
+        elif child.type == "heredoc_redirect" and any(inner.type not in ("pipeline", "file_redirect") for inner in parts):
+            script.not_followed(line_of(child), text_of(child).partition("\n")[0])
     if body is not None and body.type == "command":
         _command(script, body, more)
     elif body is not None:
         _walk(script, body)
 
 
-def _list(script: Script, node: Any) -> None:
-    """``one && other`` and ``one || other``: the second may or may not be done."""
+def _list(script: Script, node: Node) -> None:
+    """``first && second`` and ``first || second``: the second may or may not be done."""
     first, second = node.named_children[0], node.named_children[-1]
     sure = succeeds(script, first)
     _walk(script, first)
@@ -175,78 +171,25 @@ def _list(script: Script, node: Any) -> None:
         _walk(script, second)
 
 
-def _assign(script: Script, node: Any) -> None:
-    target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    line, name = line_of(node), text_of(target).partition("[")[0]
-    array = value is not None and value.type == "array"
-    if name == "IFS":
-        _gap(script, line, text_of(node))
-    if target.type == "subscript" or (array and re.search(r"[(\s]\[\S*\]=", text_of(value))):
-        script.forget([name], line)
-        return
-    inner = [value] if value is not None else []
-    given = [word for child in value.named_children if child.type != "comment" for word in words(script, child)] if array else []
-    given = given if array else [single(script, inner[0]) if inner else Word("", line)]
-    before = script.variables.get(name, [])
-    if any(child.type == "+=" for child in node.children):
-        given = before + given if array else [join([*before[:1], *given], line), *before[1:]]
-    elif not array:
-        given += before[1:]  # the first element of an array
-    script.set(name, given, line)
-
-
-def _declare(script: Script, node: Any) -> None:
-    kind, line, given = node.children[0].type, line_of(node), set[str]()
-    flags = {flag for child in node.named_children if text_of(child).startswith("-") for flag in text_of(child)}
-    own = kind == "local" or (kind in ("declare", "typeset") and script.depth and "g" not in flags)
-    for child in node.named_children:
-        if child.type not in ("variable_assignment", "variable_name"):
-            continue
-        name = re.match(r"\w*", text_of(child))[0]  # type: ignore[index]
-        if own and name not in script.local:
-            script.local[name] = script.variables.pop(name, None)
-        if kind == "export" or "x" in flags:
-            script.exported.discard(name) if "n" in flags else script.exported.add(name)
-        if child.type == "variable_assignment":
-            _assign(script, child)
-            if given & set(names_in(child)):
-                script.forget([name], line)  # bash has worked out all values before it sets the first
-            given.add(name)
-        if kind == "readonly" or "r" in flags:
-            script.odd.add(name)
-        if flags & set("iluA" if kind == "export" else "iluAn"):
-            script.odd.add(name)
-            script.forget([name], line)
-            _gap(script, line, text_of(node))
-
-
-def _unset(script: Script, node: Any) -> None:
-    for child in () if re.search(r"\s-f\b", text_of(node)) else node.named_children:
-        name = text_of(child).strip("'\"").partition("[")[0]
-        if "[" in text_of(node):
-            script.forget([name], line_of(node))
-        script.put_back({} if "[" in text_of(node) else {name: None})
-
-
-def _command(script: Script, node: Any, more: Sequence[Any] = ()) -> None:
+def _command(script: Script, node: Node, more: Sequence[Node] = ()) -> None:
     """A command, what is assigned for it alone, and ``more`` of its words after a redirection."""
     named = next((child for child in node.named_children if child.type == "command_name"), node)
-    given, started, end = list[Any](), list[Word](), -1
+    assigned, started, end = list[Node](), list[Word](), -1
     for child in (*node.named_children, *more):
         if child.type == "variable_assignment" and child.end_point[0] < named.start_point[0]:
-            _assign(script, child)  # a line of its own, which the grammar takes for the command's
+            assign(script, child)  # a line of its own, which the grammar takes for the command's
         elif child.type == "variable_assignment":
-            given.append(child)
+            assigned.append(child)
         elif child.start_byte == end and started:  # the grammar takes a$B.c for two words after a brace
             text = f"${started[-1].text}{text_of(child)}"
             started[-1] = Word(text, line_of(child), message("configuration.not_worked_out", text=text, place=script.place(line_of(child))))
         elif child.type not in BETWEEN:
             started += words(script, child.named_children[0] if child.type == "command_name" else child)
         end = child.end_byte
-    names = {text_of(child.child_by_field_name("name")) for child in given}
+    names = {text_of(child.child_by_field_name("name")) for child in assigned}
     before, exported = {name: script.variables.get(name) for name in names}, set(script.exported)
-    for child in given:  # the command's own words were expanded before
-        _assign(script, child)
+    for child in assigned:  # the command's own words were expanded before
+        assign(script, child)
     script.exported |= names
     try:
         _start(script, started, line_of(node))
@@ -256,21 +199,21 @@ def _command(script: Script, node: Any, more: Sequence[Any] = ()) -> None:
 
 
 def _start(script: Script, started: list[Word], line: int) -> None:
-    """Do what one command does, as far as it concerns the script."""
-    replaced, given = False, dict[str, Word]()
+    """Do what a command does, as far as it concerns the script."""
+    replaced, variables = False, dict[str, Word]()
     while started and started[0].text in BEFORE:
         replaced |= started[0].text == "exec"
-        variables, started = started[0].text == "env", started[1:]
-        while variables and started and re.match(r"\w+=", started[0].text):
+        of_env, started = started[0].text == "env", started[1:]
+        while of_env and started and re.match(r"\w+=", started[0].text):
             name, _, text = started[0].text.partition("=")
-            given[name], started = Word(text, started[0].line, started[0].unknown), started[1:]
+            variables[name], started = Word(text, started[0].line, started[0].unknown), started[1:]
     name = started[0].text if started else ""
     if name in COMMANDS:
         COMMANDS[name](script, started, line)
     elif name in script.functions:
         _call(script, started, line)
     elif name not in ("", *QUIET):
-        script.start(started, given)
+        script.start(started, variables)
     if replaced and name:
         raise Left("exit")
 
@@ -280,43 +223,17 @@ def _leave(script: Script, started: list[Word], line: int) -> None:
     raise Left(started[0].text)
 
 
-def _set(script: Script, started: list[Word], line: int) -> None:
-    """``set``: arguments, or options, of which only ``-a`` counts here."""
-    texts = [word.text for word in started]
-    at = next((at for at, text in enumerate(texts) if at and text in ("--", "-")), 0 if texts[1:2] and texts[1][:1] not in "-+" else None)
-    if at is not None:
-        script.set_arguments(started[at + 1 :])
-    for option in texts[1:at]:
-        if re.fullmatch(r"[-+][a-z]*a[a-z]*", option) or option == "allexport":
-            script.exporting = "-a" in texts or "-o" in texts or option[0] == "-"
-
-
-def _shift(script: Script, started: list[Word], line: int) -> None:
-    held, count = script.variables["@"], started[1].text if len(started) > 1 else "1"
-    if not count.isdigit() or any(word.unknown for word in held):
-        script.forget([name for name in script.variables if name in ("@", "*", "#") or name.isdigit()], line)
-    elif int(count) <= len(held):
-        script.set_arguments(held[int(count) :])
-
-
-def _give(script: Script, started: list[Word], line: int) -> None:
-    """What a run gives to variables."""
-    if started[0].text != "printf" or [word.text for word in started[1:2]] == ["-v"]:
-        names = [name for word in started[1:] for name in re.findall(r"[A-Za-z_]\w*", word.text)]
-        script.forget([*names, "REPLY", "OPTARG", "OPTIND"], line)
-
-
 def _move(script: Script, started: list[Word], line: int) -> None:
-    """``cd``: from then on nobody knows where a file lies that is named without its folder."""
+    """``cd``: after it a file that is named without its folder cannot be found."""
     script.moved = True
 
 
 def _unfollowed(script: Script, started: list[Word], line: int) -> None:
-    _gap(script, line, " ".join(word.text for word in started))
+    script.not_followed(line, " ".join(word.text for word in started))
 
 
 def _source(script: Script, started: list[Word], line: int) -> None:
-    """Follow a script that is read into this one, where it is here."""
+    """``source``: follow a script that is read into this script, where its file is on this machine."""
     named = started[1] if len(started) > 1 else Word("", line)
     beside = BESIDE.fullmatch(re.sub("[\"']", "", named.text)) if named.unknown and not script.moved else None
     path = Path(beside[1] if beside else named.text)
@@ -333,7 +250,7 @@ def _source(script: Script, started: list[Word], line: int) -> None:
 def _call(script: Script, started: list[Word], line: int) -> None:
     """Follow a function with its own arguments and local variables."""
     if script.depth >= DEEPEST:
-        _gap(script, line, started[0].text)
+        script.not_followed(line, started[0].text)
         return
     local, script.local = script.local, {}
     _within(script, started[1:], lambda: _walk(script, script.functions[started[0].text]))
@@ -342,7 +259,7 @@ def _call(script: Script, started: list[Word], line: int) -> None:
 
 
 def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -> None:
-    """Follow what ``return`` ends, with arguments of its own."""
+    """Follow what ``return`` ends, with other ``arguments``."""
     outer = list(script.variables["@"])
     script.set_arguments(arguments)
     script.depth += 1
@@ -369,26 +286,26 @@ def _evaluate(script: Script, started: list[Word], line: int) -> None:
     script.gaps[gaps:] = [Message(gap.id, {**gap.arguments, "place": script.place(line)}) for gap in script.gaps[gaps:]]
 
 
-def _if(script: Script, node: Any) -> None:
-    """The branch that is taken, where the condition can be told; else what any of them may set is unknown."""
+def _if(script: Script, node: Node) -> None:
+    """Follow the branch that is taken, where the conditions can be told; else what any branch may set is unknown."""
     conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
     clauses = [child for child in node.named_children if child.type in ("elif_clause", "else_clause")]
     branches = [(conditions, [child for child in node.named_children if child not in (*clauses, *conditions)])]
     for clause in clauses:
-        inner = clause.named_children
-        branches.append((inner[:1], inner[1:]) if clause.type == "elif_clause" else ([], inner))
-    for at, (asked, body) in enumerate(branches):
-        taken = True if not asked else holds(script, asked[0]) if len(asked) == 1 else None
+        children = clause.named_children
+        branches.append((children[:1], children[1:]) if clause.type == "elif_clause" else ([], children))
+    for at, (condition, body) in enumerate(branches):
+        taken = True if not condition else holds(script, condition[0]) if len(condition) == 1 else None
         if taken is None:
             _unsettle(script, node, [asks for asks, _ in branches[at:]])
-            _unsettle(script, node, [inner for _, inner in branches[at:]])
+            _unsettle(script, node, [children for _, children in branches[at:]])
         for child in body if taken else ():
             _walk(script, child)
         if taken is not False:
             return
 
 
-def _case(script: Script, node: Any) -> None:
+def _case(script: Script, node: Node) -> None:
     subject, items = single(script, node.named_children[0]), node.named_children[1:]
     bodies = [[child for child in item.named_children if child not in item.children_by_field_name("value")] for item in items]
     through = subject.unknown or any(child.type in (";&", ";;&") for item in items for child in item.children)
@@ -402,56 +319,50 @@ def _case(script: Script, node: Any) -> None:
             return
 
 
-def _loop(script: Script, node: Any) -> None:
-    """A loop, of which only a run can tell how often: what it sets is unknown within it too."""
+def _loop(script: Script, node: Node) -> None:
+    """A loop: only a run can tell how often it repeats, so what it sets is unknown, within it too."""
     why, started = message("configuration.loop", place=script.place(line_of(node))), len(script.started)
-    script.forget(_set_in(node), line_of(node), why)
+    script.forget(names_set_in(node), line_of(node), why)
     _unsettle(script, node, [[node.child_by_field_name("body")]])
     if len(script.started) > started:
         script.gaps.append(why)
 
 
-def _set_in(node: Any) -> list[str]:
-    """Names that are assigned anywhere in a node, and the variable of a loop."""
-    target = node.child_by_field_name("name" if node.type == "variable_assignment" else "variable")
-    own = [text_of(target).partition("[")[0]] if target is not None else []
-    own += names_in(node) if node.type != "do_group" and re.match(r"\$?\(\(", text_of(node)) else []
-    return own + [name for child in node.named_children for name in _set_in(child)]
-
-
-def _unsettle(script: Script, node: Any, branches: Sequence[Sequence[Any]]) -> None:
-    """Follow what may or may not be done, each branch from where they part: their commands count, and what they set is unknown after."""
+def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) -> None:
+    """Follow branches that may or may not be done, each from the same state: their commands count, and what they set is unknown after."""
     before, line, after = script.variables, line_of(node), dict[str, list[list[Word]]]()
     script.unsure += 1
     for branch in branches:
-        script.variables, left = {name: list(held) for name, held in before.items()}, ""
+        script.variables, ended_by = {name: list(words_before) for name, words_before in before.items()}, ""
         script.work(len(before) // 20)
         try:
             for child in branch:
                 _walk(script, child)
         except Left as leaving:
-            left = leaving.word
-        if left == "return":
+            ended_by = leaving.word
+        if ended_by == "return":
             script.gaps.append(message("configuration.may_return", place=script.place(line)))
-        for name in before | script.variables if left != "exit" else ():  # after which nothing follows that could ask
+        for name in before | script.variables if ended_by != "exit" else ():  # after which nothing follows that could ask
             if before.get(name) != script.variables.get(name):
                 after.setdefault(name, []).append(script.variables.get(name, []))
     script.unsure -= 1
     script.variables = before
     why = message("configuration.decided", line=line, script=script.name)
-    for name, every in after.items():
-        held = before.get(name, [])
+    for name, ends in after.items():
+        words_before = before.get(name, [])
         script.forget([name], line, why)
-        if held and all(ours[: len(held)] == held for ours in every):
-            script.variables[name] = held + script.variables[name]
-        elif len(held) == 1 and all(len(ours) == 1 and re.match(re.escape(held[0].raw) + r"\s", ours[0].raw) for ours in every):
-            script.variables[name] = [join([*held, *script.variables[name]], held[0].line, " ")]
+        if words_before and all(words_after[: len(words_before)] == words_before for words_after in ends):
+            script.variables[name] = words_before + script.variables[name]
+        elif len(words_before) == 1 and all(
+            len(words_after) == 1 and re.match(re.escape(words_before[0].raw) + r"\s", words_after[0].raw) for words_after in ends
+        ):
+            script.variables[name] = [join([*words_before, *script.variables[name]], words_before[0].line, " ")]
 
 
-FOLLOWED: dict[str, Callable[[Script, Any], None]] = {
-    "variable_assignment": _assign,
-    "declaration_command": _declare,
-    "unset_command": _unset,
+FOLLOWED: dict[str, Callable[[Script, Node], None]] = {
+    "variable_assignment": assign,
+    "declaration_command": declare,
+    "unset_command": unset,
     "command": _command,
     "redirected_statement": _redirected,
     "if_statement": _if,
@@ -470,11 +381,11 @@ PASSED = (*BETWEEN, "test_command", "command_substitution")
 """What does nothing that counts here."""
 COMMANDS: dict[str, Callable[[Script, list[Word], int], None]] = {
     **dict.fromkeys(("exit", "return"), _leave),
-    **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), _give),
+    **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), note_read),
     **dict.fromkeys(("shopt", "alias", "xargs"), _unfollowed),
     **dict.fromkeys(("source", "."), _source),
     "cd": _move,
-    "set": _set,
-    "shift": _shift,
+    "set": set_options,
+    "shift": shift,
     "eval": _evaluate,
 }

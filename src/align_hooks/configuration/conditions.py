@@ -6,20 +6,19 @@ import operator
 import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Any
 
-from align_hooks.configuration.script import Script, Word, line_of, text_of
+from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
 from align_hooks.configuration.words import EXPANSIONS, NUMBER, single
 
 NUMBERS: dict[str, Callable[[int, int], bool]] = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 SURE = ("true", ":", "echo", "printf", "mkdir", "cd")
 """Commands that succeed in any script that trains at all."""
 CONFUSED = re.compile(r"\s-[ao]\s|^\[ ! .* (=|==|!=|-\w\w) ")
-"""What single brackets read otherwise than the grammar does."""
+"""What bash reads otherwise in single brackets than the grammar does."""
 ODD_PATTERN = re.compile(r"\[\^|\[\[:|\(|\\")
 
 
-def succeeds(script: Script, node: Any) -> bool | None:
+def succeeds(script: Script, node: Node) -> bool | None:
     """Whether a part of a list succeeds."""
     kind, text = node.type, text_of(node)
     if kind == "list":
@@ -33,8 +32,8 @@ def succeeds(script: Script, node: Any) -> bool | None:
     return True if kind in ("command", "variable_assignment", "declaration_command") else None
 
 
-def holds(script: Script, node: Any) -> bool | None:
-    """Whether a condition holds; what it gives a variable by ``${A:=x}`` is given."""
+def holds(script: Script, node: Node) -> bool | None:
+    """Whether a condition holds; a variable that it sets by ``${A:=x}`` is set."""
     kind, text = node.type, text_of(node)
     inner = [child for child in node.named_children if child.type != "comment"]
     if kind == "test_command" and (text.startswith("((") or (text.startswith("[ ") and _confused(script, node))):
@@ -47,54 +46,58 @@ def holds(script: Script, node: Any) -> bool | None:
     if kind == "list" or (kind == "binary_expression" and any(child.type in ("&&", "||") for child in node.children)):
         return _both(node, holds(script, inner[0]), holds(script, inner[-1]))
     if kind == "unary_expression" and len(inner) == 2 and text_of(inner[0]) in ("-z", "-n"):
-        there = _is_there(script, inner[1])
-        return None if there is None else there == (text_of(inner[0]) == "-n")
+        filled = _is_there(script, inner[1])
+        return None if filled is None else filled == (text_of(inner[0]) == "-n")
     if kind == "binary_expression" and len(inner) >= 2:
         return _compared(script, node, inner[0], inner[-1])
     return succeeds(script, node) if kind == "command" else None
 
 
-def _both(node: Any, one: bool | None, other: bool | None) -> bool | None:
+def _both(node: Node, first: bool | None, second: bool | None) -> bool | None:
     decides = not any(child.type == "&&" for child in node.children)
-    return decides if decides in (one, other) else None if None in (one, other) else not decides
+    return decides if decides in (first, second) else None if None in (first, second) else not decides
 
 
-def _confused(script: Script, node: Any) -> bool:
-    """Whether single brackets read something else than the grammar does, or have words that split."""
+def _confused(script: Script, node: Node) -> bool:
+    """Whether bash reads single brackets otherwise than the grammar does, or splits a word in them."""
     if node.type in EXPANSIONS:
         return re.search(r"\s|^$|[*?\[]", _tested(script, node).text) is not None
     return bool(CONFUSED.search(text_of(node))) or any(_confused(script, child) for child in node.named_children if child.type != "string")
 
 
-def _tested(script: Script, node: Any) -> Word:
-    """A word of a condition: a variable that nothing sets is empty there, as it is to bash."""
+def _tested(script: Script, node: Node) -> Word:
+    """A word of a condition, where a variable that nothing sets is empty, as it is to bash."""
     word = single(script, node)
     whole = re.fullmatch(r"\"?\$(\w+|\{\w+\})\"?", text_of(node))
     return Word("", line_of(node)) if whole and word.unknown and word.unknown.id == "configuration.unset" else word
 
 
-def _is_there(script: Script, node: Any) -> bool | None:
+def _is_there(script: Script, node: Node) -> bool | None:
     word = _tested(script, node)
     return None if word.unknown else word.text != ""
 
 
-def _compared(script: Script, node: Any, left: Any, right: Any) -> bool | None:
-    one, other = _tested(script, left), _tested(script, right)
+def _compared(script: Script, node: Node, left: Node, right: Node) -> bool | None:
+    left_word, right_word = _tested(script, left), _tested(script, right)
     sign = next((text_of(child) for child in node.children if child.id not in (left.id, right.id)), "")
-    if one.unknown or other.unknown:
+    if left_word.unknown or right_word.unknown:
         return None
     if sign in ("=", "==", "!="):
         outer = node
         while outer is not None and outer.type != "test_command":
             outer = outer.parent
-        same = fits(script, one.text, right) if outer is not None and text_of(outer).startswith("[[") else one.text == other.text
+        same = (
+            fits(script, left_word.text, right)
+            if outer is not None and text_of(outer).startswith("[[")
+            else left_word.text == right_word.text
+        )
         return None if same is None else same != (sign == "!=")
-    if sign not in NUMBERS or not (NUMBER.fullmatch(one.text) and NUMBER.fullmatch(other.text)):
+    if sign not in NUMBERS or not (NUMBER.fullmatch(left_word.text) and NUMBER.fullmatch(right_word.text)):
         return None
-    return NUMBERS[sign](int(one.text), int(other.text))
+    return NUMBERS[sign](int(left_word.text), int(right_word.text))
 
 
-def fits(script: Script, text: str, pattern: Any) -> bool | None:
+def fits(script: Script, text: str, pattern: Node) -> bool | None:
     """Whether a text is what a pattern means; quoted, a pattern is itself."""
     word = single(script, pattern)
     if pattern.type in ("string", "raw_string"):

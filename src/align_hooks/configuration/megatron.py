@@ -12,15 +12,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.script import Script, Word
-from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.messages import Argument, message, rendered
 
-RENAMED: dict[str, tuple[str, Any]] = {
+RENAMED: dict[str, tuple[str, Setting]] = {
     "norm_epsilon": ("layernorm_epsilon", None),
     "apply_layernorm_1p": ("layernorm_zero_centered_gamma", True),
     "disable_bias_linear": ("add_bias_linear", False),
@@ -86,8 +85,8 @@ def read_script(
         script = bare_list(text, name, environment)
     else:
         script = evaluate(text, name, environment, arguments, folder)
-    found = [command for command, _ in script.started if TELLING & {_attribute(word.text) for word in command}]
-    if not found:
+    trainings = [command for command, _ in script.started if TELLING & {_attribute(word.text) for word in command}]
+    if not trainings:
         gap = f" ({rendered(script.gaps[0])})" if script.gaps else ""
         if script.ended:
             raise ConfigurationError(
@@ -98,11 +97,11 @@ def read_script(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
             f"put the arguments themselves in a file, or let a run tell them: align-hooks run --arguments-only"
         )
-    different = {" ".join(word.text for word in command) for command in found}
+    different = {" ".join(word.text for word in command) for command in trainings}
     if len(different) > 1:
-        lines = ", ".join(str(command[0].line) for command in found)
+        lines = ", ".join(str(command[0].line) for command in trainings)
         raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
-    configuration = read_words(found[0], script)
+    configuration = read_words(trainings[0], script)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
         return configuration
     return replace(configuration, notes=[*configuration.notes, message("configuration.told_by_a_run", script=name)])
@@ -150,30 +149,30 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
     flags: dict[str, str] = {}
     notes: list[Argument] = []
     start = _script_word(words)
-    for word, given in _options(words[start:]):
+    for word, values_of_flag in _options(words[start:]):
         flag, _, attached = word.text.partition("=")
-        given = [Word(attached, word.line, word.unknown), *given] if attached else given
+        values_of_flag = [Word(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
         attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
         where = Place(name, word.line, flag) if word.line else Place("the command", name=flag)
-        told = f"{where} {_joined(given)}".strip()
-        unknown = next((value.unknown for value in given if value.unknown), None)
-        if constant is not None and given and not unknown:
-            raise ConfigurationError(f"{where} takes no value, and is given {_joined(given)[:60]!r}; take it out")
-        value = constant if constant is not None else number(_joined(given)) if given else True
+        as_written = f"{where} {_joined(values_of_flag)}".strip()
+        unknown = next((value.unknown for value in values_of_flag if value.unknown), None)
+        if constant is not None and values_of_flag and not unknown:
+            raise ConfigurationError(f"{where} takes no value, and is given {_joined(values_of_flag)[:60]!r}; take it out")
+        value = constant if constant is not None else number(_joined(values_of_flag)) if values_of_flag else True
         if attribute in values and (values[attribute].value != value or unknown):
-            raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {told}; leave one out")
+            raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {as_written}; leave one out")
         if attribute in values:
-            notes.append(message("configuration.given_twice", flag=flag, first=flags[attribute], second=told))
-        flags[attribute] = told
+            notes.append(message("configuration.given_twice", flag=flag, first=flags[attribute], second=as_written))
+        flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
     for word in _loose(words[start:]):
         gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
-    for word, given in _options(words[:start]):
+    for word, values_of_flag in _options(words[:start]):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
-        if attribute in ("nproc_per_node", "nnodes") and (given or "=" in word.text):
-            said = Word(word.text.partition("=")[2], word.line) if "=" in word.text else given[0]
-            values.setdefault(f"launcher.{attribute}", Value(number(said.text), Place(name, word.line), said.unknown))
+        if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
+            number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
+            values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), Place(name, word.line), number_word.unknown))
     program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
     environment = next((environment for command, environment in script.started if command is words), {})
     return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program)
@@ -191,13 +190,13 @@ def _script_word(words: Sequence[Word]) -> int:
 
 def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
     """Each word that names an option, with the words that are its values."""
-    found: list[tuple[Word, list[Word]]] = []
+    options: list[tuple[Word, list[Word]]] = []
     for at, word in enumerate(words):
         if word.text.startswith("--") and len(word.text) > 2:
-            found.append((word, []))
-        elif found and not (word.unknown and word.text.startswith("$") and not _is_value(words, at)):
-            found[-1][1].append(word)
-    return found
+            options.append((word, []))
+        elif options and not (word.unknown and word.text.startswith("$") and not _is_value(words, at)):
+            options[-1][1].append(word)
+    return options
 
 
 def _loose(words: Sequence[Word]) -> list[Word]:
@@ -229,7 +228,7 @@ def _joined(words: Sequence[Word]) -> str:
     return " ".join(word.text for word in words)
 
 
-def number(text: str) -> Any:
+def number(text: str) -> Setting:
     """A value as Megatron's parser would hold it: whole numbers, numbers, ``True``, ``False``, None, lists, or text."""
     if len(text) < LONGEST_NUMBER and _NUMBER.match(text):  # of a long text the pattern tries every way to cut it
         return int(text) if text.lstrip("+-").isdigit() else float(text)

@@ -8,14 +8,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from align_hooks.configuration.files import read_text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.messages import Message, message
 
+YamlNode: TypeAlias = Any
+"""A node of PyYAML, which is imported only where a YAML file is read."""
+YamlLoader: TypeAlias = Any
+"""PyYAML's safe loader of a text."""
 MOST = 100_000
-"""Values of a file: aliases can make more than a machine holds of a few lines."""
+"""Values of a file, and no more: by aliases a few lines can make more than a machine holds."""
 DEEPEST = 10_000
 MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
@@ -53,8 +57,9 @@ def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...]) -> 
 
 
 def _bases(values: dict[str, Value]) -> list[str]:
-    said = values.pop("base_config", None)
-    return [] if said is None else [str(one) for one in reversed(said.value)] if isinstance(said.value, list) else [str(said.value)]
+    named = values.pop("base_config", None)
+    names = [] if named is None else named.value if isinstance(named.value, list) else [named.value]
+    return [str(name) for name in reversed(names)]
 
 
 def leaves(text: str, name: str) -> dict[str, Value]:
@@ -91,7 +96,7 @@ def leaves(text: str, name: str) -> dict[str, Value]:
     return values
 
 
-def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
+def _flatten(loader: YamlLoader, node: YamlNode, prefix: str, name: str, values: dict[str, Value], above: tuple[int, ...]) -> None:
     """Every leaf of a mapping under its dotted key."""
     import yaml
 
@@ -114,8 +119,8 @@ def _flatten(loader: Any, node: Any, prefix: str, name: str, values: dict[str, V
             values[key] = Value(_constructed(loader, value_node), Place(name, key_node.start_mark.line + 1))
 
 
-def _constructed(loader: Any, node: Any) -> Any:
-    """What a node stands for. PyYAML has no error for a tag such as ``!!timestamp`` before what is none; it just fails."""
+def _constructed(loader: YamlLoader, node: YamlNode) -> Setting:
+    """The value of a node. PyYAML has no error of its own for a tag such as ``!!timestamp`` on a value that is none."""
     try:
         return loader.construct_object(node, deep=True)
     except (AttributeError, LookupError, TypeError, ValueError):
@@ -123,24 +128,24 @@ def _constructed(loader: Any, node: Any) -> Any:
         raise ValueError(f"line {node.start_mark.line + 1} has no {kind} where its tag, or its form, says so") from None
 
 
-def _size(node: Any, known: dict[int, int]) -> int:
-    """How many values a node unfolds into, each alias counted; the time is that of what is written."""
+def _size(node: YamlNode, known: dict[int, int]) -> int:
+    """How many values a node unfolds into, each alias counted; the time it takes is that of the text as written."""
     if id(node) not in known:
         known[id(node)] = MOST + 1  # of one that holds itself
         inner = node.value if isinstance(node.value, list) else []
-        pieces = [piece for one in inner for piece in (one if isinstance(one, tuple) else (one,))]
+        pieces = [piece for piece in inner for piece in (piece if isinstance(piece, tuple) else (piece,))]
         known[id(node)] = 1 + sum(_size(piece, known) for piece in pieces)
     return known[id(node)]
 
 
 def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message], str]:
-    """Add what the Hugging Face configuration says, which the YAML's own keys stand above; what to say of it, and what is not here."""
-    said = next((values[key] for key in HUGGING_FACE if key in values and values[key].value), None)
-    if said is None:
+    """Add what the Hugging Face configuration says, below the YAML's own keys; the notes on it, and its path where it is not here."""
+    folder_value = next((values[key] for key in HUGGING_FACE if key in values and values[key].value), None)
+    if folder_value is None:
         return [], ""
-    file = folder / str(said.value) / "config.json"
+    file = folder / str(folder_value.value) / "config.json"
     if not file.is_file():
-        return [message("configuration.no_model_file", place=said.where, file=str(file))], str(file)
+        return [message("configuration.no_model_file", place=folder_value.where, file=str(file))], str(file)
     try:
         facts = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -148,6 +153,7 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
     if not isinstance(facts, dict):
         raise ConfigurationError(f"{file} is no Hugging Face configuration: it holds no table")
     for key, value in facts.items():
-        for name, one in ({f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {key: value}).items():
-            values.setdefault(MODEL + name, Value(one, Place(str(file))))
+        nested = {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
+        for name, inner in nested.items():
+            values.setdefault(MODEL + name, Value(inner, Place(str(file))))
     return [message("configuration.model_file", file=str(file))], ""

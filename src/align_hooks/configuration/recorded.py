@@ -4,46 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from align_hooks.configuration.megatron import number
-from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Place, Value
+from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Place, Setting, Value
 from align_hooks.errors import RecordError
 
 RUN = "run.json"
 
 
 def parsed(text: str, source: str) -> Configuration:
-    """The configuration of what ``align-hooks run --arguments-only`` wrote.
+    """The configuration in the file that ``align-hooks run --arguments-only`` wrote.
 
-    :raises ConfigurationError: it is something else.
+    :raises ConfigurationError: the file is another.
     """
     try:
         facts = json.loads(text)
-        own = {name: facts[name] for name in ("parsed", "side", "arguments")}
-        return recorded({**own, **{name: _table(facts.get(name)) for name in ("versions", "environment")}}, source)
+        needed = {name: facts[name] for name in ("parsed", "side", "arguments")}
+        return recorded({**needed, **{name: _table(facts.get(name)) for name in ("versions", "environment")}}, source)
     except (ValueError, TypeError, LookupError, RecursionError, RecordError):
         raise ConfigurationError(f"{source} is not what align-hooks run --arguments-only writes; name a file that it wrote") from None
 
 
-def recorded(facts: Mapping[str, Any], source: str) -> Configuration:
+def recorded(facts: Facts, source: str) -> Configuration:
     """The configuration of a run, from its ``run.json``.
 
-    :raises RecordError: it holds no arguments, as a directory made by hand does.
+    :raises RecordError: there are no arguments in it, as in a directory that was made by hand.
     """
-    held = facts.get("arguments")
-    if not isinstance(held, Mapping):
+    arguments = facts.get("arguments")
+    if not isinstance(arguments, Mapping):
         raise RecordError(f"{source} holds no run.json with the framework's arguments; check the run's launch script instead")
     place = Place(source if "parsed" in facts else RUN)
-    values = {str(name): Value(number(str(value)), place) for name, value in held.items()}
+    values = {str(name): Value(number(str(value)), place) for name, value in arguments.items()}
     environment = {
-        str(name): Value(str(one.get("value")), place)
-        for name, one in _table(facts.get("environment")).items()
-        if isinstance(one, Mapping) and one.get("value") is not None
+        str(name): Value(str(variable.get("value")), place)
+        for name, variable in _table(facts.get("environment")).items()
+        if isinstance(variable, Mapping) and variable.get("value") is not None
     }
     side = FRAMEWORKS.get(str(facts.get("side")), MEGATRON)
     return Configuration(side, source, values, environment, facts)
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _table(value: Setting) -> Facts:
     return value if isinstance(value, Mapping) else {}

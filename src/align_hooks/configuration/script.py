@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from align_hooks.configuration.values import ConfigurationError, Place, Value
 from align_hooks.messages import Message, message
 
+Node: TypeAlias = Any
+"""A node of tree-sitter's syntax tree."""
 CONTINUED = "\x01"
 """What a continued line inside quotes leaves: nothing that bash sees, and a line to count."""
 MOST = 30_000
@@ -41,15 +43,16 @@ class Word:
 class Script:
     """What a script says: the commands that it would start, each with its environment, and what could not be followed (``gaps``).
 
-    ``unsure`` counts the conditions around what is followed now that only a run can tell; ``local`` are names of the function that is, with
-    what they held outside it; ``odd`` are names whose values bash changes or keeps; ``ended`` is the line of the last exit or return.
+    ``unsure`` counts the conditions that only a run can tell, around the node that is followed. ``local`` are the local names of the
+    function that is followed, with the words that they had outside it. ``odd`` are names whose values bash changes or keeps. ``ended`` is
+    the line of the last exit or return.
     """
 
     name: str
     folder: Path | None = None
     variables: dict[str, list[Word]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
-    functions: dict[str, Any] = field(default_factory=dict)
+    functions: dict[str, Node] = field(default_factory=dict)
     started: list[tuple[list[Word], dict[str, Value]]] = field(default_factory=list)
     gaps: list[Message] = field(default_factory=list)
     local: dict[str, list[Word] | None] = field(default_factory=dict)
@@ -66,24 +69,27 @@ class Script:
         return f"{self.name}:{line}"
 
     def work(self, steps: int) -> None:
-        """Count what is done.
+        """Count the steps of following the script.
 
-        :raises ConfigurationError: it is more than any script that was written by hand needs.
+        :raises ConfigurationError: they are more than any script that was written by hand needs.
         """
         self.steps += steps
         if self.steps > MOST:
-            raise ConfigurationError(
-                f"{self.name} takes more than {MOST} steps to be followed; name a simpler script, or a list of arguments"
-            )
+            why = f"takes more than {MOST} steps to be followed"
+            raise ConfigurationError(f"{self.name} {why}; name a simpler script, or a list of arguments")
 
-    def start(self, words: list[Word], given: Mapping[str, Word]) -> None:
-        """Note a command with the exported variables as they stand, and what ``env`` gave it."""
+    def not_followed(self, line: int, text: str) -> None:
+        """Note a text that is not followed, and may change anything."""
+        self.gaps.append(message("configuration.not_followed", place=self.place(line), text=" ".join(text.split())[:60]))
+
+    def start(self, words: list[Word], variables: Mapping[str, Word]) -> None:
+        """Note a command with the exported variables as they stand, and those that ``env`` sets for it."""
         self.work(len(self.exported) // 20)
-        first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(given)
+        first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(variables)
         self.started.append((words, {name: Value(word.text, Place(self.name, word.line), word.unknown) for name, word in first.items()}))
 
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
-        """Give variables what they held, None for nothing."""
+        """Give variables the words that they had before; None takes a variable away."""
         self.variables |= {name: words for name, words in before.items() if words is not None}
         for name in [name for name, words in before.items() if words is None]:
             self.variables.pop(name, None)
@@ -108,22 +114,22 @@ class Script:
         self.variables |= {str(at): [word] for at, word in enumerate(words, 1)}
 
     def forget(self, names: Sequence[str], line: int, why: Message | None = None) -> None:
-        """Variables of which nothing is known any more."""
+        """Note that nothing is known of some variables any more."""
         for name in names:
             unfollowed = why or message("configuration.set_unfollowed", name=name, place=self.place(line))
             self.variables[name] = [Word(f"${{{name}}}", line, unfollowed)]
 
 
-def blank(node: Any) -> bytes:
+def blank(node: Node) -> bytes:
     """The white space that the grammar gives to what follows it."""
     return re.match(rb"(?:\s|\\\n)*", node.text)[0]  # type: ignore[index,no-any-return]
 
 
-def text_of(node: Any) -> str:
+def text_of(node: Node) -> str:
     """The text of a node of the grammar."""
     return str(node.text[len(blank(node)) :].decode("utf-8", "surrogateescape"))
 
 
-def line_of(node: Any) -> int:
+def line_of(node: Node) -> int:
     """The line that a node begins on."""
     return int(node.start_point[0]) + blank(node).count(b"\n") + 1

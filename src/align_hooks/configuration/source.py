@@ -13,19 +13,19 @@ from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.errors import shown
 
 
-def read(given: str, environment: Mapping[str, str]) -> Configuration:
+def read(side: str, environment: Mapping[str, str]) -> Configuration:
     """The configuration of a file or a quoted command; a directory, which is a record, is read by :mod:`recorded`.
 
     :raises ConfigurationError: there is no such file, or it cannot be read.
     """
-    if not given.strip():
+    if not side.strip():
         raise ConfigurationError("a side is empty; name a run's directory, a launch script, a YAML file, or quote a command")
-    path = Path(given)
+    path = Path(side)
     if not _is_file(path):
-        if " " in given.strip() or given.startswith("--"):
-            return read_command(given, environment)
+        if " " in side.strip() or side.startswith("--"):
+            return read_command(side, environment)
         raise ConfigurationError(
-            f"{shown(given)} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote "
+            f"{shown(side)} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote "
             f"a command with its arguments"
         )
     text = read_text(path)
@@ -37,6 +37,7 @@ def read(given: str, environment: Mapping[str, str]) -> Configuration:
 
 
 def _is_file(path: Path) -> bool:
+    """Whether a text, which may be a command too long for a path, names a file."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -11,7 +11,9 @@ from align_hooks.messages import Argument, Message, message, rendered
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
 Setting: TypeAlias = Any
-"""A setting in the type that its framework gives it: an argument of Megatron-LM, or a value of MindFormers' YAML."""
+"""A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, or a fact of a record."""
+Facts: TypeAlias = Mapping[str, Setting]
+"""A record's ``run.json``, whose trees of JSON a reading asks by path."""
 FRAMEWORKS = {"torch": MEGATRON, "ms": MINDFORMERS}
 """The framework of each side."""
 
@@ -49,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a name is set to, and at which ``place``, None where nobody set it.
+    """What a name is set to, and at which ``place``; None where nobody set it.
 
     ``unknown`` says why the value cannot be told, where a script takes it from something that is not there; None where it is known.
     """
@@ -68,18 +70,18 @@ class Value:
 class Configuration:
     """What one side was told.
 
-    ``values`` are Megatron's arguments by the name of their attribute, or MindFormers' keys with dots; ``environment`` the variables
-    that a script exports or a record noted. ``facts`` is a record's ``run.json``, None for a file. ``notes`` is what a reader should
-    know of how it was read, and ``unread`` a file that says more and is not here. ``used`` collects the names that somebody looked at,
-    for the others are shown as not covered; ``passed_over`` are names that the framework itself ignores, so that they do not count.
-    ``gaps`` are where more may be said that could not be followed, ``program`` the Python file that a command starts.
+    ``values`` are Megatron's arguments by the name of their attribute, or MindFormers' keys with dots. ``environment`` are the variables
+    that a script exports or a record noted. ``facts`` is a record's ``run.json``, None for a file. ``notes`` are what a reader should
+    know of how the side was read; ``unread`` is a file that says more and is not on this machine. ``used`` collects the names that a row
+    looked at; the others are shown as not covered. ``passed_over`` are names that the framework itself ignores, so that they do not
+    count. ``gaps`` are where the side may say more that could not be followed. ``program`` is the Python file that a command starts.
     """
 
     side: str
     source: str
     values: Mapping[str, Value]
     environment: Mapping[str, Value] = field(default_factory=dict)
-    facts: Mapping[str, Any] | None = None
+    facts: Facts | None = None
     notes: Sequence[Argument] = ()
     unread: str = ""
     used: set[str] = field(default_factory=set)
@@ -89,7 +91,7 @@ class Configuration:
 
     @property
     def account(self) -> Place:
-        """Where the framework's own account of its arguments stands: a record, or what ``run --arguments-only`` wrote."""
+        """Where the framework's own account of its arguments stands: a record, or the file that ``run --arguments-only`` wrote."""
         return Place(self.source if "parsed" in (self.facts or {}) else "run.json")
 
     def find(self, names: Sequence[str]) -> Value | None:
@@ -98,33 +100,25 @@ class Configuration:
         :raises Contradiction: two of the names, which mean the same, were set to different things.
         """
         self.used.update(names)
-        given = [name for name in names if name in self.values and name not in self.passed_over]
-        found = [(name, self.values[name]) for name in given if self.values[name].value is not None]
-        for name, value in found[1:]:
-            first, one = found[0]
-            if not (one.unknown or value.unknown) and one.value != value.value and self.facts is None:
-                raise Contradiction(
-                    message(
-                        "configuration.contradiction",
-                        name=first,
-                        value=repr(one.value),
-                        place=one.where,
-                        other=name,
-                        another=repr(value.value),
-                        elsewhere=value.where,
-                    )
-                )
-        return found[0][1] if found else None
+        named = [(name, self.values[name]) for name in names if name in self.values and name not in self.passed_over]
+        named = [(name, value) for name, value in named if value.value is not None]
+        for name, value in named[1:]:
+            first_name, first = named[0]
+            if not (first.unknown or value.unknown) and first.value != value.value and self.facts is None:
+                ours = {"name": first_name, "value": repr(first.value), "place": first.where}
+                theirs = {"other": name, "another": repr(value.value), "elsewhere": value.where}
+                raise Contradiction(message("configuration.contradiction", **ours, **theirs))
+        return named[0][1] if named else None
 
-    def fact(self, path: str) -> Any:
+    def fact(self, path: str) -> Setting:
         """What a record says of what was built, by dotted path with numbers for places in lists; None where it says nothing."""
-        found: Any = self.facts
+        fact: Setting = self.facts
         for part in path.split("."):
-            if isinstance(found, list | tuple):
-                found = found[int(part)] if int(part) < len(found) else None
+            if isinstance(fact, list | tuple):
+                fact = fact[int(part)] if int(part) < len(fact) else None
             else:
-                found = found.get(part) if isinstance(found, Mapping) else None
-        return found
+                fact = fact.get(part) if isinstance(fact, Mapping) else None
+        return fact
 
     def not_covered(self, ignored: Sequence[str] = ()) -> Iterator[tuple[str, Value]]:
         """Names that were set and that nobody looked at; ``ignored`` are prefixes of names that say nothing."""

@@ -1,21 +1,20 @@
-"""The words that a node of bash's grammar becomes: quotes, expansions, sums. The rest is not known. Nothing is executed."""
+"""The words that a node of bash's grammar becomes, by quotes, expansions and sums. Everything else is not known. Nothing is executed."""
 
 from __future__ import annotations
 
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from align_hooks.configuration.script import CONTINUED, Script, Word, blank, line_of, text_of
+from align_hooks.configuration.script import CONTINUED, Node, Script, Word, blank, line_of, text_of
 from align_hooks.messages import Message, message
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": lambda one, other: abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1),
-    "%": lambda one, other: abs(one) % abs(other) * (1 if one >= 0 else -1),
+    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "%": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
 }
 WIDEST = 2**62
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
@@ -25,17 +24,20 @@ BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
 ESCAPED = re.compile(r'\\([\\"$`\n])')
 """What a backslash means in double quotes."""
 GLOB = re.compile(r"[^\[]*[*?][^\[]*")
-"""What stands for files; with brackets it is a list of layers, and no file is called so."""
+"""A pattern that stands for files; a text with brackets is a list of layers, for no file is called so."""
 SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
 """Quoted within an expansion, where bash splits no words."""
 SEVERAL = re.compile(r'"\$(@|\{@[:}+-]|\{\w+\[@\])')
-"""Quoted, and many words still."""
-OWN = {*"?$!-_", "HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"}
+"""Quoted, and still many words."""
+SET_BY_BASH = {
+    *"?$!-_",
+    *("HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "HOSTTYPE", "MACHTYPE", "SHLVL", "PWD", "BASH"),
+}
 """Variables that bash itself sets."""
 
 
-def words(script: Script, node: Any) -> list[Word]:
-    """The words that one node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
+def words(script: Script, node: Node) -> list[Word]:
+    """The words that a node of a command becomes: none, one, or many where an expansion stands unquoted, or is of an array."""
     text = text_of(node)
     if node.type in EXPANSIONS:
         return [piece for word in expansion(script, node) for piece in split(word)]
@@ -75,13 +77,13 @@ def join(pieces: Sequence[Word], line: int, between: str = "") -> Word:
     return Word(between.join(word.raw for word in pieces), line, parts[0].unknown if parts else None, parts)
 
 
-def unknown(node: Any, why: Message) -> Word:
-    """What only a run can tell, as it stands in the script; always one word, and with a ``$`` in it."""
+def unknown(node: Node, why: Message) -> Word:
+    """A text that only a run can tell, as it stands in the script; always one word, with a ``$`` in it."""
     text = "".join(text_of(node).split())
     return Word(text if "$" in text and text[0] != "-" else f"${text}", line_of(node), why)
 
 
-def single(script: Script, node: Any) -> Word:
+def single(script: Script, node: Node) -> Word:
     """The one word that a node becomes where bash does not split."""
     line, kind, text = line_of(node), node.type, text_of(node)
     if kind == "raw_string":
@@ -110,12 +112,12 @@ def single(script: Script, node: Any) -> Word:
     return unfollowed(script, node)
 
 
-def unfollowed(script: Script, node: Any) -> Word:
-    """What is not worked out here, with its place."""
+def unfollowed(script: Script, node: Node) -> Word:
+    """A text that is not worked out, with its place."""
     return unknown(node, message("configuration.not_worked_out", text=text_of(node), place=script.place(line_of(node))))
 
 
-def concatenated(script: Script, node: Any) -> Word:
+def concatenated(script: Script, node: Node) -> Word:
     """Pieces that stand together; with a blank between two, as within ``${A:+…}``, they are words of several words."""
     at, pieces = node.start_byte, []
     for child in node.children:
@@ -126,8 +128,8 @@ def concatenated(script: Script, node: Any) -> Word:
     return join(pieces, line_of(node))
 
 
-def quoted(script: Script, node: Any) -> list[Word]:
-    """What stands between double quotes; white space, and the end of a continued line, the grammar may give to nobody."""
+def quoted(script: Script, node: Node) -> list[Word]:
+    """The pieces between double quotes; the grammar may give white space, and the end of a continued line, to no node."""
     pieces, at = [Word("", line_of(node))], node.start_byte + 1
     for child in [*(child for child in node.named_children if child.type != "string_content"), None]:
         end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - 1
@@ -139,7 +141,7 @@ def quoted(script: Script, node: Any) -> list[Word]:
     return pieces
 
 
-def expansion(script: Script, node: Any) -> list[Word]:
+def expansion(script: Script, node: Node) -> list[Word]:
     """The words that ``$NAME``, ``${NAME[1]}`` or ``${NAME:-…}`` stands for."""
     line, text = line_of(node), text_of(node)
     named = next((child for child in node.named_children if child.type.endswith("variable_name") or child.type == "subscript"), None)
@@ -148,32 +150,32 @@ def expansion(script: Script, node: Any) -> list[Word]:
     if named is None or (text.startswith(("${#", "${!")) and text != "${#}") or len(operands) > 1:
         return [unfollowed(script, node)]
     holder, _, index = text_of(named).rstrip("]").partition("[")
-    held = script.variables.get(holder)
-    if held is None and holder in OWN:
+    value = script.variables.get(holder)
+    if value is None and holder in SET_BY_BASH:
         return [unfollowed(script, node)]
-    if held is not None and holder not in ("@", "*") and index not in ("@", "*"):
-        if not re.fullmatch(r"\d*", index) or (index not in ("", "0") and any(word.unknown for word in held)):
+    if value is not None and holder not in ("@", "*") and index not in ("@", "*"):
+        if not re.fullmatch(r"\d*", index) or (index not in ("", "0") and any(word.unknown for word in value)):
             return [unfollowed(script, node)]
-        held = held[int(index or 0) :][:1]
-    empty = not held or (sign.startswith(":") and len(held) == 1 and held[0].raw == "")
+        value = value[int(index or 0) :][:1]
+    empty = not value or (sign.startswith(":") and len(value) == 1 and value[0].raw == "")
     if sign in ("", "?", ":?"):
-        return held if held is not None else unset(script, node, holder)
+        return value if value is not None else unset(script, node, holder)
     if sign not in (":-", "-", ":=", "=", ":+", "+") or any(SPLIT.match(text_of(operand)) for operand in operands):
         return [unfollowed(script, node)]
-    if "+" in sign and held and held[0].unknown:
+    if "+" in sign and value and value[0].unknown:
         return [unfollowed(script, node)]
     if empty == ("+" in sign):
-        return [] if empty else list(held or ())
+        return [] if empty else list(value or ())
     if sign in (":-", "-") and operands and "[@]" in text_of(operands[0]):
         return words(script, operands[0])
-    given = [single(script, operand) for operand in operands] or [Word("", line)]
+    substitute = [single(script, operand) for operand in operands] or [Word("", line)]
     if "=" in sign:
-        script.set(holder, given, line)
-    return given
+        script.set(holder, substitute, line)
+    return substitute
 
 
-def unset(script: Script, node: Any, name: str) -> list[Word]:
-    """A variable that nobody gave anything."""
+def unset(script: Script, node: Node, name: str) -> list[Word]:
+    """The words of a variable that nothing sets."""
     if name in ("@", "*"):
         return []
     if name.isdigit():
@@ -181,13 +183,13 @@ def unset(script: Script, node: Any, name: str) -> list[Word]:
     return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
 
 
-def names_in(node: Any) -> list[str]:
+def names_in(node: Node) -> list[str]:
     """Every variable that a node names."""
-    own = [text_of(node)] if node.type == "variable_name" else []
-    return own + [name for child in node.named_children for name in names_in(child)]
+    names = [text_of(node)] if node.type == "variable_name" else []
+    return names + [name for child in node.named_children for name in names_in(child)]
 
 
-def number(script: Script, node: Any) -> int:
+def number(script: Script, node: Node) -> int:
     """The value of a sum.
 
     :raises ValueError: it holds something that is not a known whole number, or no plain sum.

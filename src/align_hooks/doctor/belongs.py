@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from align_hooks.checklist.defaults import family as model_type
-from align_hooks.checklist.held import Held, hold
 from align_hooks.checklist.meaning import ExpertLayers, Origin
 from align_hooks.checklist.row import UNSET, is_new
+from align_hooks.checklist.side_value import SideValue, read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.families.family import Family
@@ -41,7 +41,7 @@ def named(configuration: Configuration) -> list[Family]:
 
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
     """Whether a model has experts; None where that is not known. ``partly`` says that the configuration may go on elsewhere."""
-    value = hold(ROW["expert_num"], configuration)
+    value = read_row(ROW["expert_num"], configuration)
     if value.meaning is UNSET or (partly and value.where is Origin.DEFAULT):
         return None
     return value.meaning not in (None, 0, 1)
@@ -49,7 +49,7 @@ def experts(configuration: Configuration, *, partly: bool) -> bool | None:
 
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[str]:
     """In what a configuration differs from a family, as far as that is known, each with the place where it is set."""
-    values = {name: hold(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
+    values = {name: read_row(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
     wrong = ["layers_with_experts"] if some and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
@@ -63,11 +63,13 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
 def described(configuration: Configuration) -> Family | None:
     """The family of a model of which a configuration tells every row; None where there is no such family."""
     sort = experts(configuration, partly=False)
-    single = sort is False and hold(ROW["expert_num"], configuration).meaning == 1  # a layer with a router that is no Mixtral's
+    single = sort is False and read_row(ROW["expert_num"], configuration).meaning == 1  # a layer with a router that is no Mixtral's
     if single or has_dense_layers(configuration):
         return None
     for family in named(configuration):
-        if family.experts is sort and all(hold(ROW[name], configuration).meaning in allowed for name, allowed in family.configured.items()):
+        if family.experts is sort and all(
+            read_row(ROW[name], configuration).meaning in allowed for name, allowed in family.configured.items()
+        ):
             return family
     return None
 
@@ -80,9 +82,9 @@ def has_dense_layers(configuration: Configuration) -> bool:
 
 def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
     """Which layers have experts; None where that is not known."""
-    layers = hold(ROW["layers_with_experts"], configuration).meaning
+    layers = read_row(ROW["layers_with_experts"], configuration).meaning
     return layers if isinstance(layers, ExpertLayers) else None
 
 
-def _shown(name: str, value: Held) -> str:
+def _shown(name: str, value: SideValue) -> str:
     return f"{rendered(ROW[name].name)} is {rendered(value.shown)}" + (f" ({rendered(value.where)})" if value.where else "")

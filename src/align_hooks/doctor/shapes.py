@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.checklist.defaults import LLAMA_KEYS
-from align_hooks.checklist.held import hold
 from align_hooks.checklist.row import MODEL, UNSET, model
+from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.doctor.belongs import misfits, named, of_side
@@ -132,7 +132,7 @@ def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
     names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else ()
     if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
-    return hold(ROW[row], as_read(configuration)).meaning
+    return read_row(ROW[row], as_read(configuration)).meaning
 
 
 def as_read(configuration: Configuration) -> Configuration:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from align_hooks.checklist.held import hold
 from align_hooks.checklist.row import UNSET
+from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.belongs import described, layers_with_experts
@@ -66,7 +66,7 @@ class Rows:
 
     def value(self, name: str) -> object:
         """What a row means; None where that is not known."""
-        meaning = hold(ROW[name], self.configuration).meaning
+        meaning = read_row(ROW[name], self.configuration).meaning
         return None if meaning is UNSET else meaning
 
     def number(self, name: str) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from align_hooks.checklist.held import Held
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
+from align_hooks.checklist.side_value import SideValue
 from align_hooks.messages import Argument, as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.check_text import advice
@@ -62,7 +62,7 @@ def _row(checked: Checked) -> Table:
     }
 
 
-def _cell(cell: Held) -> Table:
+def _cell(cell: SideValue) -> Table:
     texts = {"value": cell.shown, "where": cell.where, "why": cell.why}
     worded: Table = {name: rendered(text) for name, text in texts.items()}
     return worded | {"messages": {name: as_data(text) for name, text in texts.items()}}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from align_hooks.checklist.row import Form
+from align_hooks.configuration.values import Setting
 
 
-def of_callback(found: object, kind: str, key: str) -> Any:
-    """A setting of one of MindFormers' callbacks; what Megatron says stays as it is."""
-    if not isinstance(found, list):
-        return found
-    return next((one.get(key) for one in found if isinstance(one, dict) and one.get("type") == kind), None)
+def of_callback(kind: str, key: str) -> Form:
+    """How a setting of one of MindFormers' callbacks is found in their list; what Megatron says stays as it is."""
+
+    def form(value: Setting) -> Setting:
+        if not isinstance(value, list):
+            return value
+        return next((callback.get(key) for callback in value if isinstance(callback, dict) and callback.get("type") == kind), None)
+
+    return form

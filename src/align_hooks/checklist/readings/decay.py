@@ -6,16 +6,14 @@ biases and one-dimensional weights.
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.checklist.meaning import Decays, Words
-from align_hooks.checklist.readings.said import number, said
-from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 
-def decaying(c: Configuration) -> Any:
-    """The rule, or the canonical names of the weights that decay where a record shows that it was another."""
+def decaying(c: Configuration) -> Setting:
+    """The framework's rule; where a record shows another, the canonical names of the weights that decay."""
     groups = c.fact("optimizer.groups")
     if isinstance(groups, list) and groups:
         everything = {name for group in groups for name in group.get("parameters") or ()}
@@ -25,14 +23,14 @@ def decaying(c: Configuration) -> Any:
         return Decays.RULE if decays == {name for name in everything if not spared(name)} else decays
     if not strength(c):
         return Decays.NOTHING
-    if c.side != MINDFORMERS and (said(c, ("apply_wd_to_qk_layernorm",), False) or said(c, ("no_weight_decay_cond_type",), None)):
+    if c.side != MINDFORMERS and (value_of(c, ("apply_wd_to_qk_layernorm",), False) or value_of(c, ("no_weight_decay_cond_type",), None)):
         return Decays.RULE_AND_NORMS
     return Decays.RULE
 
 
-def without(one: Configuration, other: Configuration) -> Words | None:
-    """Whether one side decays nothing, which the strength says already."""
-    return message("harmless.no_decay") if not (strength(one) and strength(other)) else None
+def without(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Where one side decays nothing, the strength says so already."""
+    return None if strength(reference) and strength(candidate) else message("harmless.no_decay")
 
 
 def spared(name: str) -> bool:
@@ -40,24 +38,21 @@ def spared(name: str) -> bool:
     return name.endswith(".bias") or "norm" in name.rpartition(".")[0].rpartition(".")[2]
 
 
-def strength(c: Configuration) -> Any:
+def strength(c: Configuration) -> Setting:
     """Weight decay of the weights that decay."""
     groups = c.fact("optimizer.groups")
     if isinstance(groups, list) and groups:
         return max((group.get("weight_decay") or 0.0 for group in groups), default=0.0)
-    return number(c, ("optimizer.weight_decay",), 0.0) if c.side == MINDFORMERS else number(c, ("weight_decay",), 0.01)
+    return value_of(c, ("optimizer.weight_decay",), 0.0) if c.side == MINDFORMERS else value_of(c, ("weight_decay",), 0.01)
 
 
-def told(one: Any, other: Any) -> Words | None:
-    """Which weights decay on one side only."""
-    if not (isinstance(one, frozenset) or isinstance(other, frozenset)):
+def apart(reference: Setting, candidate: Setting) -> Words | None:
+    """Which weights decay on one side only; of a side that is known by name, against a rule, those that the rule spares."""
+    by_name = [names for names in (reference, candidate) if isinstance(names, frozenset)]
+    names = sorted(reference ^ candidate) if len(by_name) == 2 else sorted(name for names in by_name for name in names if spared(name))
+    if not names:
         return None
-    if not (isinstance(one, frozenset) and isinstance(other, frozenset)):
-        names = sorted(name for name in (one if isinstance(one, frozenset) else other) if spared(name))
-        if not names:
-            return None
-        more = len(names) - 1
-        return message("apart.decays_and_more", name=names[0], more=more) if more else message("apart.decays", name=names[0])
-    names = sorted(one ^ other)
-    more = len(names) - 1
-    return message("apart.decays_only_and_more", name=names[0], more=more) if more else message("apart.decays_only", name=names[0])
+    name, more = names[0], len(names) - 1
+    if more:
+        return message("apart.decays_only_and_more" if len(by_name) == 2 else "apart.decays_and_more", name=name, more=more)
+    return message("apart.decays_only" if len(by_name) == 2 else "apart.decays", name=name)

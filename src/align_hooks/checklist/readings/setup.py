@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Way, Ways
-from align_hooks.checklist.readings.said import known, number, said
+from align_hooks.checklist.meaning import Switched, Way
+from align_hooks.checklist.readings.lookup import are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_keys
 from align_hooks.checklist.row import model
-from align_hooks.configuration.values import MINDFORMERS, Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 
 
-def warm(c: Configuration) -> Any:
+def warm(c: Configuration) -> Setting:
     """Steps, samples or part of the run that warm up."""
-    names = (
-        (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio"))
-        if c.side == MINDFORMERS
-        else ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction")
-    )
-    return next((value for name in names for value in [number(c, (name,), 0)] if value), 0)
+    mindformers, megatron = ("warmup_steps", "warmup_ratio"), ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction")
+    names = [key for name in mindformers for key in schedule_keys(name)] if c.side == MINDFORMERS else megatron
+    return next((value for name in names for value in [value_of(c, (name,), 0)] if value), 0)
 
 
-def dropout(c: Configuration) -> Any:
+def dropout(c: Configuration) -> Setting:
     """The larger of the two rates."""
-    if c.side == MINDFORMERS:
-        rates = [number(c, model(name), default(name)) for name in ("attention_dropout", "hidden_dropout")]
-    else:
-        rates = [number(c, (name,), 0.1) for name in ("attention_dropout", "hidden_dropout")]
-    return max(rates) if known(*rates) else rates[0]
+    of_mindformers, names = c.side == MINDFORMERS, ("attention_dropout", "hidden_dropout")
+    rates = [value_of(c, model(name), default(name)) if of_mindformers else value_of(c, (name,), 0.1) for name in names]
+    return max(rates) if are_numbers(*rates) else rates[0]
 
 
-def split(c: Configuration) -> Any:
+SPLITS = {
+    Way.TENSOR: ("tensor_model_parallel_size", "parallel_config.model_parallel"),
+    Way.PIPELINE: ("pipeline_model_parallel_size", "parallel_config.pipeline_stage"),
+    Way.CONTEXT: ("context_parallel_size", "parallel_config.context_parallel"),
+    Way.SEQUENCE: ("sequence_parallel", "parallel_config.use_seq_parallel"),
+    Way.OPTIMIZER: ("use_distributed_optimizer", "parallel.enable_parallel_optimizer"),
+}
+"""Ways of splitting a model: Megatron's setting and MindFormers', a number of ranks or a switch."""
+
+
+def split(c: Configuration) -> Setting:
     """Which ways of splitting a model are on."""
-    if c.side == MINDFORMERS:
-        sizes = {
-            Way.TENSOR: "parallel_config.model_parallel",
-            Way.PIPELINE: "parallel_config.pipeline_stage",
-            Way.CONTEXT: "parallel_config.context_parallel",
-        }
-        flags = {Way.SEQUENCE: "parallel_config.use_seq_parallel", Way.OPTIMIZER: "parallel.enable_parallel_optimizer"}
-    else:
-        sizes = {
-            Way.TENSOR: "tensor_model_parallel_size",
-            Way.PIPELINE: "pipeline_model_parallel_size",
-            Way.CONTEXT: "context_parallel_size",
-        }
-        flags = {Way.SEQUENCE: "sequence_parallel", Way.OPTIMIZER: "use_distributed_optimizer"}
-    on = [way for way, key in sizes.items() for size in [number(c, (key,), 1)] if known(size) and size > 1]
-    on += [way for way, key in flags.items() if said(c, (key,), False) is True]
-    return Ways(tuple(on))
+    set_to = {way: value_of(c, (keys[c.side == MINDFORMERS],), None) for way, keys in SPLITS.items()}
+    switches = (Way.SEQUENCE, Way.OPTIMIZER)
+    return Switched(tuple(way for way, size in set_to.items() if (size is True if way in switches else are_numbers(size) and size > 1)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist.readings import control as read_control
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, numeric
+from align_hooks.checklist.readings.control import of_callback
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.TRAINING_CONTROL)
+row = partial(Row, group=Group.TRAINING_CONTROL, comparison="control")
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 NOT_THERE = message("note.no_such_setting")
@@ -19,7 +19,7 @@ NOT_THERE = message("note.no_such_setting")
 def megatron_only(name: str, otherwise: Setting = None) -> Row:
     """A setting of Megatron's that MindFormers has no counterpart of."""
     key = name.replace("-", "_")
-    return harmless(name, Says((key,), otherwise), Says(note=NOT_THERE), sources=(f"comparison: control: {name}",))
+    return harmless(name, Says((key,), otherwise), Says(note=NOT_THERE))
 
 
 CONTROL = (
@@ -31,56 +31,45 @@ CONTROL = (
             read=read.mindformers_steps,
             note=message("note.length"),
         ),
-        form=numeric,
-        sources=("comparison: control: train-iters", "comparison: control: epochs"),
+        asked_by=("comparison: control: train-iters", "comparison: control: epochs"),
     ),
     harmless(
         "train-samples",
         Says(("train_samples",), None),
         Says(("train_dataset.data_loader.sizes",), None),
         form=lambda sizes: sizes[0] if isinstance(sizes, list) and sizes else sizes,
-        sources=("comparison: control: train-samples",),
     ),
     harmless(
         "log-interval",
         Says(("log_interval",), 100),
         Says(("callbacks",), None, note=message("note.per_print_times")),
-        form=lambda found: read_control.of_callback(found, "MFLossMonitor", "per_print_times"),
-        sources=("comparison: control: log-interval",),
+        form=of_callback("MFLossMonitor", "per_print_times"),
     ),
     megatron_only("eval-iters", 100),
     megatron_only("eval-interval"),
-    harmless("save", Says(("save",), None), Says(("output_dir",), None), sources=("comparison: control: save",)),
+    harmless("save", Says(("save",), None), Says(("output_dir",), None)),
     harmless(
         "save-interval",
         Says(("save_interval",), None),
         Says(("callbacks",), None, note=message("note.save_checkpoint_steps")),
-        form=lambda found: read_control.of_callback(found, "CheckpointMonitor", "save_checkpoint_steps"),
-        sources=("comparison: control: save-interval",),
+        form=of_callback("CheckpointMonitor", "save_checkpoint_steps"),
     ),
     megatron_only("non-persistent-save-interval"),
     megatron_only("non-persistent-ckpt-type"),
     megatron_only("pretrained-checkpoint"),
-    harmless(
-        "ckpt-step",
-        Says(("ckpt_step",), None),
-        Says(("resume_training",), None, note=message("note.resume_training")),
-        sources=("comparison: control: ckpt-step",),
-    ),
+    harmless("ckpt-step", Says(("ckpt_step",), None), Says(("resume_training",), None, note=message("note.resume_training"))),
     harmless(
         "load",
         Says(("load",), read=read.loads),
         Says(("load_checkpoint", "checkpoint.load_path"), read=read.loads),
         advice=Advice(message("advice.same_weights"), bool),
         by_hand=message("by_hand.same_weights"),
-        sources=("comparison: control: load",),
     ),
     harmless(
         "exit-interval",
         Says(("exit_interval",), None),
         Says(("callbacks", "runner_config.stop_step"), None, note=message("note.stop_step")),
-        form=lambda found: read_control.of_callback(found, "TrainCallBack", "stop_step"),
-        sources=("comparison: control: exit-interval",),
+        form=of_callback("TrainCallBack", "stop_step"),
     ),
     megatron_only("exit-duration-in-mins"),
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist.readings import data as from_data
-from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, boolean, model, numeric
+from align_hooks.checklist.readings.lookup import value_of
+from align_hooks.checklist.readings.training import shares
+from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.DATA)
+row = partial(Row, group=Group.DATA, comparison="data")
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
@@ -21,92 +22,76 @@ DATA_CHECK = "CheckList: other: Data Check"
 def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> Row:
     """A setting of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
     mindformers = Says(keys, None) if keys else Says()
-    sources = (f"comparison: data: {name.replace('_', '-')}",)
-    return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand, sources=sources)
+    return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
 def documents(name: str, *keys: str, read: Read | None = None) -> Row:
     """What the end of a document within a sample does."""
     mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read)
-    return row(name, Says((name,), False), mindformers, form=boolean, unless=from_data.replayed, sources=(DATA_CHECK,))
+    return row(name, Says((name,), False), mindformers, unless=readings.replayed, asked_by=(DATA_CHECK,))
 
 
 def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
     """A special id, which the batches show best."""
-    return harmless(name, megatron, mindformers, by_hand=by_hand, sources=("CheckList: other: Special Words Check",))
+    return harmless(name, megatron, mindformers, by_hand=by_hand, asked_by=("CheckList: other: Special Words Check",))
 
 
 DATA = (
     row(
         "seq_length",
         Says(("seq_length", "encoder_seq_length")),
-        Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=from_data.sequence),
-        form=numeric,
+        Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=readings.sequence),
         fact="training.sequence_length",
-        sources=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
+        asked_by=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
     ),
-    row(
-        "decoder_seq_length",
-        Says(("decoder_seq_length",), None),
-        Says(fixed=None, note=message("note.no_second_stack")),
-        sources=("comparison: data: decoder-seq-length",),
-    ),
-    harmless(
-        "retriever_seq_length",
-        Says(("retriever_seq_length",), None),
-        Says(fixed=None, note=message("note.no_retriever")),
-        sources=("comparison: data: retriever-seq-length",),
-    ),
+    row("decoder_seq_length", Says(("decoder_seq_length",), None), Says(fixed=None, note=message("note.no_second_stack"))),
+    harmless("retriever_seq_length", Says(("retriever_seq_length",), None), Says(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        Says(("data_path", "train_data_path", "mock_data"), read=from_data.megatron_path),
+        Says(("data_path", "train_data_path", "mock_data"), read=lambda c: value_of(c, ("data_path", "train_data_path"), None)),
         Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None),
-        form=from_data.blend,
-        unless=from_data.replayed,
+        form=readings.blend,
+        unless=readings.replayed,
         by_hand=BATCHES,
-        sources=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
+        asked_by=(DATA_CHECK, "comparison: data: data-path, split", "comparison: data: train-data-path"),
     ),
     row(
         "split",
-        Says(("split",), read=read.megatron_split),
-        Says((f"{LOADER}.config.split",), read=read.mindformers_split),
-        unless=from_data.replayed,
+        Says(("split",)),
+        Says((f"{LOADER}.config.split",)),
+        form=shares,
+        unless=readings.replayed,
         by_hand=BATCHES,
-        sources=("comparison: data: data-path, split",),
+        asked_by=("comparison: data: data-path, split",),
     ),
     row(
         message("row.seed_of_the_data"),
         Says(("seed",), 1234, note=message("note.shuffles_by_seed")),
-        Says((f"{LOADER}.config.seed",), from_data.seed_of_data, beside=("train_dataset.seed",)),
-        form=numeric,
-        unless=from_data.replayed,
+        Says((f"{LOADER}.config.seed",), readings.seed_of_data, beside=("train_dataset.seed",)),
+        unless=readings.replayed,
         by_hand=BATCHES,
-        sources=(DATA_CHECK,),
+        asked_by=(DATA_CHECK,),
     ),
     harmless(
         "shuffle",
         Says(note=message("note.shuffled_by_its_seed")),
         Says((f"{LOADER}.shuffle",), None),
         by_hand=BATCHES,
-        sources=(DATA_CHECK,),
+        asked_by=(DATA_CHECK,),
     ),
     documents("reset_position_ids"),
     documents(
-        "reset_attention_mask",
-        f"{LOADER}.config.create_compressed_eod_mask",
-        *model("use_eod_attn_mask_compression"),
-        read=from_data.resets,
+        "reset_attention_mask", f"{LOADER}.config.create_compressed_eod_mask", *model("use_eod_attn_mask_compression"), read=readings.resets
     ),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",
         Says(("vocab_file", "tokenizer_model"), None),
         Says(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
-        form=from_data.blend,
+        form=readings.blend,
         by_hand=message("by_hand.batches_decoded"),
-        sources=("comparison: data: vocab-file",),
     ),
-    loading("merge_file", None, "processor.tokenizer.merges_file", form=from_data.blend),
+    loading("merge_file", None, "processor.tokenizer.merges_file", form=readings.blend),
     loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
     special("bos_token_id", Says(note=OF_TOKENIZER), Says(model("bos_token_id"), None), IDS_OCCUR),
     special(
@@ -127,7 +112,7 @@ DATA = (
         Says(),
         Says(),
         by_hand=message("by_hand.templates"),
-        sources=("CheckList: other: Training Inference Template Consistency",),
+        asked_by=("CheckList: other: Training Inference Template Consistency",),
     ),
     loading("num_workers", 2, "train_dataset.num_parallel_workers"),
     loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),

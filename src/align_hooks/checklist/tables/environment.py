@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist.readings import environment as read
 from align_hooks.checklist.readings.environment import PAIRS, variable
-from align_hooks.checklist.row import Advice, Effect, Group, Keeps, Row, Says, boolean, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Keeps, Row, Says
 from align_hooks.messages import Argument, Message, message, terms
 
 row = partial(Row, group=Group.ENVIRONMENT)
@@ -17,22 +17,22 @@ rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=E
 def switched(name: str, advice: Message, keeps: Keeps, sources: tuple[str, ...]) -> Row:
     """A variable that either side may set; it changes nothing that is computed but its order."""
     either = Says(read=variable(name))
-    return rounding(name, either, either, advice=Advice(advice, keeps), sources=sources)
+    return rounding(name, either, either, form=None, advice=Advice(advice, keeps), asked_by=sources)
 
 
 def megatron_variable(name: str, advice: Argument, *kept: str | None) -> Row:
     """A variable on which it depends whether a GPU repeats itself to the bit."""
     keeps = Advice(advice, lambda value: value in kept)
-    return rounding(name, Says(read=variable(name)), Says(), advice=keeps, sources=("set-up: acceptance: determinism",))
+    return rounding(name, Says(read=variable(name)), Says(), form=None, advice=keeps, asked_by=("set-up: acceptance: determinism",))
 
 
 ENVIRONMENT = (
     harmless(
         message("row.framework"),
-        Says(read=lambda c: read.version(c, "megatron-core")),
-        Says(read=lambda c: read.version(c, "mindformers")),
+        Says(read=read.version("megatron-core")),
+        Says(read=read.version("mindformers")),
         by_hand=message("by_hand.record_versions"),
-        sources=("CheckList: other: Version Check",),
+        asked_by=("CheckList: other: Version Check",),
     ),
     harmless(
         message("row.mindspore_beside_mindformers"),
@@ -40,49 +40,48 @@ ENVIRONMENT = (
         Says(read=read.paired),
         by_hand=message(
             "by_hand.versions",
-            pairs=terms(message("by_hand.version_pair", mindformers=one, mindspore=other) for one, other in PAIRS.items()),
+            pairs=terms(message("by_hand.version_pair", mindformers=name, mindspore=released) for name, released in PAIRS.items()),
         ),
         advice=Advice(message("advice.released_with"), lambda pair: pair.fits),
-        sources=("CheckList: other: Version Check",),
+        asked_by=("CheckList: other: Version Check",),
     ),
-    harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann"), sources=("CheckList: other: Version Check",)),
+    harmless("CANN", Says(), Says(), by_hand=message("by_hand.cann"), asked_by=("CheckList: other: Version Check",)),
     harmless(
         message("row.difference_from_the_open_source_model"),
         Says(),
         Says(),
         by_hand=message("by_hand.shipped_folder"),
-        sources=("CheckList: other: Differences with Open Source",),
+        asked_by=("CheckList: other: Differences with Open Source",),
     ),
     rounding(
         message("row.deterministic_algorithms"),
         Says(("deterministic_mode",), read=read.deterministic_megatron),
         Says(("train_precision_sync", "context.deterministic"), read=read.deterministic_mindformers),
         advice=Advice(message("advice.deterministic"), lambda on: on in (True, "ON")),
-        sources=("set-up: acceptance: determinism",),
+        asked_by=("set-up: acceptance: determinism",),
     ),
-    harmless("seed", Says(("seed",), 1234), Says(("seed",), 1), form=numeric, sources=("set-up: stage 1: seed",)),
+    harmless("seed", Says(("seed",), 1234), Says(("seed",), 1), asked_by=("set-up: stage 1: seed",)),
     harmless(
         "MS_ASCEND_CHECK_OVERFLOW_MODE",
         Says(),
         Says(read=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
         by_hand=message("by_hand.overflow_mode"),
         advice=Advice(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
-        sources=("CheckList: other: Overflow Detection",),
+        asked_by=("CheckList: other: Overflow Detection",),
     ),
     rounding(
         "enable_graph_kernel",
         Says(),
         Says(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note=message("note.ignored_by_1_9")),
-        form=boolean,
         advice=Advice(message("advice.off"), lambda on: not on),
-        sources=("CheckList: other: Graph Operator Fusion",),
+        asked_by=("CheckList: other: Graph Operator Fusion",),
     ),
     rounding(
         "jit_level",
         Says(),
         Says(("context.jit_config.jit_level", "context.jit_level"), None),
         advice=Advice(message("advice.jit_level"), lambda level: level in (None, "O0")),
-        sources=("CheckList: other: Graph Operator Fusion",),
+        asked_by=("CheckList: other: Graph Operator Fusion",),
     ),
     switched(
         "HCCL_DETERMINISTIC",

@@ -9,16 +9,17 @@ from functools import partial
 
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.mindformers_schedule import SHAPES
-from align_hooks.checklist.rates import same_rates
+from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings.lookup import NotTold
 from align_hooks.checklist.readings.training import schedule_keys
-from align_hooks.checklist.row import Advice, Group, Row, Says, numeric, text
-from align_hooks.checklist.schedule import NotTold
+from align_hooks.checklist.row import Advice, Group, Row, Says, asked, plain, text
+from align_hooks.checklist.schedule import RATE, differences
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.OPTIMIZER)
+row = partial(Row, group=Group.OPTIMIZER, comparison="optimizer")
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -31,19 +32,20 @@ STYLES = {
 """Names of the same shape of a schedule."""
 
 
-def same_schedule(one: Configuration, other: Configuration) -> Words | None:
-    """Whether the settings of two schedules, however written, come to the same."""
+def same_schedule(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Settings of two schedules do no harm where they come to the same rate, within float32's rounding, at every step that both make."""
     try:
-        return message("harmless.same_rates") if same_rates(one, other) else None
+        apart = differences(learning_rate(reference), learning_rate(candidate))[1]
     except NotTold:
         return None
+    return None if (apart > RATE).any() else message("harmless.same_rates")
 
 
-def same_end(one: Configuration, other: Configuration) -> Words | None:
-    """Whether the lowest rate of two schedules matters."""
-    styles = [kind.value for c in (one, other) for kind in [c.find(("lr_decay_style", *schedule_keys("type")))] if kind is not None]
-    constant = len(styles) == 2 and all(STYLES.get(str(kind), kind) == "constant" for kind in styles)
-    return same_schedule(one, other) or (message("harmless.constant_rates") if constant else None)
+def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
+    """The lowest rates of two schedules do no harm where the schedules are the same, or constant."""
+    kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
+    constant = all(kind is not None and STYLES.get(str(kind.value), kind.value) == "constant" for kind in kinds)
+    return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
 
 
 def beta(at: int, advised: float) -> Row:
@@ -53,10 +55,9 @@ def beta(at: int, advised: float) -> Row:
         name,
         Says((f"adam_{name}",), usual),
         Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at)),
-        form=numeric,
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Advice(str(advised), lambda value: abs(value - advised) < 1e-6),
-        sources=(f"CheckList: optimizer: {name}", "comparison: optimizer: adam-beta1, adam-beta2"),
+        asked_by=(f"CheckList: optimizer: {name}", "comparison: optimizer: adam-beta1, adam-beta2"),
     )
 
 
@@ -64,7 +65,7 @@ def end_of_decay(name: str) -> Row:
     """The first or last weight decay of one that changes, which only Megatron's does."""
     megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
     sources = (f"comparison: optimizer: {name.replace('_', '-')}",)
-    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")), sources=sources)
+    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")), asked_by=sources)
 
 
 OPTIMIZER = (
@@ -72,7 +73,7 @@ OPTIMIZER = (
         "optimizer",
         Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
         Says(("optimizer.type",), read=read.mindformers_optimizer, choices=("AdamW", "Adam")),
-        sources=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
+        asked_by=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
     beta(0, 0.9),
     beta(1, 0.95),
@@ -80,25 +81,23 @@ OPTIMIZER = (
         "eps",
         Says(("adam_eps",), 1e-8),
         Says(("optimizer.eps",), read=read.mindformers_eps),
-        form=numeric,
         fact="optimizer.groups.0.eps",
         advice=Advice("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
-        sources=("CheckList: optimizer: eps", "comparison: optimizer: adam-eps"),
+        asked_by=("CheckList: optimizer: eps", "comparison: optimizer: adam-eps"),
     ),
     row(
         "weight_decay",
         Says(("weight_decay",), read=decay.strength),
         Says(("optimizer.weight_decay",), read=decay.strength),
-        form=numeric,
-        sources=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
+        asked_by=("CheckList: optimizer: weight_decay", "comparison: optimizer: weight-decay"),
     ),
     row(
         message("row.weights_that_decay"),
         Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
         Says(read=decay.decaying, note=message("note.grouped_decay")),
-        tell=decay.told,
+        tell=decay.apart,
         unless=decay.without,
-        sources=("CheckList: optimizer: weight_decay",),
+        asked_by=("CheckList: optimizer: weight_decay",),
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
@@ -107,7 +106,6 @@ OPTIMIZER = (
         Says(("weight_decay_incr_style",), "constant"),
         Says(fixed="constant", note=message("note.decay_constant")),
         form=text,
-        sources=("comparison: optimizer: weight-decay-incr-style",),
     ),
     row(
         "clip_grad",
@@ -117,26 +115,23 @@ OPTIMIZER = (
             read=read.mindformers_clip,
             note=message("note.clip"),
         ),
-        form=numeric,
         fact="optimizer.clip_grad",
         advice=Advice("1.0", lambda norm: norm == 1.0),
-        sources=("CheckList: optimizer: clip_grad", "comparison: optimizer: clip-grad"),
+        asked_by=("CheckList: optimizer: clip_grad", "comparison: optimizer: clip-grad"),
     ),
     row(
         "lr",
         Says(("lr",)),
         Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
-        form=numeric,
         unless=same_schedule,
-        sources=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
+        asked_by=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
     ),
     row(
         "min_lr",
         Says(("min_lr",), 0.0),
         Says((*schedule_keys("lr_end"), *schedule_keys("eta_min"), *schedule_keys("min_lr")), 0.0),
-        form=lambda rate: numeric(rate) or 0.0,
+        form=lambda rate: plain(rate) or 0.0,
         unless=same_end,
-        sources=("comparison: optimizer: min-lr",),
     ),
     row(
         "lr_decay_style",
@@ -144,22 +139,18 @@ OPTIMIZER = (
         Says(schedule_keys("type"), "constant", choices=tuple(SHAPES)),
         form=lambda kind: STYLES.get(str(kind), text(kind)),
         unless=same_schedule,
-        sources=("comparison: optimizer: lr-decay-style",),
     ),
     row(
         "lr_decay_iters",
         Says(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
         Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
-        form=numeric,
         unless=same_end,
-        sources=("comparison: optimizer: lr-decay-iters",),
     ),
     row(
         "lr_decay_samples",
         Says(("lr_decay_samples",), None),
         Says(fixed=None, note=message("note.counts_in_steps")),
-        unless=lambda one, other: message("harmless.in_steps"),
-        sources=("comparison: optimizer: lr-decay-samples",),
+        unless=lambda reference, candidate: message("harmless.in_steps"),
     ),
     row(
         "lr_warmup_iters",
@@ -170,38 +161,28 @@ OPTIMIZER = (
             note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
         ),
-        form=numeric,
         unless=same_schedule,
-        sources=("comparison: optimizer: lr-warmup-iters",),
     ),
     row(
         "lr_warmup_fraction",
         Says(("lr_warmup_fraction",), None),
         Says(schedule_keys("warmup_ratio"), None),
-        form=lambda part: numeric(part) or None,
+        form=lambda part: plain(part) or None,
         unless=same_schedule,
-        sources=(
-            "CheckList: optimizer: lr_warmup_fraction",
-            "CheckList: optimizer: warmup_ratio",
-            "comparison: optimizer: lr-warmup-fraction",
+        asked_by=(
+            *asked("CheckList: optimizer", "lr_warmup_fraction", "warmup_ratio"),
+            *asked("comparison: optimizer", "lr-warmup-fraction"),
         ),
     ),
-    row(
-        "lr_warmup_init",
-        Says(("lr_warmup_init",), 0.0),
-        Says(schedule_keys("warmup_lr_init"), 0.0),
-        form=numeric,
-        unless=same_schedule,
-        sources=("comparison: optimizer: lr-warmup-init",),
-    ),
+    row("lr_warmup_init", Says(("lr_warmup_init",), 0.0), Says(schedule_keys("warmup_lr_init"), 0.0), unless=same_schedule),
     row(
         message("row.rates_of_their_own_for_the_embedding_and_output"),
         Says(("decoupled_lr",), None),
         Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
-        sources=("CheckList: optimizer: lr",),
+        asked_by=("CheckList: optimizer: lr",),
     ),
     row(
-        message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(), sources=("CheckList: optimizer: lr",)
+        message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(), asked_by=("CheckList: optimizer: lr",)
     ),
     row(
         "global_batch_size",
@@ -227,12 +208,9 @@ OPTIMIZER = (
             read=read.mindformers_global_batch,
             note=message("note.batch_mindformers"),
         ),
-        form=numeric,
-        sources=(
-            "CheckList: optimizer: global_batch_size",
-            "comparison: control: global_batch_size",
-            "comparison: control: batch_size",
-            "comparison: control: micro_batch_interleave_num",
+        asked_by=(
+            *asked("CheckList: optimizer", "global_batch_size"),
+            *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
         ),
     ),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, model, plain
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.PARALLEL_LAYOUT)
+row = partial(Row, group=Group.PARALLEL_LAYOUT, comparison="parallel")
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 
@@ -16,7 +16,7 @@ rounding = partial(row, effect=Effect.ROUNDING)
 def size(name: str, keys: tuple[str, ...], *sources: str) -> Row:
     """Over how many ranks a model is split in one way."""
     mindformers = Says((f"parallel_config.{name}",), 1)
-    return rounding(name, Says(keys, 1), mindformers, form=numeric, sources=sources)
+    return rounding(name, Says(keys, 1), mindformers, asked_by=sources)
 
 
 PARALLEL = (
@@ -27,9 +27,8 @@ PARALLEL = (
             read=read.megatron_data_parallel,
         ),
         Says(("parallel_config.data_parallel", "parallel.parallel_mode", "device_num"), read=read.mindformers_data_parallel),
-        form=numeric,
         by_hand=message("by_hand.processes"),
-        sources=("CheckList: parallel: data_parallel",),
+        asked_by=("CheckList: parallel: data_parallel",),
     ),
     size(
         "model_parallel",
@@ -47,55 +46,41 @@ PARALLEL = (
         "use_seq_parallel",
         Says(("sequence_parallel",), False),
         Says(("parallel_config.use_seq_parallel",), False),
-        form=boolean,
         unless=read.alone_on_the_tensor,
-        sources=("CheckList: parallel: use_seq_parallel", "comparison: parallel: sequence-parallel"),
+        asked_by=("CheckList: parallel: use_seq_parallel", "comparison: parallel: sequence-parallel"),
     ),
     rounding(
         "context_parallel",
         Says(("context_parallel_size",), 1, beside=("cp_comm_type",)),
         Says(("parallel_config.context_parallel",), 1, beside=("parallel_config.context_parallel_algo",)),
-        form=numeric,
-        sources=("comparison: parallel: context-parallel-size",),
     ),
-    rounding(
-        "expert_parallel",
-        Says(("expert_model_parallel_size",), 1),
-        Says(("parallel_config.expert_parallel",), 1),
-        form=numeric,
-        when="expert_num",
-        sources=("comparison: parallel: expert-model-parallel-size",),
-    ),
+    rounding("expert_parallel", Says(("expert_model_parallel_size",), 1), Says(("parallel_config.expert_parallel",), 1), when="expert_num"),
     rounding(
         "expert_model_parallel",
         Says(("expert_tensor_parallel_size",), None),
         Says((*model("expert_model_parallel", "expert_tensor_parallel_size"), "moe_config.expert_model_parallel"), None),
-        form=lambda size: numeric(size) or 1,
+        form=lambda size: plain(size) or 1,
         when="expert_num",
-        sources=("comparison: parallel: expert-tensor-parallel-size",),
     ),
     rounding(
         "enable_parallel_optimizer",
         Says(("use_distributed_optimizer",), False),
         Says(("parallel.enable_parallel_optimizer",), False, beside=("parallel_config.optimizer_shard",)),
-        form=boolean,
         advice=Advice(message("advice.parallel_optimizer_off"), lambda on: not on),
-        sources=("CheckList: parallel: enable_parallel_optimizer", "comparison: parallel: use-distributed-optimizer"),
+        asked_by=("CheckList: parallel: enable_parallel_optimizer", "comparison: parallel: use-distributed-optimizer"),
     ),
     rounding(
         "micro_batch_interleave_num",
         Says(),
         Says(("micro_batch_interleave_num",), 1),
-        form=numeric,
         advice=Advice(message("advice.no_interleaving"), lambda copies: copies == 1),
-        sources=("CheckList: parallel: micro_batch_interleave_num",),
+        asked_by=("CheckList: parallel: micro_batch_interleave_num",),
     ),
     rounding(
         message("row.micro_batch_size"),
         Says(("micro_batch_size",)),
         Says(("runner_config.batch_size",), read=read.mindformers_micro_batch),
-        form=numeric,
-        sources=("comparison: control: batch_size",),
+        asked_by=("comparison: control: batch_size",),
     ),
     rounding(
         message("row.micro_batches_of_a_step"),
@@ -104,8 +89,7 @@ PARALLEL = (
             ("parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps", "parallel_config.pipeline_stage"),
             read=read.mindformers_micro_batches,
         ),
-        form=numeric,
-        sources=("CheckList: optimizer: global_batch_size",),
+        asked_by=("CheckList: optimizer: global_batch_size",),
     ),
     row(
         message("row.gradients_are_averaged_over_ranks"),
@@ -115,14 +99,13 @@ PARALLEL = (
             read=read.mindformers_averages,
             note=message("note.gradients_mean"),
         ),
-        sources=("CheckList: parallel: data_parallel",),
+        asked_by=("CheckList: parallel: data_parallel",),
     ),
     row(
         message("row.loss_of_every_token_alike"),
         Says(("calculate_per_token_loss",), False, note=message("note.mean_of_means")),
         Says(("calculate_per_token_loss", *model("calculate_per_token_loss")), False),
-        form=boolean,
         fact="training.per_token_loss",
-        sources=("CheckList: precision: loss",),
+        asked_by=("CheckList: precision: loss",),
     ),
 )

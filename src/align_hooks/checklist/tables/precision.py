@@ -7,11 +7,11 @@ from functools import partial
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision as read
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, dtype, model, numeric
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, dtype, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
-row = partial(Row, group=Group.PRECISION)
+row = partial(Row, group=Group.PRECISION, comparison="model")
 rounding = partial(row, effect=Effect.ROUNDING)
 """Rows whose differences change the rounding alone."""
 HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
@@ -20,13 +20,12 @@ HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"
 def moment(name: str) -> Row:
     """The type that one of Adam's two moments is held in."""
     mindformers = Says(fixed="float32", note=message("note.holds_float32"))
-    return rounding(name, Says((name,), "float32"), mindformers, form=dtype, sources=(f"comparison: model: {name.replace('_', '-')}",))
+    return rounding(name, Says((name,), "float32"), mindformers, form=dtype)
 
 
 def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., Row] = row) -> Row:
     """How a dynamic loss scale moves, which only float16 has."""
-    sources = (f"comparison: model: {name.replace('_', '-')}",)
-    return make(name, Says((name,), megatron), mindformers, form=numeric, when="compute_dtype=float16", sources=sources)
+    return make(name, Says((name,), megatron), mindformers, when="compute_dtype=float16")
 
 
 PRECISION = (
@@ -36,7 +35,7 @@ PRECISION = (
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
-        sources=("CheckList: precision: compute_dtype", "comparison: model: fp16, bf16"),
+        asked_by=("CheckList: precision: compute_dtype", "comparison: model: fp16, bf16"),
     ),
     row(
         message("row.type_of_the_main_weights"),
@@ -44,7 +43,7 @@ PRECISION = (
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
         advice=Advice(message("advice.weights_float32"), lambda kind: kind == "float32"),
-        sources=("CheckList: weights: param_init_type", "comparison: model: param_init_type", "comparison: model: main-params-dtype"),
+        asked_by=("CheckList: weights: param_init_type", "comparison: model: param_init_type", "comparison: model: main-params-dtype"),
     ),
     rounding(
         message("row.type_of_the_gradients_reduction"),
@@ -54,11 +53,9 @@ PRECISION = (
             note=message("note.reduced_float32"),
         ),
         Says(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
-        sources=(
-            "CheckList: weights: param_init_type",
-            "comparison: model: grad-reduce-in-bf16",
-            "comparison: model: accumulate-allreduce-grads-in-fp32",
-            "comparison: model: main-grads-dtype",
+        asked_by=(
+            *asked("CheckList: weights", "param_init_type"),
+            *asked("comparison: model", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "main-grads-dtype"),
         ),
     ),
     rounding(
@@ -66,7 +63,7 @@ PRECISION = (
         Says(fixed="float32", note=message("note.norms_float32")),
         Says(model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
         form=dtype,
-        sources=("CheckList: precision: layernorm_compute_type", "comparison: model: layernorm_compute_type"),
+        asked_by=("CheckList: precision: layernorm_compute_type", "comparison: model: layernorm_compute_type"),
     ),
     rounding(
         "softmax_compute_type",
@@ -80,7 +77,7 @@ PRECISION = (
             read=read.mindformers_softmax_type,
             note=message("note.flash_float32"),
         ),
-        sources=("CheckList: precision: softmax_compute_type", "comparison: model: attention-softmax-in-fp32"),
+        asked_by=("CheckList: precision: softmax_compute_type", "comparison: model: attention-softmax-in-fp32"),
     ),
     rounding(
         "rotary_dtype",
@@ -88,7 +85,7 @@ PRECISION = (
         Says(model("rotary_dtype"), default("rotary_dtype")),
         form=dtype,
         by_hand=message("by_hand.rotary_type"),
-        sources=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
+        asked_by=("CheckList: precision: rotary_dtype", "comparison: model: rotary_dtype"),
     ),
     rounding(
         message("row.type_of_the_embedding"),
@@ -101,14 +98,14 @@ PRECISION = (
         ),
         form=dtype,
         by_hand=message("by_hand.embedding_type"),
-        sources=("CheckList: precision: Calculation of weights",),
+        asked_by=("CheckList: precision: Calculation of weights",),
     ),
     rounding(
         message("row.type_of_the_output_layer"),
         Says(("bf16", "fp16"), read=read.megatron_compute),
         Says(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
         form=dtype,
-        sources=("CheckList: precision: Calculation of weights",),
+        asked_by=("CheckList: precision: Calculation of weights",),
     ),
     rounding(
         message("row.type_in_which_a_bias_is_added"),
@@ -116,52 +113,43 @@ PRECISION = (
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         when="bias_of_linear_layers",
-        sources=("CheckList: precision: bias add",),
+        asked_by=("CheckList: precision: bias add",),
     ),
     rounding(
         message("row.type_in_which_the_residual_is_added"),
         Says(("fp32_residual_connection",), read=read.megatron_residual, note=message("note.residual_type")),
         Says(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
-        sources=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
+        asked_by=("CheckList: precision: residual add", "comparison: model: fp32-residual-connection"),
     ),
     rounding(
         message("row.types_that_the_built_layers_compute_in"),
         Says(read=read.built_types, note=message("note.types_megatron")),
         Says(read=read.built_types, note=message("note.types_mindformers")),
-        tell=read.told_types,
+        tell=read.types_apart,
         unless=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
-        sources=("CheckList: precision: Calculation of weights",),
+        asked_by=("CheckList: precision: Calculation of weights",),
     ),
     rounding(
         message("row.type_of_the_cross_entropy"),
         Says(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
         Says(fixed="float32", note=message("note.logits_float32")),
-        sources=("CheckList: precision: loss", "comparison: model: fp16-lm-cross-entropy"),
+        asked_by=("CheckList: precision: loss", "comparison: model: fp16-lm-cross-entropy"),
     ),
     row(
         "fp8",
         Says(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
         Says(fixed=None, note=message("note.no_fp8")),
-        sources=("CheckList: precision: compute_dtype",),
+        asked_by=("CheckList: precision: compute_dtype",),
     ),
     rounding(
         "first_last_layers_bf16",
         Says(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),
         Says(fixed=False, note=message("note.none")),
-        form=boolean,
-        sources=(
-            "comparison: model: first-last-layers-bf16",
-            "comparison: model: num-layers-at-start-in-bf16",
-            "comparison: model: num-layers-at-end-in-bf16",
-        ),
+        asked_by=asked("comparison: model", "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"),
     ),
     rounding(
-        "use_precision_aware_optimizer",
-        Says(("use_precision_aware_optimizer",), False),
-        Says(fixed=False, note=message("note.none")),
-        form=boolean,
-        sources=("comparison: model: use-precision-aware-optimizer",),
+        "use_precision_aware_optimizer", Says(("use_precision_aware_optimizer",), False), Says(fixed=False, note=message("note.none"))
     ),
     moment("exp_avg_dtype"),
     moment("exp_avg_sq_dtype"),
@@ -179,7 +167,7 @@ PRECISION = (
             read=read.mindformers_loss_scale,
             note=message("note.loss_scale_mindformers"),
         ),
-        sources=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
+        asked_by=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
     ),
     scaled("min_loss_scale", 1.0, Says(fixed=1.0, note=message("note.scale_no_lower")), rounding),
     scaled("loss_scale_window", 1000, Says(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000)),
@@ -196,6 +184,6 @@ PRECISION = (
             None,
         ),
         by_hand=message("by_hand.high_precision", command=HIGH_PRECISION),
-        sources=("CheckList: precision: Operator High Precision Mode",),
+        asked_by=("CheckList: precision: Operator High Precision Mode",),
     ),
 )

@@ -7,12 +7,12 @@ from functools import partial
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings import training
-from align_hooks.checklist.readings.said import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, boolean, model, numeric, text
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, model, text
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
-row = partial(Row, group=Group.STRUCTURE)
+row = partial(Row, group=Group.STRUCTURE, comparison="model")
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
 BESIDE = "beside the guides"
@@ -21,7 +21,7 @@ NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 def megatron_alone(name: str, otherwise: Setting, note: Message = NONE) -> Row:
     """Something that changes the model and that only Megatron can be told; the guides do not ask for it."""
-    return row(name, Says((name,), otherwise), Says(fixed=otherwise, note=note), sources=(BESIDE,))
+    return row(name, Says((name,), otherwise), Says(fixed=otherwise, note=note), asked_by=(BESIDE,))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting, scaling: bool = False) -> Row:
@@ -29,7 +29,7 @@ def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Se
     source = f"comparison: model: {'rotary-scaling-factor' if scaling else name.replace('_', '-')}"
     sides = Says((name,), otherwise), Says(model(*keys), mindformers)
     when, unless = "multi_latent_attention", read.no_yarn if scaling else None
-    return row(name, *sides, form=numeric, when=when, unless=unless, sources=(source,))
+    return row(name, *sides, when=when, unless=unless, asked_by=(source,))
 
 
 ALONE = (
@@ -58,39 +58,30 @@ STRUCTURE = (
         "num_layers",
         Says(("num_layers", "encoder_num_layers")),
         Says(LAYERS, default("num_layers")),
-        form=numeric,
         fact="model.num_hidden_layers",
-        sources=("CheckList: structure: num_layers", "comparison: model: num-layers", "comparison: model: encoder-num-layers"),
+        asked_by=("CheckList: structure: num_layers", "comparison: model: num-layers", "comparison: model: encoder-num-layers"),
     ),
-    row(
-        "decoder_num_layers",
-        Says(("decoder_num_layers",), None),
-        Says(fixed=None, note=message("note.no_second_stack")),
-        sources=("comparison: model: decoder-num-layers",),
-    ),
+    row("decoder_num_layers", Says(("decoder_num_layers",), None), Says(fixed=None, note=message("note.no_second_stack"))),
     row(
         "hidden_size",
         Says(("hidden_size",)),
         Says(model("hidden_size", "n_embed"), default("hidden_size")),
-        form=numeric,
         fact="model.hidden_size",
-        sources=("CheckList: structure: hidden_size", "comparison: model: hidden-size"),
+        asked_by=("CheckList: structure: hidden_size", "comparison: model: hidden-size"),
     ),
     row(
         "intermediate_size",
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
         Says((*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")), read=read.mindformers_ffn, note=message("note.ffn_older")),
-        form=numeric,
         fact="model.intermediate_size",
-        sources=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
+        asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
     row(
         "num_heads",
         Says(("num_attention_heads",)),
-        Says(HEADS, read=read.mindformers_heads),
-        form=numeric,
+        Says(HEADS, default("num_attention_heads")),
         fact="model.num_attention_heads",
-        sources=("CheckList: structure: num_heads", "comparison: model: num-attention-heads"),
+        asked_by=("CheckList: structure: num_heads", "comparison: model: num-attention-heads"),
     ),
     row(
         "n_kv_heads",
@@ -100,60 +91,49 @@ STRUCTURE = (
             note=message("note.groups_megatron"),
         ),
         Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
-        form=numeric,
         fact="model.num_key_value_heads",
-        sources=(
-            "CheckList: structure: n_kv_heads",
-            "CheckList: structure: Attention",
-            "comparison: model: group-query-attention",
-            "comparison: model: num-query-groups",
+        asked_by=(
+            *asked("CheckList: structure", "n_kv_heads", "Attention"),
+            *asked("comparison: model", "group-query-attention", "num-query-groups"),
         ),
     ),
     row(
         "head_dim",
         Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
         Says((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
-        form=numeric,
         fact="model.head_dim",
         unless=read.latent_heads,
-        sources=("comparison: model: kv-channels",),
     ),
     row(
         message("row.sliding_window"),
         Says(("window_size",), None, beside=("window_attn_skip_freq",)),
         Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
-        sources=("CheckList: structure: Attention",),
+        asked_by=("CheckList: structure: Attention",),
     ),
     row(
         "normalization",
         Says(("normalization",), "LayerNorm"),
         Says(model("normalization"), default("normalization"), choices=("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
         form=text,
-        sources=(
-            "CheckList: structure: normalization",
-            "CheckList: structure: Regularization function",
-            "comparison: model: normalization",
-        ),
+        asked_by=(*asked("CheckList: structure", "normalization", "Regularization function"), *asked("comparison: model", "normalization")),
     ),
     row(
         "rms_norm_eps",
         Says(("layernorm_epsilon", "norm_epsilon"), 1e-5),
         Says(model("rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps"), default("layernorm_epsilon")),
-        form=numeric,
         fact="model.rms_norm_eps",
-        sources=("CheckList: structure: rms_norm_eps", "CheckList: structure: normal_eps", "comparison: model: norm-epsilon"),
+        asked_by=("CheckList: structure: rms_norm_eps", "CheckList: structure: normal_eps", "comparison: model: norm-epsilon"),
     ),
     row(
         message("row.zero_centred_norm_weights"),
         Says(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
         Says(fixed=False, note=message("note.no_such_norm")),
-        sources=("comparison: model: apply-layernorm-1p",),
+        asked_by=("comparison: model: apply-layernorm-1p",),
     ),
     row(
         message("row.residual_after_the_norm"),
         Says(("apply_residual_connection_post_layernorm",), False),
         Says(model("apply_residual_connection_post_layernorm"), False),
-        sources=("comparison: model: apply-residual-connection-post-layernorm",),
     ),
     row(
         message("row.activation_function"),
@@ -163,40 +143,35 @@ STRUCTURE = (
             note=message("note.gelu_tanh"),
         ),
         Says(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
-        sources=(
-            "CheckList: structure: activation function",
-            "comparison: model: openai-gelu",
-            "comparison: model: squared-relu",
-            "comparison: model: swiglu, openai-gelu, squared-relu",
-            "comparison: model: swiglu",
+        asked_by=(
+            *asked("CheckList: structure", "activation function"),
+            *asked("comparison: model", "openai-gelu", "squared-relu", "swiglu, openai-gelu, squared-relu", "swiglu"),
         ),
     ),
     row(
         message("row.gated_linear_unit"),
         Says(("swiglu", "quick_geglu"), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
-        sources=("comparison: model: gated_linear_unit",),
+        asked_by=("comparison: model: gated_linear_unit",),
     ),
     row(
         message("row.bias_of_linear_layers"),
         Says(("add_bias_linear",), True, note=message("note.disable_bias")),
         Says(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
-        form=boolean,
         fact="model.mlp_bias",
-        sources=("comparison: model: disable-bias-linear",),
+        asked_by=("comparison: model: disable-bias-linear",),
     ),
     row(
         message("row.bias_of_queries_keys_and_values"),
         Says(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
         Says(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
         fact="model.attention_bias",
-        sources=("CheckList: structure: Attention",),
+        asked_by=("CheckList: structure: Attention",),
     ),
     row(
         message("row.norm_of_queries_and_keys"),
         Says(("qk_layernorm",), False),
         Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
-        sources=("comparison: model: qk-layernorm",),
     ),
     row(
         message("row.tied_embeddings"),
@@ -207,16 +182,14 @@ STRUCTURE = (
             note=message("note.tied_mindformers"),
         ),
         fact="model.tie_word_embeddings",
-        sources=("comparison: model: untie-embeddings-and-output-weights",),
     ),
     row(
         "vocab_size",
         Says(("vocab_size",)),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
-        form=numeric,
         fact="model.vocab_size",
         unless=read.padded_size_alone,
-        sources=("CheckList: structure: vocab_size", "comparison: data: vocab-size"),
+        asked_by=("CheckList: structure: vocab_size", "comparison: data: vocab-size"),
     ),
     row(
         message("row.rows_of_the_embedding"),
@@ -226,10 +199,9 @@ STRUCTURE = (
             note=message("note.rows_megatron"),
         ),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
-        form=numeric,
         fact="padded_vocabulary",
         advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
-        sources=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
+        asked_by=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
     ),
     row(
         "max_position_embeddings",
@@ -237,10 +209,8 @@ STRUCTURE = (
         Says(
             model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
         ),
-        form=numeric,
         fact="model.max_position_embeddings",
         unless=read.no_table_of_positions,
-        sources=("comparison: model: max-position-embeddings",),
     ),
     row(
         "position_embedding_type",
@@ -250,102 +220,75 @@ STRUCTURE = (
             note=message("note.positions_megatron"),
         ),
         Says(TYPE_OF_POSITIONS, read=read.mindformers_positions),
-        sources=(
-            "CheckList: structure: position code",
-            "comparison: model: position-embedding-type",
-            "comparison: model: use-rotary-position-embeddings",
+        asked_by=(
+            *asked("CheckList: structure", "position code"),
+            *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
         ),
     ),
     row(
         "no_position_embedding",
-        Says(("add_position_embedding",), read=read.without_positions),
+        Says(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
         Says(model("no_position_embedding", "no-position-embedding"), False),
-        form=boolean,
         unless=read.no_table_of_positions,
-        sources=("comparison: model: no-position-embedding",),
+        asked_by=("comparison: model: no-position-embedding",),
     ),
     row(
         "rotary_base",
         Says(("rotary_base",), 10000),
         Says(model("theta", "rope_theta", "rotary_base"), default("rotary_base")),
-        form=numeric,
         fact="model.rope_theta",
-        sources=("comparison: model: rotary-base",),
     ),
     row(
         "rotary_percent",
         Says(("rotary_percent",), 1.0),
         Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
-        form=numeric,
-        sources=("comparison: model: rotary-percent",),
     ),
     row(
         "rotary_interleaved",
         Says(("rotary_interleaved",), False),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
-        form=boolean,
-        sources=("comparison: model: rotary-interleaved",),
     ),
     row(
         "rotary_seq_len_interpolation_factor",
         Says(("rotary_seq_len_interpolation_factor",), None),
         Says(model("rotary_seq_len_interpolation_factor"), None),
-        form=numeric,
-        sources=("comparison: model: rotary-seq-len-interpolation-factor",),
     ),
     row(
         message("row.rope_scaling"),
         Says(("use_rope_scaling", "rope_scaling_factor"), read=read.megatron_rope_scaling),
         Says(
-            model(
-                "rope_scaling.type",
-                "rope_scaling.rope_type",
-                "rope_scaling.factor",
-                "scaling_factor",
-                "scaling_factor.factor",
-                "extend_method",
-                "use_rope_scaling",
-                "rotary_scaling_factor",
+            (
+                *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
+                *model("extend_method", "use_rope_scaling", "rotary_scaling_factor"),
             ),
             read=read.mindformers_rope_scaling,
         ),
-        sources=("comparison: model: use-rope-scaling", "comparison: model: rope-scaling-factor"),
+        asked_by=("comparison: model: use-rope-scaling", "comparison: model: rope-scaling-factor"),
     ),
-    row(
-        "mrope_section",
-        Says(("mrope_section",), None),
-        Says(model("mrope_section"), None, note=message("note.mrope_none")),
-        sources=("comparison: model: mrope-section",),
-    ),
+    row("mrope_section", Says(("mrope_section",), None), Says(model("mrope_section"), None, note=message("note.mrope_none"))),
     row(
         "init_method_std",
         Says(("init_method_std",), 0.02),
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
-        form=numeric,
         unless=training.weights_loaded,
-        sources=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
+        asked_by=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
     ),
     row(
         "attention_dropout",
         Says(("attention_dropout",), 0.1),
         Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
-        form=numeric,
         advice=Advice(message("advice.no_random_mask"), lambda rate: rate == 0),
-        sources=("CheckList: structure: dropout", "comparison: model: attention-dropout"),
+        asked_by=("CheckList: structure: dropout", "comparison: model: attention-dropout"),
     ),
     row(
         "hidden_dropout",
         Says(("hidden_dropout",), 0.1),
         Says(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
-        form=numeric,
         advice=Advice(message("advice.no_recompute"), lambda rate: rate == 0),
-        sources=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
+        asked_by=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
     ),
     row(
-        "multi_latent_attention",
-        Says(("multi_latent_attention",), False),
-        Says(model("multi_latent_attention"), read=read.mindformers_mla),
-        sources=("comparison: model: multi-latent-attention",),
+        "multi_latent_attention", Says(("multi_latent_attention",), False), Says(model("multi_latent_attention"), read=read.mindformers_mla)
     ),
     latent("q_lora_rank", None, ("q_lora_rank",), default("q_lora_rank")),
     latent("kv_lora_rank", 32, ("kv_lora_rank",), default("kv_lora_rank")),
@@ -361,10 +304,9 @@ STRUCTURE = (
             read=read.mindformers_original,
             note=message("note.yarn_length"),
         ),
-        form=numeric,
         when="multi_latent_attention",
         unless=read.no_yarn,
-        sources=("comparison: model: rotary-scaling-factor",),
+        asked_by=("comparison: model: rotary-scaling-factor",),
     ),
     latent("mscale", 1.0, ("mscale", "rope_scaling.mscale"), 0.707, scaling=True),
     latent("mscale_all_dim", 0.0, ("mscale_all_dim", "rope_scaling.mscale_all_dim"), 0.707, scaling=True),
@@ -372,15 +314,13 @@ STRUCTURE = (
         message("row.fused_projections"),
         Says(fixed=True, note=message("note.one_weight")),
         Says(model("qkv_concat"), False),
-        form=boolean,
-        sources=("CheckList: structure: Attention", "CheckList: structure: Fusion computation"),
+        asked_by=("CheckList: structure: Attention", "CheckList: structure: Fusion computation"),
     ),
     harmless(
         "use_legacy",
-        Says(("use_legacy_models", "deprecated_use_mcore_models"), read=read.legacy_megatron),
+        Says(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
         Says(("use_legacy",), True),
-        form=boolean,
-        sources=("comparison: model: use-legacy-model, use-mcore-model",),
+        asked_by=("comparison: model: use-legacy-model, use-mcore-model",),
     ),
     *ALONE,
 )

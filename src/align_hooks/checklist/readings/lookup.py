@@ -1,0 +1,60 @@
+"""How a reading asks a configuration, and the keys that several readings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from align_hooks.checklist.row import UNSET, model, plain
+from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.messages import Argument
+
+
+class NotTold(Exception):
+    """A value is needed and not set, or set from something that only a run knows; ``why`` says what."""
+
+    def __init__(self, why: Argument) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def value_of(configuration: Configuration, keys: Sequence[str], otherwise: Setting = UNSET) -> Setting:
+    """The value of the first key that is set; else ``otherwise``, a value or a function of the configuration.
+
+    :raises NotTold: the key is set, and its value is not known.
+    """
+    value = configuration.find(tuple(keys))
+    if value is None:
+        return otherwise(configuration) if callable(otherwise) else otherwise
+    if value.unknown:
+        raise NotTold(value.unknown)
+    return plain(value.value)
+
+
+def are_numbers(*values: Setting) -> bool:
+    """Whether all of some values are numbers to work with."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def is_on(configuration: Configuration, *keys: str) -> bool:
+    """Whether the first key that is set is set to True."""
+    value = configuration.find(keys)
+    return value is not None and value.value is True
+
+
+def is_off(configuration: Configuration, *keys: str) -> bool:
+    """Whether the first key that is set is set to False."""
+    value = configuration.find(keys)
+    return value is not None and value.value is False
+
+
+def has(configuration: Configuration, prefix: str) -> bool:
+    """Whether a section is there at all."""
+    return any(name.startswith(prefix) for name in configuration.values)
+
+
+LAYERS = model("num_layers", "num_hidden_layers", "n_layer")
+HEADS = model("num_heads", "num_attention_heads", "n_head")
+GROUPS = model("n_kv_heads", "num_key_value_heads", "num_query_groups", "multi_query_group_num")
+FFN = model("intermediate_size", "ffn_hidden_size")
+EXPERT_NUM = (*model("num_experts", "n_routed_experts", "num_moe_experts", "expert_num"), "moe_config.expert_num")
+TYPE_OF_POSITIONS = model("position_embedding_type", "rope_scaling.type", "rope_scaling.rope_type", "extend_method")
