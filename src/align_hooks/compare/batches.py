@@ -9,7 +9,7 @@ import numpy as np
 from align_hooks.compare.verdict import Finding, Quantity, Value, Words
 from align_hooks.messages import message
 from align_hooks.record.batch import Batch
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 
 
 def differences(ours: Batch, theirs: Batch, step: int) -> tuple[list[Finding], list[str]]:

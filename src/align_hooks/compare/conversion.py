@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.messages import Message, message
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 
 SAME_NORM = 1e-6
 """Relative; tensors whose norms are further apart are not the same numbers."""

@@ -19,7 +19,7 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 from align_hooks.record.tensors import Tensors

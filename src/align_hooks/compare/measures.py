@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 
 BLOCK = 1 << 20
 

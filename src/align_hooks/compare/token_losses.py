@@ -24,7 +24,7 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.verdict import Finding, Quantity, Value, Words, when
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.batch import Batch
-from align_hooks.record.files import Array
+from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 
 MOST, FEWEST = 0.9, 3
