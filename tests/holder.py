@@ -24,10 +24,10 @@ def held(run: Path) -> Iterator[int]:
     """Let rank 0 of another job begin in ``run`` and do nothing more; yields its process, which is killed at the end."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     line = [sys.executable, "-c", CODE, str(run)]
-    with subprocess.Popen(line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert other.stdout is not None
-            assert other.stdout.readline() == "begun\n"
-            yield other.pid
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield process.pid
         finally:
-            other.kill()
+            process.kill()

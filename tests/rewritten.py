@@ -66,7 +66,9 @@ def older(run: Path) -> Path:
     for path in run.glob("step_*/rank_*/batch.json"):
         content = json.loads(path.read_bytes())
         content.pop("segment", None)
-        content["arrays"] = {name: {key: said[key] for key in ("dtype", "shape", "sha256")} for name, said in content["arrays"].items()}
+        content["arrays"] = {
+            name: {key: description[key] for key in ("dtype", "shape", "sha256")} for name, description in content["arrays"].items()
+        }
         path.write_text(json.dumps(content))
     for path in run.rglob("*.safetensors"):
         if path.read_bytes() != EMPTY:

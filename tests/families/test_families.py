@@ -43,11 +43,11 @@ def whole(family: Family, *, tied: bool) -> dict[str, tuple[int, ...]]:
 @EVERY
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family: Family, tied: bool) -> None:
-    said = config(family, tied=tied)
-    kept = AutoConfig.for_model(**said)
-    assert {key: getattr(kept, key) for key in said if key != "torch_dtype"} == {key: said[key] for key in said if key != "torch_dtype"}
+    given = config(family, tied=tied)
+    kept = AutoConfig.for_model(**given)
+    assert {key: getattr(kept, key) for key in given if key != "torch_dtype"} == {key: given[key] for key in given if key != "torch_dtype"}
     model = AutoModelForCausalLM.from_config(kept)
-    assert [type(model).__name__] == said["architectures"]
+    assert [type(model).__name__] == given["architectures"]
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert shapes == whole(family, tied=tied)
     assert family.elements(SIZES.__getitem__, tied=tied) == sum(map(math.prod, shapes.values()))
@@ -105,8 +105,8 @@ def nearest(model: SimpleNamespace, **args: Any) -> tuple[str, list[str]]:
         assert family.megatron is not None
         return family.megatron.misfits(model, SimpleNamespace(**args))
 
-    found = registry.closest((LLAMA, MIXTRAL), misfits, experts=bool(model.config.num_moe_experts))
-    return found[0].name, found[1]
+    closest = registry.closest((LLAMA, MIXTRAL), misfits, experts=bool(model.config.num_moe_experts))
+    return closest[0].name, closest[1]
 
 
 def test_a_built_model_is_of_the_family_that_it_says() -> None:

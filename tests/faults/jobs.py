@@ -91,7 +91,7 @@ def value(kind: str, job: int, step: int) -> float:
     return 1000.0 * job + step + len(kind) / 100
 
 
-def said(number: float) -> tuple[int, int]:
+def job_and_step(number: float) -> tuple[int, int]:
     """The job and the step that a number is of."""
     return divmod(int(number), 1000)
 

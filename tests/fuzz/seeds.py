@@ -95,19 +95,19 @@ def other_side(path: Path) -> None:
 
 def two_ranks(path: Path) -> None:
     """Two data-parallel ranks: batches and random states of both, tensors that the first alone counts."""
-    one = everything()
+    run = everything()
     for name, rank in itertools.product((RUN, PARTNER), range(2)):
         made = begun(path / name, job(rank, 2), batches="all", sketches="all", local_norms="all")
         place = {"dp": rank, "dp_size": 2, "tp": 0, "tp_size": 1, "pp": 0, "pp_size": 1}
-        shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in one.shapes.items()]
-        made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": one.model}, steps=range(2))
+        shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in run.shapes.items()]
+        made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": run.model}, steps=range(2))
         kept: Callable[[Any], Any] = synthetic.sketched if rank == 0 else lambda tensors: {}
-        made.sketches(WEIGHTS, 0, kept(one.weights[0]))
+        made.sketches(WEIGHTS, 0, kept(run.weights[0]))
         for step in range(2):
-            made.batch(step, one.batches[step], [2, 2])
-            made.local_norms(step, "reduced", one.norms[step], [])
-            made.sketches(GRADIENTS, step, kept(one.gradients[step]))
-            made.sketches(WEIGHTS, step + 1, kept(one.weights[step + 1]))
+            made.batch(step, run.batches[step], [2, 2])
+            made.local_norms(step, "reduced", run.norms[step], [])
+            made.sketches(GRADIENTS, step, kept(run.gradients[step]))
+            made.sketches(WEIGHTS, step + 1, kept(run.weights[step + 1]))
             made.scalars(row(step, random=[{"torch": "0" * 16}]))
         made.finish(hooks={"seams": {"fired": 3}}, ended="finished")
 
@@ -147,7 +147,8 @@ def mindformers_log(path: Path) -> None:
     names.write(path / RUN)
     text = []
     order = [name for group in names.optimizer["groups"] for name in group["parameters"]]
-    for step, line in enumerate(one for one in mindformers((9.0, 8.9, 8.8)).splitlines() if "step:[" in one):
+    lines = [line for line in mindformers((9.0, 8.9, 8.8)).splitlines() if "step:[" in line]
+    for step, line in enumerate(lines):
         sizes = tuple(int(np.prod(names.shapes[name])) for name in order)
         sums = np.array2string(np.array([names.norms[step][name] for name in order], np.float32))
         text += [f"12:00:0{step} - INFO -  norm_size: {sizes}", "local_norm:", sums, line]
@@ -182,8 +183,8 @@ def arguments_and_yaml(path: Path) -> None:
 
 
 def experts_and_yaml(path: Path) -> None:
-    more = "--num-experts 4 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*1) --multi-latent-attention --rope-scaling-factor 40"
-    (path / "reference.args").write_text("\n".join(f"--{name} {value or ''}" for name, value in MEGATRON.items()) + f"\n{more}\n")
+    experts = "--num-experts 4 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*1) --multi-latent-attention --rope-scaling-factor 40"
+    (path / "reference.args").write_text("\n".join(f"--{name} {value or ''}" for name, value in MEGATRON.items()) + f"\n{experts}\n")
     (path / "candidate.yml").write_text(written(BASES["latent"]))
 
 
@@ -240,7 +241,7 @@ class Seed:
 
 def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
     """A seed as it is recorded today, and one of format 1."""
-    return [Seed(f"{one.__name__}{'_1' if older else ''}", one, older) for one in builders for older in (False, True)]
+    return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
 
 
 RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
@@ -249,7 +250,7 @@ DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by
 CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = [
-    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
+    *(Seed(builder.__name__, builder) for builder in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
     Seed("record_and_yaml", record_and_yaml, older=True),
 ]
 LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]

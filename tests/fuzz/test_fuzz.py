@@ -30,14 +30,14 @@ def fuzzed(*arguments: str) -> dict[str, dict[str, object]]:
 
 
 def test_a_thousand_inputs_are_without_a_fault() -> None:
-    found = fuzzed("--inputs", "1000", "--seed", "18")
-    assert found.keys() == {name for name, one in TARGETS.items() if one.weight}
-    assert sum(one["inputs"] for one in found.values()) == 1000
+    tallies = fuzzed("--inputs", "1000", "--seed", "18")
+    assert tallies.keys() == {name for name, target in TARGETS.items() if target.weight}
+    assert sum(tally["inputs"] for tally in tallies.values()) == 1000
 
 
 def test_what_was_once_found_is_without_a_fault() -> None:
-    found = fuzzed("--corpus")
-    assert sum(one["inputs"] for one in found.values()) == len(list(CORPUS.glob("*.json"))) > 0
+    tallies = fuzzed("--corpus")
+    assert sum(tally["inputs"] for tally in tallies.values()) == len(list(CORPUS.glob("*.json"))) > 0
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +45,28 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return SEEDS["sketched_1"].write(tmp_path_factory.mktemp("seed") / "sketched_1")
 
 
-def made(one: Input, built: Path, place: Path) -> dict[str, object]:
+def made(input: Input, built: Path, place: Path) -> dict[str, object]:
     """What an input changes of its seed."""
     (place / "outside").mkdir(parents=True)
     (place / "outside" / "canary.txt").write_text("x")
-    one.write(built, place / "scene", place / "outside")
-    found = differences(built, place / "scene", place / "outside")
+    input.write(built, place / "scene", place / "outside")
+    changes = differences(built, place / "scene", place / "outside")
     swept(place / "scene")
-    return found
+    return changes
 
 
 @pytest.mark.parametrize("number", range(40))
 def test_an_input_is_made_of_two_numbers_alone(number: int, built: Path, tmp_path: Path) -> None:
-    ones = [dataclasses.replace(drawn(1, number, "show"), seed="sketched_1") for _ in range(2)]
-    first, second = (made(one, built, tmp_path / name) for one, name in zip(ones, "ab", strict=True))
+    inputs = [dataclasses.replace(drawn(1, number, "show"), seed="sketched_1") for _ in range(2)]
+    first, second = (made(input, built, tmp_path / name) for input, name in zip(inputs, "ab", strict=True))
     assert first == second
 
 
 @pytest.mark.parametrize("number", range(40, 60))
 def test_what_is_kept_of_an_input_makes_it_again(number: int, built: Path, tmp_path: Path) -> None:
-    one = dataclasses.replace(drawn(1, number, "show"), seed="sketched_1")
-    changes = made(one, built, tmp_path / "a")
-    assert changes == made(dataclasses.replace(one, changes=changes), built, tmp_path / "b")
+    input = dataclasses.replace(drawn(1, number, "show"), seed="sketched_1")
+    changes = made(input, built, tmp_path / "a")
+    assert changes == made(dataclasses.replace(input, changes=changes), built, tmp_path / "b")
 
 
 def test_a_seed_is_the_same_whenever_it_is_built(built: Path, tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_a_link_and_a_device_come_back_from_the_corpus(built: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
 def test_what_is_in_the_corpus_is_known(path: Path) -> None:
-    one = kept(path)
-    assert one.target in TARGETS
-    assert one.seed in {seed.name for seed in TARGETS[one.target].seeds}
-    assert one.changes
+    input = kept(path)
+    assert input.target in TARGETS
+    assert input.seed in {seed.name for seed in TARGETS[input.target].seeds}
+    assert input.changes
 
 
 def test_the_table_is_that_of_the_results() -> None:

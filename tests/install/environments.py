@@ -42,7 +42,7 @@ def row(result: dict[str, Any]) -> str:
     kinds = [result[kind] for kind in EXTRAS if kind in result]
     added = [", ".join(f"{name} {version}" for name, version in kind["added"].items()) or "nothing" for kind in kinds]
     changed = {f"{name} {was} -> {now}" for kind in kinds for name, (was, now) in kind["moved"].items()}
-    complaints = {one for kind in kinds for one in kind["complaints"]}
+    complaints = {complaint for kind in kinds for complaint in kind["complaints"]}
     steps = [str(kind["steps"]) if not kind["exit_code"] else f"ended with {kind['exit_code']}: {kind['said']}" for kind in kinds]
     cells = [", ".join(result["packages"]), result["python"], str(len(result.get("before", ()))), *[*added, "", ""][:2]]
     cells += [", ".join(sorted(changed)) or "nothing", ", ".join(sorted(complaints)) or "nothing new", result["gap"] or ", ".join(steps)]

@@ -102,16 +102,16 @@ wheel leaves out."""
 
 
 def _cells() -> dict[str, Cell]:
-    found = dict(RELEASES)
+    cells = dict(RELEASES)
     for version in LAST:
         for python in PYTHONS:
             if python != RELEASES[version].python:
                 name = f"{version}@{python}"
                 packages = PACKAGES if python != OURS else RELEASES[version].packages
-                found[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
+                cells[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
     for version in WHEELS:
-        found[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
-    return found
+        cells[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
+    return cells
 
 
 CELLS = _cells()
@@ -181,9 +181,9 @@ def sharded(
 
 def bitwise(plain: Path, recorded: Path) -> bool:
     """Whether recording changed no bit; raises Failed where a Megatron module was not the checkout's."""
-    with np.load(plain) as one, np.load(recorded) as other:
-        if one["elsewhere"].size or other["elsewhere"].size:
-            raise Failed(f"modules from outside the checkout: {', '.join([*one['elsewhere'], *other['elsewhere']])}")
+    with np.load(plain) as without, np.load(recorded) as with_recording:
+        if without["elsewhere"].size or with_recording["elsewhere"].size:
+            raise Failed(f"modules from outside the checkout: {', '.join([*without['elsewhere'], *with_recording['elsewhere']])}")
     return is_bitwise(plain, recorded, losses=2 * STEPS)
 
 

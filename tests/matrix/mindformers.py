@@ -72,8 +72,8 @@ def interpreter_of(installed: Installed, result: dict[str, Any]) -> Path:
     )
     result["packages"] = versions(python, NUMBERS)
     for name in ("mindspore", "mindformers"):
-        if (found := result["packages"].get(name)) != (wanted := getattr(installed, name)):
-            raise Failed(f"{name} {found} is installed where this row needs {wanted}")
+        if (version := result["packages"].get(name)) != (wanted := getattr(installed, name)):
+            raise Failed(f"{name} {version} is installed where this row needs {wanted}")
     return python
 
 

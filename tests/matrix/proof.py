@@ -43,15 +43,17 @@ def is_whole(run: Run) -> bool:
 
 def overridden(run: Run) -> set[str]:
     """What the run says that it changed."""
-    return {one.what for one in run.facts.overrides}
+    return {override.what for override in run.facts.overrides}
 
 
 def is_bitwise(plain: Path, recorded: Path, losses: int) -> bool:
     """Whether two witnesses saw the same names and bits: that many raw losses, and the final parameters."""
-    with np.load(plain) as one, np.load(recorded) as other:
-        parameters = [name for name in one.files if name.startswith("parameter ")]
-        same = one.files == other.files and all(one[name].tobytes() == other[name].tobytes() for name in one.files)
-        return same and one["losses"].size == losses and len(parameters) > 10
+    with np.load(plain) as without, np.load(recorded) as with_recording:
+        parameters = [name for name in without.files if name.startswith("parameter ")]
+        same = without.files == with_recording.files and all(
+            without[name].tobytes() == with_recording[name].tobytes() for name in without.files
+        )
+        return same and without["losses"].size == losses and len(parameters) > 10
 
 
 def judge(reference: Path, candidate: Path) -> dict[str, Any]:
@@ -59,10 +61,13 @@ def judge(reference: Path, candidate: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "align_hooks", "compare", str(reference), str(candidate)]
     done = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     stages = compare(open_run(reference), open_run(candidate)).stages
-    errors = {stage.name: [one.error for one in stage.findings if one.error is not None and one.limit is not None] for stage in stages}
+    errors = {
+        stage.name: [finding.error for finding in stage.findings if finding.error is not None and finding.limit is not None]
+        for stage in stages
+    }
     return {
         "code": done.returncode,
         "verdict": (done.stdout + done.stderr).partition(":")[0].strip(),
         "stages": {stage.name: stage.status.value for stage in stages},
-        "worst": {name: max(found) for name, found in errors.items() if found},
+        "worst": {name: max(worst) for name, worst in errors.items() if worst},
     }

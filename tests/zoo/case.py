@@ -35,7 +35,7 @@ class Case:
     """
 
     name: str
-    what: str
+    title: str
     kind: str
     stage: str = ""
     culprit: tuple[str, ...] = ()

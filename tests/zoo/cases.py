@@ -19,9 +19,9 @@ ATTENTION = ("*.self_attn.*",)
 MLP = ("*.mlp.*",)
 
 
-def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: Any) -> Case:
+def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: Any) -> Case:
     """A fault of ``planted_megatron.py``."""
-    return Case(name, what, kind, stage, culprit, plant=name, **more)
+    return Case(name, title, kind, stage, culprit, plant=name, **options)
 
 
 # fmt: off
@@ -52,8 +52,8 @@ DATA = (
 )
 
 WEIGHTS = tuple(
-    Case(name, what, "conversion", "weights", culprit, weights=name)
-    for name, what, culprit in (
+    Case(name, title, "conversion", "weights", culprit, weights=name)
+    for name, title, culprit in (
         ("keys_as_values", "keys and values exchanged in one layer", ("*.0.self_attn.k_proj*", "*.0.self_attn.v_proj*")),
         ("queries_transposed", "one query projection transposed", ("*.1.self_attn.q_proj*",)),
         ("queries_interleaved", "rotary halves interleaved in all queries and keys", QK),
@@ -161,8 +161,8 @@ ALIKE = (
     Case("pp2", "two pipeline stages", "honest", flags={"--pipeline-model-parallel-size": "2"}, ranks=2),
     Case("micro_batches", "four micro-batches of one row", "honest", flags={"--micro-batch-size": "1"}),
     *(
-        Case(name, what, "honest", plant=name)
-        for name, what in (
+        Case(name, title, "honest", plant=name)
+        for name, title in (
             ("sums_in_another_order", "matrix products summed in halves"),
             ("fused_attention", "attention by a fused kernel"),
             ("rope_shifted", "all positions one on"),

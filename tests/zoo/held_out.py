@@ -34,11 +34,11 @@ REFERENCES = {
 """All that ``cases.py`` has are of one rank, three steps and no dropout."""
 
 
-def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: Any) -> Case:
+def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: Any) -> Case:
     """A fault of ``planted_held_out.py``, of its own name unless ``plant`` says another."""
-    side = more.get("side", "megatron")
+    side = options.get("side", "megatron")
     script = "" if side == MINDFORMERS else "planted_held_out.py"
-    return Case(name, what, kind, stage, culprit, **{"plant": name, "script": script, **more})
+    return Case(name, title, kind, stage, culprit, **{"plant": name, "script": script, **options})
 
 
 def beside(reference: str, flags: Flags | None = None) -> dict[str, Any]:
@@ -72,10 +72,10 @@ STATES = (
 )
 
 
-def resumed(name: str, what: str, stage: str, *culprit: str, reference: str = "four", **more: Any) -> Case:
+def resumed(name: str, title: str, stage: str, *culprit: str, reference: str = "four", **options: Any) -> Case:
     """A run resumed after iteration 2."""
-    more = {**beside(reference, more.pop("flags", {})), "earlier": {}, **more}
-    return planted(name, what, "resumption", stage, *culprit, **more)
+    options = {**beside(reference, options.pop("flags", {})), "earlier": {}, **options}
+    return planted(name, title, "resumption", stage, *culprit, **options)
 
 
 RESUMPTION = (
@@ -161,9 +161,9 @@ RANKS = (
 )
 
 
-def backward(name: str, what: str, *culprit: str, kind: str = "backward", **more: Any) -> Case:
+def backward(name: str, title: str, *culprit: str, kind: str = "backward", **options: Any) -> Case:
     """A fault of the backward pass alone: every loss of step 0 is exact."""
-    return planted(name, what, kind, "reduced gradients", *culprit, **more)
+    return planted(name, title, kind, "reduced gradients", *culprit, **options)
 
 
 BACKWARD = (
@@ -225,9 +225,9 @@ PAIR = (
 FAULTS = STATES + RESUMPTION + MICRO_BATCHES + RANKS + BACKWARD + TWO + REPORTED + PAIR
 
 
-def honest(name: str, what: str, **more: Any) -> Case:
+def honest(name: str, title: str, **options: Any) -> Case:
     """A pair that differs in nothing that matters."""
-    return Case(name, what, "honest", **more)
+    return Case(name, title, "honest", **options)
 
 
 HONEST = (

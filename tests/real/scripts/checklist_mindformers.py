@@ -51,11 +51,11 @@ HEAD = "use_legacy: {}\nrun_mode: train\ncontext: {{mode: 0, device_target: CPU}
 class Built(nn.Cell):
     """What GPTModel is called with, in place of a network."""
 
-    said: dict[str, Any]
+    arguments: dict[str, Any]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        Built.said = arguments
+        Built.arguments = arguments
 
 
 class Converted:
@@ -73,9 +73,9 @@ class Converted:
 def plain(value: Any) -> Any:
     """A value as JSON holds it."""
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, int | float | str | bool | type(None)):
         return value
     shown = str(value).lower()
@@ -101,7 +101,7 @@ def newer(text: str, architecture: str) -> dict[str, Any]:
     if architecture not in TRAINED:
         built = get_model_config(config.model, default_args={"parallel_config": config.parallel_config})
         return plain(vars(built.convert_to_transformer_config()))
-    Converted.config, Built.said, refused = None, {}, ""
+    Converted.config, Built.arguments, refused = None, {}, ""
     with (
         mock.patch.object(importlib.import_module(f"mindformers.models.{TRAINED[architecture]}"), "GPTModel", Built),
         mock.patch.object(ModelMixin, "convert_to_transformer_config", Converted.convert),
@@ -112,10 +112,10 @@ def newer(text: str, architecture: str) -> dict[str, Any]:
             if Converted.config is None:
                 raise
             refused = str(error)
-    said, found = Built.said, vars(Converted.config)
-    given = {name: said[name] for name in ("rotary_base", "share_embeddings_and_output_weights", "vocab_size") if name in said}
-    norm = attention(said["transformer_layer_spec"]) if said else None
-    return plain({**found, "given": given, "norm of queries": norm, "network refused": refused})
+    model, settings = Built.arguments, vars(Converted.config)
+    given = {name: model[name] for name in ("rotary_base", "share_embeddings_and_output_weights", "vocab_size") if name in model}
+    norm = attention(model["transformer_layer_spec"]) if model else None
+    return plain({**settings, "given": given, "norm of queries": norm, "network refused": refused})
 
 
 def attention(spec: Any) -> str:
@@ -165,7 +165,7 @@ def tried(function: Any, *arguments: Any, **named: Any) -> Any:
 def defaults(function: Any) -> dict[str, Any]:
     """Defaults of a signature."""
     named = inspect.signature(inspect.unwrap(function)).parameters.items()
-    return {name: plain(one.default) for name, one in named if one.default is not inspect.Parameter.empty}
+    return {name: plain(parameter.default) for name, parameter in named if parameter.default is not inspect.Parameter.empty}
 
 
 logging.disable()  # every configuration is logged whole
@@ -173,10 +173,10 @@ asked = json.loads(Path(sys.argv[1]).read_text())
 answers: dict[str, Any] = {
     "llama": defaults(llama.LlamaConfig.__init__),
     "moe": defaults(MoEConfig.__init__),
-    "newer": {name: tried(newer, one["yaml"], one["architecture"]) for name, one in asked["newer"].items()},
+    "newer": {name: tried(newer, question["yaml"], question["architecture"]) for name, question in asked["newer"].items()},
     "older": {name: tried(older, text) for name, text in asked["older"].items()},
     "context": {name: context(name, value) for name, value in asked["context"].items()},
 }
 ms.set_context(mode=ms.PYNATIVE_MODE)
-answers["schedules"] = {name: tried(schedule, one["kwargs"], one["steps"]) for name, one in asked["schedules"].items()}
+answers["schedules"] = {name: tried(schedule, question["kwargs"], question["steps"]) for name, question in asked["schedules"].items()}
 Path(sys.argv[2]).write_text(json.dumps(answers))
