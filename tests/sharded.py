@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -102,7 +101,7 @@ def write(
     model: Model | None = None,
     bend: Bend = honest,
     lose: Callable[[int, Shard], bool] = lambda rank, shard: False,
-    **row_changes: Any,
+    **row_changes: object,
 ) -> Path:
     """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks.
 

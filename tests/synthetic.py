@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import Blocks
@@ -24,7 +22,8 @@ from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 LAUNCH = Path(__file__).parents[1] / "launch"
-Array = NDArray[Any]
+Array = np.ndarray
+Row = dict[str, float | None]
 SHAPES = {
     "model.embed_tokens.weight": (10, 4),
     "model.layers.0.self_attn.q_proj.weight": (6, 4),
@@ -71,7 +70,7 @@ def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "f
     return [Shard(name, shape, name, dtype) for name, shape in shapes.items()]
 
 
-def row(step: int, **changes: Any) -> dict[str, Any]:
+def row(step: int, **changes: float | None) -> Row:
     """A row of scalars as both sides write it."""
     honest = {
         "step": step,
@@ -107,7 +106,7 @@ def batch(seed: int, rows: int = ROWS, sequence: int = SEQUENCE, vocabulary: int
     }
 
 
-def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
+def optimizer(names: Sequence[str] = NAMES) -> dict[str, object]:
     """What run.json keeps of an AdamW with two groups."""
     common = {"learning_rate": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "bias_correction": True}
     decayed = [name for name in names if name != "model.norm.weight"]
@@ -117,7 +116,7 @@ def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
 
 def adamw(
     run: Synthetic,
-    optimizer: dict[str, Any],
+    optimizer: dict[str, object],
     *,
     rate: float = 1.0,
     clip: float | None = None,
@@ -171,20 +170,20 @@ class Synthetic:
 
     settings: dict[str, str] = field(default_factory=lambda: dict(EVERYTHING))
     shapes: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(SHAPES))
-    rows: list[dict[str, Any]] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
+    rows: list[Row] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
     batches: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: batch(step) for step in range(STEPS)})
     weights: dict[int, dict[str, Array]] = field(default_factory=lambda: {0: tensors(100)})
     gradients: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(200 + step) for step in range(STEPS)})
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
     moments: dict[int, dict[str, dict[str, Array]]] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=lambda: dict(CONFIG))
+    optimizer: dict[str, object] = field(default_factory=dict)
+    model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
     ended: str | None = "finished"
     side: str = "torch"
     micro_batches: list[int] | None = None
     padded: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.norms = self.norms or {
@@ -202,7 +201,7 @@ class Synthetic:
         """Updates made in the first ``steps`` steps."""
         return sum(not scalars["skipped"] for scalars in self.rows[:steps])
 
-    def train(self, **changes: Any) -> None:
+    def train(self, **changes: float | type) -> None:
         """Update the first weights step by step as the optimizer on record does; see :func:`adamw` for ``changes``."""
         adamw(self, self.optimizer, **changes)
 
@@ -280,7 +279,7 @@ def scalars_only(losses: Sequence[float | None] = (9.0, 8.9, 8.8)) -> Synthetic:
     return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
 
 
-def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: Any = bool, **sizes: int) -> Path:
+def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: type = bool, **sizes: int) -> Path:
     """A directory made with the guide's own snippet, which saves four arrays and nothing else; ``sizes`` are those of :func:`batch`."""
     for step in steps:
         for rank in range(ranks):

@@ -36,25 +36,24 @@ Made = Callable[..., Mapping[str, str]]
 def made(tmp_path: Path) -> Made:
     """An environment in which stand-in packages, made from the catalogues, are found before the real ones."""
 
-    def make(without: tuple[str, ...] = (), **changed: str) -> Mapping[str, str]:
+    def make(changed: Mapping[str, str] | None = None, without: tuple[str, ...] = ()) -> Mapping[str, str]:
         root, seams = tmp_path / "packages", {}
         for hook in (*TORCH_HOOKS, *MS_HOOKS):
             seams.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
         files = {f"{name}.py": _module(targets) for name, targets in seams.items() if f"{name}/__init__.py" not in VERSIONS}
-        files |= VERSIONS | {name.replace("__slash__", "/") + ".py": text for name, text in changed.items()}
+        files |= VERSIONS | (changed or {})
         for name, text in files.items():
             if not name.startswith(without or ("nothing",)):
                 path = root / name
-                for folder in (*reversed(path.parents[: len(Path(name).parts) - 1]),):
-                    folder.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for folder in path.parents[: len(Path(name).parts) - 1]:
                     (folder / "__init__.py").touch()
                 path.write_text(text)
         for package in without:
             if not (root / package).exists():
                 (root / package).mkdir(parents=True)
-                (root / package / "__init__.py").write_text(
-                    f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
-                )
+                missing = f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
+                (root / package / "__init__.py").write_text(missing)
         here = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "PYTHON", "RANK", "WORLD"))}
         return {**here, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -68,9 +67,9 @@ def _module(targets: list[str]) -> str:
         owner, _, name = target.rpartition(".")
         owners.setdefault(owner, []).append(name)
     text = [f"def {name}(): ..." for name in owners.pop("", [])]
-    return "\n".join(
-        [*text, *(f"class {owner}:\n" + "\n".join(f"    def {name}(self): ..." for name in names) for owner, names in owners.items())]
-    )
+    for owner, names in owners.items():
+        text += [f"class {owner}:", *(f"    def {name}(self): ..." for name in names)]
+    return "\n".join(text)
 
 
 def examined(environment: Mapping[str, str], given: str | None = None, **variables: str) -> Examination:
@@ -100,13 +99,13 @@ def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:
         "\n    device_count = staticmethod(lambda: 1)\n    mem_get_info = staticmethod(lambda index: (70 * 10**9, 80 * 10**9))"
         "\n    get_device_name = staticmethod(lambda index: 'H100')"
     )
-    examination = examined(made(torch__slash____init__=torch))
+    examination = examined(made({"torch/__init__.py": torch}))
     assert examination.problems == ()
     assert "  cuda:0 H100, 70.0 of 80.0 GB free" in lines(examination)
 
 
 def test_a_version_that_was_not_tried(made: Made) -> None:
-    examination = examined(made(megatron__slash__core__slash__package_info="__version__ = '0.42.0'"), **CPU)
+    examination = examined(made({"megatron/core/package_info.py": "__version__ = '0.42.0'"}), **CPU)
     assert examination.ready == ["MindFormers"]
     assert examination.problems == tuple(  # a line a range of versions, not one a hook
         f"megatron-core: hooks were proven on megatron-core {supports}, found 0.42.0; install a version in that range"
@@ -114,35 +113,43 @@ def test_a_version_that_was_not_tried(made: Made) -> None:
     )
 
 
-def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
-    examination = examined(
-        made(megatron__slash__core__slash__optimizer__slash__clip_grads="", megatron__slash__training__slash__arguments=""), **CPU
+IMPORT = "importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"mindformers/__init__.py": "import nowhere_to_be_found"}, f"MindFormers: mindformers: {IMPORT}"),
+        ({"mindspore/__init__.py": "import os\nos._exit(7)"}, "MindFormers: looking at it ended with no word, exit code 7"),
+    ],
+    ids=["it cannot be imported", "it ends the process"],
+)
+def test_a_framework_that_is_broken(changed: dict[str, str], problem: str, made: Made) -> None:
+    examination = examined(made(changed), **CPU)
+    assert (examination.problems, examination.ready) == ((problem,), ["Megatron-LM"])
+
+
+def test_a_side_that_is_not_installed_stands_in_nobodys_way(made: Made) -> None:
+    examination = examined(made(without=("mindformers", "mindspore")), **CPU)
+    assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
+    assert "MindFormers: not installed here" in lines(examination)
+
+
+def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
+    assert examined(made(without=("megatron/training",)), **CPU).problems == (
+        "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
+        "align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH",
     )
+
+
+def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
+    unseamed = {"megatron/core/optimizer/clip_grads.py": "", "megatron/training/arguments.py": ""}
+    examination = examined(made(unseamed), **CPU)
     (problem,) = examination.problems  # clip_grads is only asked for with norms
     assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
     assert "missing: arguments, norm" in "\n".join(lines(examination))
     everything = "\n".join(lines(examination, everything=True))
     assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything
-
-
-def test_a_framework_that_cannot_be_imported(made: Made) -> None:
-    examination = examined(made(mindformers__slash____init__="import nowhere_to_be_found"), **CPU)
-    assert examination.problems == (
-        "MindFormers: mindformers: importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'",
-    )
-    assert examination.ready == ["Megatron-LM"]
-
-
-def test_a_framework_that_ends_the_process(made: Made) -> None:
-    examination = examined(made(mindspore__slash____init__="import os\nos._exit(7)"), **CPU)
-    assert examination.problems == ("MindFormers: looking at it ended with no word, exit code 7",)
-
-
-def test_a_side_that_is_not_installed_stands_in_nobodys_way(made: Made) -> None:
-    environment = made(without=("mindformers", "mindspore"))
-    examination = examined(environment, **CPU)
-    assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
-    assert "MindFormers: not installed here" in lines(examination)
 
 
 def test_nothing_is_installed(made: Made) -> None:
@@ -159,14 +166,6 @@ def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> N
     assert examined(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
     examination = examined(environment, SCRIPT, **CPU)
     assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
-
-
-def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
-    examination = examined(made(without=("megatron/training",)), **CPU)
-    assert examination.problems == (
-        "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
-        "align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH",
-    )
 
 
 def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
@@ -199,7 +198,7 @@ def test_nothing_is_written_where_one_stands(made: Made, tmp_path: Path, monkeyp
     here.mkdir()
     monkeypatch.chdir(here)
     writes = VERSIONS["mindformers/__init__.py"] + "\nopen('left', 'w')"
-    examination = examined(made(mindformers__slash____init__=writes), **CPU)
+    examination = examined(made({"mindformers/__init__.py": writes}), **CPU)
     assert (examination.problems, list(here.iterdir())) == ((), [])
     monkeypatch.chdir(tmp_path / "packages")
     examination = examined({**made(), "PYTHONPATH": ""}, **CPU)

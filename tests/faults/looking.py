@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.record.problems import Problem
 from faults.jobs import NAME, batch, job_and_step, sums, tensor, value
 from faults.model import Table
@@ -38,7 +38,7 @@ def look(path: Path) -> tuple[Table, list[Problem]]:
     return table, run.problems
 
 
-def _whole(run: Any, job: int, step: int, ranks: range) -> None:
+def _whole(run: Run, job: int, step: int, ranks: range) -> None:
     asked = run.asked("gradients")
     if "all" in asked.text:
         _same(run.gradients(step)[NAME], _joined("gradients", job, step, ranks), f"gradients of step {step}")
@@ -50,7 +50,7 @@ def _whole(run: Any, job: int, step: int, ranks: range) -> None:
         _same(run.sketches("gradients", step)[NAME], len(ranks) * np.array(sums("gradients", job, step)), f"sketches of step {step}")
 
 
-def _state(run: Any, kind: str, number: int, ranks: range) -> int:
+def _state(run: Run, kind: str, number: int, ranks: range) -> int:
     if kind == "sketches":
         recorded = run.sketches("weights", number)[NAME]
         job, _ = job_and_step(float(recorded[0]) / len(ranks))
@@ -68,10 +68,10 @@ def _state(run: Any, kind: str, number: int, ranks: range) -> int:
     return job
 
 
-def _joined(kind: str, job: int, step: int, ranks: range) -> Any:
+def _joined(kind: str, job: int, step: int, ranks: range) -> np.ndarray:
     return np.concatenate([tensor(kind, job, step, rank) for rank in ranks])
 
 
-def _same(recorded: Any, right: Any, name: str) -> None:
+def _same(recorded: ArrayLike, right: ArrayLike, name: str) -> None:
     if not np.allclose(recorded, right, rtol=1e-6):
         raise Torn(f"{name} is {np.ravel(recorded)[:3]}, and the step is one of {np.ravel(right)[:3]}")

@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -14,6 +13,7 @@ from numpy.lib import format as npy
 from align_hooks.record import digests
 from fuzz.odd import BROKEN, DTYPES, MARKUP, ODD_TEXTS, SHAPES, TOKENS, WORDS, odd
 
+Tree, Key = dict | list, str | int
 Bytes = Callable[[Random, bytes], bytes]
 """New content of a file, from its old."""
 
@@ -99,7 +99,7 @@ def odd_numbers(random: Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _saved(array: Any) -> bytes:
+def _saved(array: np.ndarray) -> bytes:
     shape = f"{{'descr': {npy.dtype_to_descr(array.dtype)!r}, 'fortran_order': False, 'shape': {array.shape!r}, }}"
     header = shape.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + array.tobytes()
@@ -159,7 +159,7 @@ def json_value(random: Random, data: bytes) -> bytes:
     return text if whole is data else b"\n".join((*lines[:at], text, *lines[at + 1 :]))
 
 
-def _parsed(text: bytes) -> Any:
+def _parsed(text: bytes) -> Tree | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,7 +167,7 @@ def _parsed(text: bytes) -> Any:
     return value if isinstance(value, dict | list) and value else None
 
 
-def _change(random: Random, tree: Any) -> None:
+def _change(random: Random, tree: Tree) -> None:
     """Bend one place of a tree, every place being as likely as every other."""
     holder, key = random.choice(list(_places(tree)) or [({}, None)])
     if key is None:
@@ -188,13 +188,13 @@ def _change(random: Random, tree: Any) -> None:
         holder[key] = odd(random)
 
 
-def _acyclic(tree: Any, holder: Any, key: Any) -> Any:
+def _acyclic(tree: Tree, holder: Tree, key: Key) -> object:
     """What stands at a place, or nothing where the place is inside of it."""
     value, holder[key] = holder[key], None
     return value
 
 
-def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+def _places(tree: Tree) -> Iterator[tuple[Tree, Key]]:
     waiting = [tree]
     while waiting:
         holder = waiting.pop()

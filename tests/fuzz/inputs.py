@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from fuzz.mutations import Scene
 from fuzz.seeds import PARTNER, RUN, linked
 from fuzz.targets import TARGETS
 
-Change = dict[str, Any]
+Change = dict[str, str | int | bool]
 CORPUS = Path(__file__).parent / "corpus"
 
 
@@ -54,9 +53,9 @@ def kept(path: Path) -> Input:
     return Input(path.stem, facts["target"], facts["seed"], Random(0), facts["changes"])
 
 
-def saved(input: Input, fault: str, done: list[str], changes: dict[str, Change]) -> str:
+def saved(sample: Input, fault: str, done: list[str], changes: dict[str, Change]) -> str:
     """The same as a file of the corpus: where it was found, what it showed, and how it differs from its seed."""
-    facts = {"target": input.target, "seed": input.seed, "found": fault, "done": done, "changes": changes}
+    facts = {"target": sample.target, "seed": sample.seed, "found": fault, "done": done, "changes": changes}
     return json.dumps(facts, indent=1) + "\n"
 
 

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -108,21 +107,21 @@ class Worker:
             swept(self._scratch)
 
     def _judged(self, done: Outcome) -> tuple[Input, Outcome]:
-        input, self.at = self.inputs[self.at], self.at + 1
+        sample, self.at = self.inputs[self.at], self.at + 1
         if done.fault:
             self.process.join()
-            keep(input, placed(input, self._scratch, self._seeds), done, self._done, self._scratch / OUTSIDE)
+            keep(sample, placed(sample, self._scratch, self._seeds), done, self._done, self._scratch / OUTSIDE)
             if self.at < len(self.inputs):
                 self.start()
-        return input, done
+        return sample, done
 
 
 OUTSIDE = "outside"
 
 
-def placed(input: Input, scratch: Path, seeds: Path) -> Place:
+def placed(sample: Input, scratch: Path, seeds: Path) -> Place:
     """Where a worker has an input."""
-    return Place(scratch / "scene", seeds / input.seed, scratch / "out")
+    return Place(scratch / "scene", seeds / sample.seed, scratch / "out")
 
 
 def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path) -> None:
@@ -133,11 +132,11 @@ def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path)
     scratch.mkdir()
     os.chdir(scratch)
     watch = Watch(scratch / OUTSIDE)
-    for input in inputs:
-        place = placed(input, scratch, seeds)
+    for sample in inputs:
+        place = placed(sample, scratch, seeds)
         place.out.mkdir()
-        mouth.send(input.write(place.seed, place.scene, watch.outside))
-        done = watch.judge(TARGETS[input.target].call, place)
+        mouth.send(sample.write(place.seed, place.scene, watch.outside))
+        done = watch.judge(TARGETS[sample.target].call, place)
         mouth.send(done)
         if done.fault:
             return
@@ -145,12 +144,12 @@ def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path)
         swept(place.out)
 
 
-def keep(input: Input, place: Place, outcome: Outcome, done: list[str], outside: Path) -> None:
+def keep(sample: Input, place: Place, outcome: Outcome, done: list[str], outside: Path) -> None:
     """Write an input with a fault to ``build/fuzz``, as a file of the corpus."""
     FAULTS.mkdir(parents=True, exist_ok=True)
-    path = FAULTS / f"{input.target}_{input.name}.json"
-    path.write_text(saved(input, outcome.fault, done, differences(place.seed, place.scene, outside)))
-    path.with_suffix(".txt").write_text(f"{outcome.fault}\n{input.target} of {input.seed}: {done}\n{outcome.message}\n{outcome.trace}")
+    path = FAULTS / f"{sample.target}_{sample.name}.json"
+    path.write_text(saved(sample, outcome.fault, done, differences(place.seed, place.scene, outside)))
+    path.with_suffix(".txt").write_text(f"{outcome.fault}\n{sample.target} of {sample.seed}: {done}\n{outcome.message}\n{outcome.trace}")
 
 
 def judged(inputs: Sequence[Input], workers: int) -> Iterator[tuple[Input, Outcome]]:
@@ -195,7 +194,7 @@ def scratch() -> Path | None:
     return memory if os.access(memory, os.W_OK) else None
 
 
-def facts_of(tallies: dict[str, Tally]) -> dict[str, Any]:
+def facts_of(tallies: dict[str, Tally]) -> dict[str, dict[str, object]]:
     """The tallies as ``results.json`` keeps them."""
     return {
         name: {
@@ -226,9 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         inputs = [kept(path) for path in given.corpus or sorted(CORPUS.glob("*.json"))]
     tallies = {name: Tally() for name in TARGETS}
-    for count, (input, done) in enumerate(judged(inputs, given.workers), 1):
-        if tallies[input.target].add(done):
-            print(f"{input.target} {input.name}: {done.fault}", flush=True)
+    for count, (sample, done) in enumerate(judged(inputs, given.workers), 1):
+        if tallies[sample.target].add(done):
+            print(f"{sample.target} {sample.name}: {done.fault}", flush=True)
         if count % 5_000 == 0:
             print(f"{count} of {len(inputs)}", flush=True)
     facts = facts_of({name: tally for name, tally in tallies.items() if tally.inputs})

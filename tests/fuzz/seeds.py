@@ -11,12 +11,11 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -34,7 +33,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import EVERYTHING, Synthetic, begun, by_hand, job, row, scalars_only
+from synthetic import EVERYTHING, Array, Synthetic, begun, by_hand, job, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
@@ -45,7 +44,7 @@ class Always(datetime):
     """A clock that stands still: a seed is the same whenever it is built."""
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:
+    def now(cls, tz: tzinfo | None = None) -> datetime:
         return datetime(2026, 11, 22, tzinfo=timezone.utc)
 
 
@@ -67,7 +66,7 @@ def everything() -> Synthetic:
     return Synthetic(settings=EVERYTHING | {"sketches": "all"}, facts=configured(OLD))
 
 
-def configured(style: str) -> dict[str, Any]:
+def configured(style: str) -> dict[str, object]:
     """What run.json holds of a configuration."""
     arguments = {name.replace("-", "_"): "True" if value is None else str(value) for name, value in MEGATRON.items()}
     layers = {"model.embed_tokens.weight": {"class": "Embedding", "weight": "float32", "compute": "float32"}}
@@ -101,7 +100,7 @@ def two_ranks(path: Path) -> None:
         place = {"dp": rank, "dp_size": 2, "tp": 0, "tp_size": 1, "pp": 0, "pp_size": 1}
         shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in run.shapes.items()]
         made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": run.model}, steps=range(2))
-        kept: Callable[[Any], Any] = synthetic.sketched if rank == 0 else lambda tensors: {}
+        kept: Callable[[dict[str, Array]], dict[str, list[float]]] = synthetic.sketched if rank == 0 else lambda tensors: {}
         made.sketches(WEIGHTS, 0, kept(run.weights[0]))
         for step in range(2):
             made.batch(step, run.batches[step], [2, 2])
@@ -208,9 +207,9 @@ def record_and_yaml(path: Path) -> None:
     (path / "candidate.yaml").write_text(written(BASES[OLD]))
 
 
-def written(flat: dict[str, Any]) -> str:
+def written(flat: Mapping[str, object]) -> str:
     """A YAML file of settings by dotted name."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, object] = {}
     for name, value in flat.items():
         *folders, last = name.replace("m.", "model.model_config.", 1 if name.startswith("m.") else 0).split(".")
         place = tree

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import typer
 
@@ -138,7 +138,7 @@ class Watch:
     def _seen(self) -> list[tuple[int, int]]:
         return [(path.stat().st_mtime_ns, path.stat().st_size) for path in self._paths]
 
-    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if self._writable is None:
             return
         if event == "open":
@@ -160,7 +160,7 @@ def fault_of(error: BaseException) -> str:
     return f"{type(error).__name__} in {where}"
 
 
-def _too_slow(number: int, frame: Any) -> None:
+def _too_slow(number: int, frame: FrameType | None) -> None:
     raise TooSlow(f"more than {CPU_SECONDS} seconds of a processor")
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
 
 from checkout import Failed, last_line
-from environments import ENVIRONMENTS, EXTRAS, HEAD, RESULTS, is_proven, line, row
+from environments import ENVIRONMENTS, EXTRAS, HEAD, RESULTS, Packages, is_proven, line, row
 from interpreter import environment
 from mindformers import configuration
 from reference import arguments_of
@@ -34,10 +34,6 @@ from synthetic import by_hand
 
 BUILD = ROOT / "build" / "install"
 OURS = "align-hooks"
-
-
-Packages = dict[str, dict[str, Any]]
-"""Name to ``version`` and ``requires``."""
 
 
 # ---- one environment

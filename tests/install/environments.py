@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 RESULTS = Path(__file__).parent / "results"
 EXTRAS = {"plain": "", "html": "[html]"}
 """What the README tells people to add to ``pip install .``, where they train and where they compare."""
+
+
+class Package(TypedDict):
+    """What an environment has of a package, and what that asks for without its extras."""
+
+    version: str
+    requires: list[str]
+
+
+Packages = dict[str, Package]
+"""By name."""
 
 
 @dataclass(frozen=True)

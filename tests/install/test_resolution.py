@@ -10,11 +10,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from install.environments import ENVIRONMENTS, RESULTS, is_proven
+from install.environments import ENVIRONMENTS, RESULTS, Packages, is_proven
 from test_package import build, source  # noqa: F401  (a fixture)
 
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
@@ -32,7 +31,7 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def emptied(where: Path, packages: dict[str, dict[str, Any]]) -> Path:
+def emptied(where: Path, packages: Packages) -> Path:
     """The interpreter of an environment that holds these packages by name alone."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(where)], check=True)
     (site,) = where.glob("lib/python*/site-packages")

@@ -91,7 +91,7 @@ def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: s
     assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
-OLDER: dict[str, dict[str, Any]] = {
+OLDER: dict[str, dict[str, object]] = {
     "grouped": {},
     "tied, a group a head, a computed size": {
         **{"tie_word_embeddings": True, "multiple_of": 48},

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +98,7 @@ def test_a_door_captures_and_injects_in_graph_mode(tmp_path: Path, door: str, co
 
 
 PLANTS = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
-PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
+PLANTED: dict[str, tuple[dict[str, object], str, str]] = {
     "betas": (
         {"change": {"optimizer.betas": [0.9, 0.949]}},
         "betas: [0.9, 0.95] against [0.9, 0.949]",

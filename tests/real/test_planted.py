@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ ZOO = Path(__file__).parents[1] / "zoo" / "planted_mindformers.py"
 """Plants the fault that PLANTED names."""
 
 
-def verdict(where: Path, reference: Path, plant: str = "", **given: Any) -> str:
+def verdict(where: Path, reference: Path, plant: str = "", **given: object) -> str:
     """Train the faulty candidate and return what ``compare`` prints; it must exit 1."""
     planted = {"script": ZOO, "environment": {"PLANTED": plant}} if plant else {}
     candidate = frameworks.recorded(frameworks.mindformers, where, **frameworks.fed_by(reference) | planted | given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +57,7 @@ def test_megatron_refuses(case: str, tmp_path: Path, reference: Path, broken: Pa
     refused(frameworks.megatron(tmp_path, change=change, flags=flags, **given), part)
 
 
-MINDFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+MINDFORMERS: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "sink mode": (
         {"runner_config.sink_mode": True, "runner_config.sink_size": 10},
         {"DEVICE": None, "RUN": "{here}/run"},

@@ -1,6 +1,6 @@
 """The zoo as data: what is wrong in a run, how it is planted, and what ``compare`` must say of it.
 
-``flags`` are arguments of Megatron, ``change`` dotted keys of MindFormers' YAML, ``plant`` a function of ``planted_megatron.py`` or
+``flags`` are arguments of Megatron, ``change`` dotted keys of MindFormers' YAML, ``plant`` a plant of ``planted_megatron.py`` or
 ``planted_mindformers.py``; ``weights`` and ``batches`` alter, by a function of ``altered.py``, what the run is fed. ``stage`` is the
 place to blame; ``culprit`` are patterns of canonical names, settings or words, one of which must be among the first three of what is
 named. A case without a stage is honest: nothing may be flagged. Cases that were written before ``compare`` had ever been run on them
@@ -8,8 +8,6 @@ stand in ``held_out.py``.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from zoo import held_out
 from zoo.case import MINDFORMERS, Case, Reference
@@ -19,7 +17,7 @@ ATTENTION = ("*.self_attn.*",)
 MLP = ("*.mlp.*",)
 
 
-def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: Any) -> Case:
+def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: object) -> Case:
     """A fault of ``planted_megatron.py``."""
     return Case(name, title, kind, stage, culprit, plant=name, **options)
 

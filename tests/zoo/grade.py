@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
@@ -89,7 +88,7 @@ class Grade:
             f"WRONG {self.name}: {self.verdict}, {self.stage or '-'} for {self.expected or 'nothing'}; {', '.join(self.named)} {self.note}"
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """For the record of results."""
         return asdict(self)
 

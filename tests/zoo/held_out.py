@@ -7,8 +7,6 @@ step starts from beyond its weights: moments, random state, buffers, what one mi
 
 from __future__ import annotations
 
-from typing import Any
-
 from zoo.case import MINDFORMERS, Case, Flags, Reference
 
 DROPOUT: Flags = {"--attention-dropout": "0.1", "--hidden-dropout": "0.1"}
@@ -34,14 +32,14 @@ REFERENCES = {
 """All that ``cases.py`` has are of one rank, three steps and no dropout."""
 
 
-def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: Any) -> Case:
+def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: object) -> Case:
     """A fault of ``planted_held_out.py``, of its own name unless ``plant`` says another."""
     side = options.get("side", "megatron")
     script = "" if side == MINDFORMERS else "planted_held_out.py"
     return Case(name, title, kind, stage, culprit, **{"plant": name, "script": script, **options})
 
 
-def beside(reference: str, flags: Flags | None = None) -> dict[str, Any]:
+def beside(reference: str, flags: Flags | None = None) -> dict[str, object]:
     """What a candidate shares with its reference, those of ``cases.py`` have nothing to share, and further arguments."""
     own = REFERENCES.get(reference, Reference())
     return {"reference": reference, "flags": {**own.flags, **(flags or {})}, "ranks": own.ranks}
@@ -72,7 +70,7 @@ STATES = (
 )
 
 
-def resumed(name: str, title: str, stage: str, *culprit: str, reference: str = "four", **options: Any) -> Case:
+def resumed(name: str, title: str, stage: str, *culprit: str, reference: str = "four", **options: object) -> Case:
     """A run resumed after iteration 2."""
     options = {**beside(reference, options.pop("flags", {})), "earlier": {}, **options}
     return planted(name, title, "resumption", stage, *culprit, **options)
@@ -161,7 +159,7 @@ RANKS = (
 )
 
 
-def backward(name: str, title: str, *culprit: str, kind: str = "backward", **options: Any) -> Case:
+def backward(name: str, title: str, *culprit: str, kind: str = "backward", **options: object) -> Case:
     """A fault of the backward pass alone: every loss of step 0 is exact."""
     return planted(name, title, kind, "reduced gradients", *culprit, **options)
 
@@ -225,7 +223,7 @@ PAIR = (
 FAULTS = STATES + RESUMPTION + MICRO_BATCHES + RANKS + BACKWARD + TWO + REPORTED + PAIR
 
 
-def honest(name: str, title: str, **options: Any) -> Case:
+def honest(name: str, title: str, **options: object) -> Case:
     """A pair that differs in nothing that matters."""
     return Case(name, title, "honest", **options)
 

@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from megatron.training import training
 from megatron.training.arguments import add_megatron_arguments, core_transformer_config_from_args, moe_freq_type, parse_args, validate_args
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value as JSON holds it."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
@@ -46,7 +47,7 @@ def takes(action: argparse.Action) -> str:
     return {int: "integer", float: "number"}.get(action.type, "text") if action.nargs is None else "text"  # type: ignore[call-overload]
 
 
-def flags() -> dict[str, Any]:
+def flags() -> dict[str, dict[str, object]]:
     """Every flag of the parser, with the attribute that it sets."""
     parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     return {
@@ -64,7 +65,7 @@ def validated(command: str) -> Any:
     return arguments
 
 
-def schedule(command: str, steps: int) -> dict[str, Any]:
+def schedule(command: str, steps: int) -> dict[str, list[float] | int]:
     """The rate and the weight decay that every step's update uses: the trainer moves the scheduler after it."""
     arguments = validated(command)
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0, "weight_decay": 0.0, "wd_mult": 1.0}])
@@ -78,7 +79,7 @@ def schedule(command: str, steps: int) -> dict[str, Any]:
     return {"rates": rates, "decays": decays, "steps": arguments.train_iters}
 
 
-def model(command: str) -> dict[str, Any]:
+def model(command: str) -> dict[str, object]:
     """The configuration that a model is built with."""
     arguments = validated(command)
     config = core_transformer_config_from_args(arguments)
@@ -88,7 +89,7 @@ def model(command: str) -> dict[str, Any]:
     return values | {"activation": plain(config.activation_func), "padded": padded}
 
 
-def decaying(**options: Any) -> dict[str, list[str]]:
+def decaying(**options: object) -> dict[str, list[str]]:
     """Which weights of a tiny model decay, with norms of queries and keys, and biases."""
     config = TransformerConfig(
         num_layers=1, hidden_size=16, num_attention_heads=2, use_cpu_initialization=True, add_qkv_bias=True, qk_layernorm=True
@@ -99,13 +100,13 @@ def decaying(**options: Any) -> dict[str, list[str]]:
     settings = OptimizerConfig(optimizer="adam", lr=1e-3, weight_decay=0.1, **options)
     groups = _get_param_groups([built], settings, get_standard_config_overrides(settings))
     return {
-        "decays": sorted(names[id(one)] for group in groups if group["wd_mult"] for one in group["params"]),
-        "spared": sorted(names[id(one)] for group in groups if not group["wd_mult"] for one in group["params"]),
+        "decays": sorted(names[id(weight)] for group in groups if group["wd_mult"] for weight in group["params"]),
+        "spared": sorted(names[id(weight)] for group in groups if not group["wd_mult"] for weight in group["params"]),
         "shapes": shapes,
     }
 
 
-def tried(function: Any, *arguments: Any, **named: Any) -> Any:
+def tried(function: Callable[..., object], *arguments: object, **named: object) -> dict[str, object]:
     """What a function gives, or what it refuses with."""
     try:
         return {"value": function(*arguments, **named)}
@@ -114,7 +115,7 @@ def tried(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 asked = json.loads(QUESTIONS.read_text())
-answers: dict[str, Any] = {
+answers: dict[str, object] = {
     "flags": flags(),
     "schedules": {name: tried(schedule, question["command"], question["steps"]) for name, question in asked["schedules"].items()},
     "models": {name: tried(model, command) for name, command in asked["models"].items()},
