@@ -10,6 +10,7 @@ from pathlib import Path
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Verdict
+from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
 from zoo.case import Case
@@ -114,8 +115,8 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
 def grade(case: Case, comparison: Comparison) -> Grade:
     """What a comparison said of a case."""
     blame, first = comparison.blame, comparison.first
-    stage = blame.place if blame else first.name if first else ""
-    named = blame.suspects[:NAMED] if blame else ()
+    stage = blame.place.value if blame else first.name if first else ""
+    named = tuple(rendered(suspect.what) for suspect in blame.suspects[:NAMED]) if blame else ()
     culprit = any(fnmatchcase(name, f"*{pattern}*") for name in named[: case.among] for pattern in case.culprit)
     return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit)
 
