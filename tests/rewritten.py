@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
 from align_hooks.record import atomic, digests
 from align_hooks.record.files import EMPTY
 
-Content = dict[str, Any]
+Content = dict[str, object]
 
 
-def edit(path: Path, **changes: Any) -> None:
+def edit(path: Path, **changes: object) -> None:
     """Change members of a JSON file; one that holds its own digest gets the right one."""
     bend(path, lambda content: content.update(changes))
 
@@ -29,7 +28,7 @@ def bend(path: Path, change: Callable[[Content], object]) -> None:
     path.write_bytes(_changed(path.read_bytes(), change, indent=1))
 
 
-def edit_rows(path: Path, **changes: Any) -> None:
+def edit_rows(path: Path, **changes: object) -> None:
     """Change members of every row of a file; a row that holds its own digest gets the right one."""
     bend_rows(path, lambda row: row.update(changes))
 
@@ -66,7 +65,9 @@ def older(run: Path) -> Path:
     for path in run.glob("step_*/rank_*/batch.json"):
         content = json.loads(path.read_bytes())
         content.pop("segment", None)
-        content["arrays"] = {name: {key: said[key] for key in ("dtype", "shape", "sha256")} for name, said in content["arrays"].items()}
+        content["arrays"] = {
+            name: {key: description[key] for key in ("dtype", "shape", "sha256")} for name, description in content["arrays"].items()
+        }
         path.write_text(json.dumps(content))
     for path in run.rglob("*.safetensors"):
         if path.read_bytes() != EMPTY:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -66,14 +65,14 @@ class Model:
 
     def held(self, place: Mapping[str, int], grid: Grid) -> list[tuple[Fused, bool]]:
         """What one rank holds, and whether it counts."""
-        found = []
+        parameters = []
         for native, shape, axis in self.natives(place["pp"], grid.pp):
             local = [size // grid.tp if index == axis else size for index, size in enumerate(shape)]
             cut = WHOLE if axis is None else Cut(axis, place["tp"], grid.tp)
-            one = MEGATRON_LLAMA.fused(native, local, self.dims, cut=cut, first_layer=place["pp"] * self.layers // grid.pp)
-            assert one is not None
-            found.append((one, (axis is not None or place["tp"] == 0) and (grid.distributed or place["dp"] == 0)))
-        return list(_ranges(found, place["dp"], grid.dp)) if grid.distributed else found
+            fused = MEGATRON_LLAMA.fused(native, local, self.dims, cut=cut, first_layer=place["pp"] * self.layers // grid.pp)
+            assert fused is not None
+            parameters.append((fused, (axis is not None or place["tp"] == 0) and (grid.distributed or place["dp"] == 0)))
+        return list(_ranges(parameters, place["dp"], grid.dp)) if grid.distributed else parameters
 
     def tensors(self, seed: int) -> dict[str, Array]:
         """Every canonical tensor of the model."""
@@ -82,11 +81,11 @@ class Model:
         return {piece.name: random.standard_normal(piece.shape).astype(np.float32) for fused in whole for piece in fused.parts}
 
 
-def _ranges(found: list[tuple[Fused, bool]], rank: int, ranks: int) -> Iterator[tuple[Fused, bool]]:
+def _ranges(parameters: list[tuple[Fused, bool]], rank: int, ranks: int) -> Iterator[tuple[Fused, bool]]:
     """A rank's equal share of all elements, one after the other: Megatron's gradient buffer."""
-    sizes = [math.prod(fused.shape) for fused, _ in found]
+    sizes = [math.prod(fused.shape) for fused, _ in parameters]
     share = -(-sum(sizes) // ranks)
-    for (fused, counted), start, size in zip(found, np.cumsum([0, *sizes]).tolist(), sizes, strict=False):
+    for (fused, counted), start, size in zip(parameters, np.cumsum([0, *sizes]).tolist(), sizes, strict=False):
         low, high = (min(max(end - start, 0), size) for end in (rank * share, (rank + 1) * share))
         yield fused.narrowed(low, high), counted
 
@@ -103,7 +102,7 @@ def write(
     model: Model | None = None,
     bend: Bend = honest,
     lose: Callable[[int, Shard], bool] = lambda rank, shard: False,
-    **row_changes: Any,
+    **row_changes: object,
 ) -> Path:
     """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks.
 

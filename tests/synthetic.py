@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.compare.measures import distances, ratio
 from align_hooks.job.ranks import Launch
@@ -25,7 +23,9 @@ from align_hooks.record.sketch import sketch
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
-Array = NDArray[Any]
+LAUNCH = Path(__file__).parents[1] / "launch"
+Array = np.ndarray
+Row = dict[str, float | None]
 SHAPES = {
     "model.embed_tokens.weight": (10, 4),
     "model.layers.0.self_attn.q_proj.weight": (6, 4),
@@ -48,10 +48,14 @@ def job(rank: int = 0, world_size: int = 1, name: str = "one") -> Launch:
     return Launch(rank, world_size, name, "host")
 
 
+def settings(**switches: object) -> Settings:
+    """What variables ask for, named without their prefix, in lower case."""
+    return Settings.from_environment({PREFIX + name.upper(): str(value) for name, value in switches.items()})
+
+
 def begun(path: Path, launch: Launch | None = None, *, side: str = "torch", **switches: str) -> Writer:
-    """A writer that has claimed its rank of ``path``; ``switches`` are variables without their prefix, in lower case."""
-    environment = {f"{PREFIX}RUN": str(path)} | {PREFIX + name.upper(): value for name, value in switches.items()}
-    writer = Writer(path, launch or job(), side, Settings.from_environment(environment))
+    """A writer that has claimed its rank of ``path``; ``switches`` are those of :func:`settings`."""
+    writer = Writer(path, launch or job(), side, settings(**{"run": str(path)} | switches))
     writer.begin()
     return writer
 
@@ -68,7 +72,7 @@ def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "f
     return [Shard(name, shape, name, dtype) for name, shape in shapes.items()]
 
 
-def row(step: int, **changes: Any) -> dict[str, Any]:
+def row(step: int, **changes: float | None) -> Row:
     """A row of scalars as both sides write it."""
     honest = {
         "step": step,
@@ -104,7 +108,7 @@ def batch(seed: int, rows: int = ROWS, sequence: int = SEQUENCE, vocabulary: int
     }
 
 
-def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
+def optimizer(names: Sequence[str] = NAMES) -> dict[str, object]:
     """What run.json keeps of an AdamW with two groups."""
     common = {"learning_rate": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "bias_correction": True}
     decayed = [name for name in names if name != "model.norm.weight"]
@@ -114,7 +118,7 @@ def optimizer(names: Sequence[str] = NAMES) -> dict[str, Any]:
 
 def adamw(
     run: Synthetic,
-    optimizer: dict[str, Any],
+    optimizer: dict[str, object],
     *,
     rate: float = 1.0,
     clip: float | None = None,
@@ -133,14 +137,14 @@ def adamw(
     fp32 = np.float32
     moments = {name: {key: np.zeros(tensor.shape, fp32) for key, tensor in run.weights[0].items()} for name in ("exp_avg", "exp_avg_sq")}
     run.moments = {0: deepcopy(moments)}
-    for step, one in enumerate(run.rows):
+    for step, scalars in enumerate(run.rows):
         run.weights[step + 1], run.moments[step + 1] = deepcopy(run.weights[step]), deepcopy(moments)
-        if one["skipped"]:
+        if scalars["skipped"]:
             continue
         count = run.updates(step + 1) + ahead
-        coefficient = one["clip_coefficient"] if clip is None else min(1.0, clip / (one["grad_norm"] + 1e-6))
+        coefficient = scalars["clip_coefficient"] if clip is None else min(1.0, clip / (scalars["grad_norm"] + 1e-6))
         for group in optimizer["groups"]:
-            by, beta1, beta2 = rate * one["learning_rate"], *map(held, group["betas"])
+            by, beta1, beta2 = rate * scalars["learning_rate"], *map(held, group["betas"])
             corrected = group["bias_correction"] is not False
             first, second = (1 - beta1**count, 1 - beta2**count) if corrected else (1.0, 1.0)
             for name in sorted(set(group["parameters"]) & set(run.weights[0])):
@@ -168,50 +172,50 @@ class Synthetic:
 
     settings: dict[str, str] = field(default_factory=lambda: dict(EVERYTHING))
     shapes: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(SHAPES))
-    rows: list[dict[str, Any]] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
+    rows: list[Row] = field(default_factory=lambda: [row(step) for step in range(STEPS)])
     batches: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: batch(step) for step in range(STEPS)})
     weights: dict[int, dict[str, Array]] = field(default_factory=lambda: {0: tensors(100)})
     gradients: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(200 + step) for step in range(STEPS)})
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
     moments: dict[int, dict[str, dict[str, Array]]] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=lambda: dict(CONFIG))
+    optimizer: dict[str, object] = field(default_factory=dict)
+    model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
     ended: HowEnded | None = HowEnded("finished")
     side: str = "torch"
     micro_batches: list[int] | None = None
     padded: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.norms = self.norms or {
-            step: {name: squared_sum(tensor) for name, tensor in found.items()} for step, found in self.gradients.items()
+            step: {name: squared_sum(tensor) for name, tensor in tensors.items()} for step, tensors in self.gradients.items()
         }
-        for one in self.rows:  # a run's loss is the mean of its tokens' losses
-            arrays = self.batches.get(one["step"], {})
-            if "token_losses" in arrays and one["loss"] is not None:
-                arrays["token_losses"] *= np.float32(one["loss"] / np.average(arrays["token_losses"], weights=arrays["loss_mask"]))
+        for scalars in self.rows:  # a run's loss is the mean of its tokens' losses
+            arrays = self.batches.get(scalars["step"], {})
+            if "token_losses" in arrays and scalars["loss"] is not None:
+                arrays["token_losses"] *= np.float32(scalars["loss"] / np.average(arrays["token_losses"], weights=arrays["loss_mask"]))
         self.optimizer = self.optimizer or optimizer(list(self.shapes))
         if list(self.weights) == [0] and len(self.gradients) == len(self.rows):
             self.train()
 
     def updates(self, steps: int) -> int:
         """Updates made in the first ``steps`` steps."""
-        return sum(not one["skipped"] for one in self.rows[:steps])
+        return sum(not scalars["skipped"] for scalars in self.rows[:steps])
 
-    def train(self, **changes: Any) -> None:
+    def train(self, **changes: float | type) -> None:
         """Update the first weights step by step as the optimizer on record does; see :func:`adamw` for ``changes``."""
         adamw(self, self.optimizer, **changes)
 
     def drifted(self, size: float = 1e-4) -> Synthetic:
         """An honest other side: gradients after the first, and the weights that follow from them, are apart by rounding."""
-        other = deepcopy(self)
+        candidate = deepcopy(self)
         random = np.random.default_rng(7)
-        for step in range(1, len(other.gradients)):
-            for name, tensor in other.gradients[step].items():
-                other.gradients[step][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
-        other.train(ulps=1)
-        return other
+        for step in range(1, len(candidate.gradients)):
+            for name, tensor in candidate.gradients[step].items():
+                candidate.gradients[step][name] = tensor * (1 + size * random.standard_normal(tensor.shape)).astype(np.float32)
+        candidate.train(ulps=1)
+        return candidate
 
     def write(self, path: Path) -> Path:
         """Write the run into ``path``."""
@@ -231,8 +235,8 @@ class Synthetic:
             writer.sketches(WEIGHTS, first, sketched(self.weights[first]))
         if first in self.moments and first in asked.optimizer_state:
             writer.optimizer_state(first, self.moments[first], first)
-        for one in self.rows:
-            step = one["step"]
+        for scalars in self.rows:
+            step = scalars["step"]
             if step in self.batches:
                 writer.batch(step, self.batches[step], self.micro_batches or [len(self.batches[step]["loss_mask"])])
             if step in self.gradients and step in asked.gradients:
@@ -254,7 +258,7 @@ class Synthetic:
                     writer.sketches(BY_NAME[kind], number, sketched(known[number]))
             if step + 1 in self.moments and step + 1 in asked.optimizer_state:
                 writer.optimizer_state(step + 1, self.moments[step + 1], first + self.updates(step + 1 - first))
-            writer.scalars(one)
+            writer.scalars(scalars)
         if self.ended:
             writer.finish(self.ended, hooks={})
         return path
@@ -277,18 +281,23 @@ def scalars_only(losses: Sequence[float | None] = (9.0, 8.9, 8.8)) -> Synthetic:
     return Synthetic(settings={}, rows=rows, batches={}, weights={}, gradients={}, norms={})
 
 
-def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: Any = bool, **sizes: int) -> Path:
+def by_hand(path: Path, steps: Sequence[int] = (0, 1), ranks: int = 1, mask_type: type = bool, **sizes: int) -> Path:
     """A directory made with the guide's own snippet, which saves four arrays and nothing else; ``sizes`` are those of :func:`batch`."""
     for step in steps:
         for rank in range(ranks):
-            place = path / f"step_{step}" / f"rank_{rank}"
-            place.mkdir(parents=True)
             arrays = batch(10 * step + rank, **sizes)
-            for name in ("tokens", "labels", "loss_mask"):
-                np.save(place / f"{name}.npy", arrays[name])
             causal = ~np.tri(arrays["tokens"].shape[1], dtype=bool)[None, None]
-            np.save(place / "attention_mask.npy", causal.astype(mask_type))
+            saved = {name: arrays[name] for name in ("tokens", "labels", "loss_mask")} | {"attention_mask": causal.astype(mask_type)}
+            save_by_hand(path, step, saved, rank)
     return path
+
+
+def save_by_hand(path: Path, step: int, arrays: Mapping[str, Array], rank: int = 0) -> None:
+    """Save one batch as the guide's snippet does."""
+    place = path / f"step_{step}" / f"rank_{rank}"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        np.save(place / f"{name}.npy", array)
 
 
 def norm(tensor: Array) -> float:
@@ -303,3 +312,13 @@ def relative_error(reference: Array, candidate: Array) -> float:
 
 HONEST_SKETCHED = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})
 """The usual run, its tensors sketched."""
+
+
+def changed(name: str, *changes: tuple[str, str], where: Path) -> str:
+    """``launch/<name>`` with some of its text replaced, and more behind it where nothing is replaced."""
+    text = (LAUNCH / name).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new) if old else text + new
+    (where / name).write_text(text)
+    return str(where / name)

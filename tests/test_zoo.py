@@ -20,11 +20,16 @@ ZOO = Path(__file__).parent / "zoo"
 README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
 
 
-def functions(script: str) -> set[str]:
-    return {node.name for node in ast.parse((ZOO / script).read_text()).body if isinstance(node, ast.FunctionDef)}
+def named(script: str) -> set[str]:
+    """The functions of a script, and the keys of its tables."""
+    body = ast.parse((ZOO / script).read_text()).body
+    tables = [node for part in body if isinstance(part, ast.Expr) for node in ast.walk(part) if isinstance(node, ast.Dict)]
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)} | {
+        ast.literal_eval(key) for table in tables for key in table.keys
+    }
 
 
-PLANTS = {path.name: functions(path.name) for path in ZOO.glob("planted_*.py")}
+PLANTS = {path.name: named(path.name) for path in ZOO.glob("planted_*.py")}
 
 
 def test_there_are_enough_of_them_and_names_are_unique() -> None:

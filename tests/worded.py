@@ -23,12 +23,12 @@ def messages(*values: object) -> Iterator[Message]:
 
 def ids(*values: object) -> list[str]:
     """Ids of the same."""
-    return [one.id for one in messages(*values)]
+    return [message.id for message in messages(*values)]
 
 
 def arguments(id: str, *values: object) -> dict[str, object]:
     """The arguments of the first message with an id."""
-    return dict(next(one for one in messages(*values) if one.id == id).arguments)
+    return dict(next(message for message in messages(*values) if message.id == id).arguments)
 
 
 def result(name: str, status: Status, summary: str = "", findings: tuple[Finding, ...] = ()) -> StageResult:

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 import pytest
 
@@ -26,7 +26,7 @@ def at_most(calls: int) -> Iterator[None]:
     """
     left = calls
 
-    def count(frame: Any, event: str, argument: Any) -> None:
+    def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal left
         left -= event in ("call", "c_call")
         if left < 0:

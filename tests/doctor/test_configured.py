@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from align_hooks.configuration.source import read
 from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
-from align_hooks.settings import Settings
+from synthetic import changed, settings
 
-LAUNCH = Path(__file__).parents[2] / "launch"
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 
 
-def said(name: str, text: str, tmp_path: Path, /, **switches: Any) -> list[str]:
-    """What is refused of ``launch/<name>`` with ``text`` behind it."""
-    path = tmp_path / name
-    path.write_text((LAUNCH / name).read_text() + text)
-    configuration = read(str(path), {})
-    settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
-    return list(refused(side_of(configuration), configuration, settings, VERSIONS))
+def refusals(name: str, *changes: tuple[str, str], where: Path, **switches: object) -> list[str]:
+    """What is refused of ``launch/<name>`` with some of its text replaced, and more behind it where nothing is replaced."""
+    configuration = read(changed(name, *changes, where=where), {})
+    return list(refused(side_of(configuration), configuration, settings(**switches), VERSIONS))
 
 
 @pytest.mark.parametrize("name", ["llama.args", "llama.yaml"])
 def test_what_can_be_run_is_not_refused(name: str, tmp_path: Path) -> None:
-    assert said(name, "", tmp_path, device="cpu", run="run", deterministic=1, learning_rate="1e-3", weights="all") == []
+    assert refusals(name, where=tmp_path, device="cpu", run="run", deterministic=1, learning_rate="1e-3", weights="all") == []
 
 
-MEGATRON: dict[str, tuple[str, dict[str, Any], str]] = {
+MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "not deterministic": ("--cross-entropy-loss-fusion", {"deterministic": 1}, "--cross-entropy-loss-fusion is not deterministic"),
     "only on an accelerator": ("--fp8-format hybrid", {"device": "cpu"}, "--fp8-format only an accelerator can follow"),
     "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
@@ -45,13 +40,14 @@ MEGATRON: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", MEGATRON)
 def test_megatron(case: str, tmp_path: Path) -> None:
     flags, switches, part = MEGATRON[case]
-    (line,) = said("llama.args", f"{flags}\n", tmp_path, **switches)
+    (line,) = refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, **switches)
     assert part in line
 
 
 def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:
     """So nothing is left of it that is not deterministic."""
-    assert said("llama.args", "--cross-entropy-loss-fusion --tp-comm-overlap\n", tmp_path, deterministic=1, device="cpu") == []
+    fast = ("", "--cross-entropy-loss-fusion --tp-comm-overlap\n")
+    assert refusals("llama.args", fast, where=tmp_path, deterministic=1, device="cpu") == []
 
 
 @pytest.mark.parametrize(
@@ -63,41 +59,36 @@ def test_a_rehearsal_switches_off_what_is_only_fast(tmp_path: Path) -> None:
     ],
 )
 def test_a_rehearsal_takes_what_it_can_do_otherwise(flags: str, tmp_path: Path) -> None:
-    assert said("llama.args", f"{flags}\n", tmp_path, device="cpu", run="run") == []
+    assert refusals("llama.args", ("", f"{flags}\n"), where=tmp_path, device="cpu", run="run") == []
 
 
 @pytest.mark.parametrize("end", ["$MODEL_ARGS", "--yaml-cfg model.yaml", "--use-checkpoint-args --load 7"])
 def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --rotary-interleaved {end}\n")
-    configuration, settings = read(str(script), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LEARNING_RATE": "0"})
-    (line,) = refused("torch", configuration, settings, VERSIONS)
+    configuration = read(str(script), {})
+    (line,) = refused("torch", configuration, settings(run="run", learning_rate=0), VERSIONS)
     assert "so far: rotary_interleaved is True (train.sh:1 --rotary-interleaved); leave it out, or add" in line
     assert elsewhere(configuration)
 
 
 @pytest.mark.parametrize("flag", ["--load", "--num-distributed-optimizer-instances two", "--context-parallel-size [1,2]", "--skip-train"])
 def test_odd_values_are_no_error(flag: str, tmp_path: Path) -> None:
-    assert said("llama.args", f"{flag}\n", tmp_path, run="run", learning_rate="1e-3") == []
+    assert refusals("llama.args", ("", f"{flag}\n"), where=tmp_path, run="run", learning_rate="1e-3") == []
 
 
 def test_a_mixtral_is_read(tmp_path: Path) -> None:
-    assert said("llama.args", "--num-experts 4 --moe-router-topk 2\n", tmp_path, run="run") == []
+    assert refusals("llama.args", ("", "--num-experts 4 --moe-router-topk 2\n"), where=tmp_path, run="run") == []
 
 
 def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert said("llama.args", "--rotary-interleaved\n", tmp_path) == []
+    assert refusals("llama.args", ("", "--rotary-interleaved\n"), where=tmp_path) == []
 
 
-MINDFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
+MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
     "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
-    "another model": (
-        "    type: LlamaForCausalLM",
-        "    type: TelechatForCausalLM",
-        {"run": "run"},
-        "model.arch.type is TelechatForCausalLM",
-    ),
+    "another model": ("type: LlamaForCausalLM", "type: TelechatForCausalLM", {"run": "run"}, "model.arch.type is TelechatForCausalLM"),
     "another family": ("run_mode: 'train'", "use_legacy: False", {"run": "run"}, "only LlamaForCausalLM of use_legacy: True is read"),
 }
 
@@ -105,20 +96,9 @@ MINDFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", MINDFORMERS)
 def test_mindformers(case: str, tmp_path: Path) -> None:
     old, new, switches, part = MINDFORMERS[case]
-    text = (LAUNCH / "llama.yaml").read_text()
-    assert old in text, text
-    path = tmp_path / "llama.yaml"
-    path.write_text(text.replace(old, new))
-    settings = Settings.from_environment({f"ALIGN_HOOKS_{key.upper()}": str(value) for key, value in switches.items()})
-    assert part in " ".join(refused("ms", read(str(path), {}), settings, VERSIONS))
+    assert part in " ".join(refusals("llama.yaml", (old, new), where=tmp_path, **switches))
 
 
 def test_what_does_not_train_is_not_refused(tmp_path: Path) -> None:
-    path = tmp_path / "predict.yaml"
-    path.write_text(
-        (LAUNCH / "llama.yaml")
-        .read_text()
-        .replace("run_mode: 'train'", "run_mode: 'predict'")
-        .replace("sink_mode: False", "sink_mode: True")
-    )
-    assert list(refused("ms", read(str(path), {}), Settings.from_environment({"ALIGN_HOOKS_RUN": "run"}), VERSIONS)) == []
+    predicting = ("run_mode: 'train'", "run_mode: 'predict'"), ("sink_mode: False", "sink_mode: True")
+    assert refusals("llama.yaml", *predicting, where=tmp_path, run="run") == []

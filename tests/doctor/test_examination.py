@@ -36,25 +36,24 @@ Made = Callable[..., Mapping[str, str]]
 def made(tmp_path: Path) -> Made:
     """An environment in which stand-in packages, made from the catalogues, are found before the real ones."""
 
-    def make(without: tuple[str, ...] = (), **changed: str) -> Mapping[str, str]:
+    def make(changed: Mapping[str, str] | None = None, without: tuple[str, ...] = ()) -> Mapping[str, str]:
         root, seams = tmp_path / "packages", {}
         for hook in (*TORCH_HOOKS, *MS_HOOKS):
             seams.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
         files = {f"{name}.py": _module(targets) for name, targets in seams.items() if f"{name}/__init__.py" not in VERSIONS}
-        files |= VERSIONS | {name.replace("__slash__", "/") + ".py": text for name, text in changed.items()}
+        files |= VERSIONS | (changed or {})
         for name, text in files.items():
             if not name.startswith(without or ("nothing",)):
                 path = root / name
-                for folder in (*reversed(path.parents[: len(Path(name).parts) - 1]),):
-                    folder.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for folder in path.parents[: len(Path(name).parts) - 1]:
                     (folder / "__init__.py").touch()
                 path.write_text(text)
         for package in without:
             if not (root / package).exists():
                 (root / package).mkdir(parents=True)
-                (root / package / "__init__.py").write_text(
-                    f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
-                )
+                missing = f"raise ModuleNotFoundError('no {package}', name='{package.replace('/', '.')}')"
+                (root / package / "__init__.py").write_text(missing)
         here = {name: value for name, value in os.environ.items() if not name.startswith(("ALIGN_HOOKS_", "PYTHON", "RANK", "WORLD"))}
         return {**here, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -68,19 +67,19 @@ def _module(targets: list[str]) -> str:
         owner, _, name = target.rpartition(".")
         owners.setdefault(owner, []).append(name)
     text = [f"def {name}(): ..." for name in owners.pop("", [])]
-    return "\n".join(
-        [*text, *(f"class {owner}:\n" + "\n".join(f"    def {name}(self): ..." for name in names) for owner, names in owners.items())]
-    )
+    for owner, names in owners.items():
+        text += [f"class {owner}:", *(f"    def {name}(self): ..." for name in names)]
+    return "\n".join(text)
 
 
-def told(environment: Mapping[str, str], given: str | None = None, **more: str) -> Examination:
-    return examine(given, {**environment, **more})
+def examined(environment: Mapping[str, str], given: str | None = None, **variables: str) -> Examination:
+    return examine(given, {**environment, **variables})
 
 
 def test_ready(made: Made) -> None:
-    found = told(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
-    assert (found.problems, found.exit_code, found.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
-    text = "\n".join(lines(found))
+    examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
+    assert (examination.problems, examination.exit_code, examination.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
+    text = "\n".join(lines(examination))
     assert text.startswith("ready: Megatron-LM and MindFormers\n")
     assert f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found" in text
     assert "megatron-core 0.16.0" in text
@@ -89,10 +88,10 @@ def test_ready(made: Made) -> None:
 
 
 def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
-    found = told(made())
-    assert found.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
-    assert found.exit_code == NOT_READY
-    assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(found))
+    examination = examined(made())
+    assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
+    assert examination.exit_code == NOT_READY
+    assert "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
 
 
 def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:
@@ -100,71 +99,73 @@ def test_an_accelerator_is_listed_with_its_memory(made: Made) -> None:
         "\n    device_count = staticmethod(lambda: 1)\n    mem_get_info = staticmethod(lambda index: (70 * 10**9, 80 * 10**9))"
         "\n    get_device_name = staticmethod(lambda index: 'H100')"
     )
-    found = told(made(torch__slash____init__=torch))
-    assert found.problems == ()
-    assert "  cuda:0 H100, 70.0 of 80.0 GB free" in lines(found)
+    examination = examined(made({"torch/__init__.py": torch}))
+    assert examination.problems == ()
+    assert "  cuda:0 H100, 70.0 of 80.0 GB free" in lines(examination)
 
 
 def test_a_version_that_was_not_tried(made: Made) -> None:
-    found = told(made(megatron__slash__core__slash__package_info="__version__ = '0.42.0'"), **CPU)
-    assert found.ready == ["MindFormers"]
-    assert found.problems == tuple(  # a line a range of versions, not one a hook
+    examination = examined(made({"megatron/core/package_info.py": "__version__ = '0.42.0'"}), **CPU)
+    assert examination.ready == ["MindFormers"]
+    assert examination.problems == tuple(  # a line a range of versions, not one a hook
         f"megatron-core: hooks were proven on megatron-core {supports}, found 0.42.0; install a version in that range"
         for supports in (">=0.12,<0.20", ">=0.12,<0.17")
     )
 
 
-def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
-    found = told(made(megatron__slash__core__slash__optimizer__slash__clip_grads="", megatron__slash__training__slash__arguments=""), **CPU)
-    (problem,) = found.problems  # clip_grads is only asked for with norms
-    assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
-    assert "missing: arguments, norm" in "\n".join(lines(found))
-    everything = "\n".join(lines(found, everything=True))
-    assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything
+IMPORT = "importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'"
 
 
-def test_a_framework_that_cannot_be_imported(made: Made) -> None:
-    found = told(made(mindformers__slash____init__="import nowhere_to_be_found"), **CPU)
-    assert found.problems == (
-        "MindFormers: mindformers: importing mindformers ends with ModuleNotFoundError: No module named 'nowhere_to_be_found'",
-    )
-    assert found.ready == ["Megatron-LM"]
-
-
-def test_a_framework_that_ends_the_process(made: Made) -> None:
-    found = told(made(mindspore__slash____init__="import os\nos._exit(7)"), **CPU)
-    assert found.problems == ("MindFormers: looking at it ended with no word, exit code 7",)
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"mindformers/__init__.py": "import nowhere_to_be_found"}, f"MindFormers: mindformers: {IMPORT}"),
+        ({"mindspore/__init__.py": "import os\nos._exit(7)"}, "MindFormers: looking at it ended with no word, exit code 7"),
+    ],
+    ids=["it cannot be imported", "it ends the process"],
+)
+def test_a_framework_that_is_broken(changed: dict[str, str], problem: str, made: Made) -> None:
+    examination = examined(made(changed), **CPU)
+    assert (examination.problems, examination.ready) == ((problem,), ["Megatron-LM"])
 
 
 def test_a_side_that_is_not_installed_stands_in_nobodys_way(made: Made) -> None:
-    environment = made(without=("mindformers", "mindspore"))
-    found = told(environment, **CPU)
-    assert (found.problems, found.ready) == ((), ["Megatron-LM"])
-    assert "MindFormers: not installed here" in lines(found)
+    examination = examined(made(without=("mindformers", "mindspore")), **CPU)
+    assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
+    assert "MindFormers: not installed here" in lines(examination)
+
+
+def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
+    assert examined(made(without=("megatron/training",)), **CPU).problems == (
+        "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
+        "align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH",
+    )
+
+
+def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
+    unseamed = {"megatron/core/optimizer/clip_grads.py": "", "megatron/training/arguments.py": ""}
+    examination = examined(made(unseamed), **CPU)
+    (problem,) = examination.problems  # clip_grads is only asked for with norms
+    assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
+    assert "missing: arguments, norm" in "\n".join(lines(examination))
+    everything = "\n".join(lines(examination, everything=True))
+    assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything
 
 
 def test_nothing_is_installed(made: Made) -> None:
-    found = told(made(without=("mindformers", "mindspore", "torch", "megatron/core")), **CPU)
-    assert found.ready == []
-    assert "Megatron-LM: megatron-core is not installed" in found.problems
-    assert "MindFormers: mindformers is not installed" in found.problems
+    examination = examined(made(without=("mindformers", "mindspore", "torch", "megatron/core")), **CPU)
+    assert examination.ready == []
+    assert "Megatron-LM: megatron-core is not installed" in examination.problems
+    assert "MindFormers: mindformers is not installed" in examination.problems
 
 
 def test_only_the_side_that_is_to_be_run_counts(made: Made, tmp_path: Path) -> None:
     environment = made(without=("mindformers", "mindspore"))
     yaml = tmp_path / "llama.yaml"
     yaml.write_text("model:\n  model_config:\n    type: LlamaConfig\n    hidden_size: 64\n")
-    assert told(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
-    found = told(environment, SCRIPT, **CPU)
-    assert (found.problems, found.ready) == ((), ["Megatron-LM"])
-
-
-def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) -> None:
-    found = told(made(without=("megatron/training",)), **CPU)
-    assert found.problems == (
-        "megatron-core 0.16.0 comes without megatron.training; name the script of a Megatron-LM checkout, "
-        "align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH",
-    )
+    assert examined(environment, str(yaml), **CPU).problems[0] == "MindFormers: mindspore is not installed"
+    examination = examined(environment, SCRIPT, **CPU)
+    assert (examination.problems, examination.ready) == ((), ["Megatron-LM"])
 
 
 def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
@@ -176,19 +177,19 @@ def test_a_script_brings_its_own_framework(made: Made, tmp_path: Path) -> None:
     launch.parent.mkdir()
     launch.write_text(SCRIPT.replace("pretrain_gpt.py", "../packages/pretrain_gpt.py"))
     for given in (checkout / "pretrain_gpt.py", launch):
-        found = told({**environment, "PYTHONPATH": ""}, str(given), **CPU)
-        assert found.frameworks[0].packages["megatron-core"]["place"] == str(checkout / "megatron" / "core")
-        assert found.problems == ()
+        examination = examined({**environment, "PYTHONPATH": ""}, str(given), **CPU)
+        assert examination.frameworks[0].packages["megatron-core"]["place"] == str(checkout / "megatron" / "core")
+        assert examination.problems == ()
 
 
 def test_a_script_that_lies_elsewhere_is_told(made: Made, tmp_path: Path) -> None:
     launch = tmp_path / "train.sh"
     launch.write_text(SCRIPT)
-    found = told(made(), str(launch), **CPU)
-    assert found.notes == (
+    examination = examined(made(), str(launch), **CPU)
+    assert examination.notes == (
         "pretrain_gpt.py does not lie here, so the packages are those of this folder, or installed: be where train.sh starts it",
     )
-    assert "  note: pretrain_gpt.py does not lie here" in "\n".join(lines(found))
+    assert "  note: pretrain_gpt.py does not lie here" in "\n".join(lines(examination))
 
 
 def test_nothing_is_written_where_one_stands(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,28 +198,28 @@ def test_nothing_is_written_where_one_stands(made: Made, tmp_path: Path, monkeyp
     here.mkdir()
     monkeypatch.chdir(here)
     writes = VERSIONS["mindformers/__init__.py"] + "\nopen('left', 'w')"
-    found = told(made(mindformers__slash____init__=writes), **CPU)
-    assert (found.problems, list(here.iterdir())) == ((), [])
+    examination = examined(made({"mindformers/__init__.py": writes}), **CPU)
+    assert (examination.problems, list(here.iterdir())) == ((), [])
     monkeypatch.chdir(tmp_path / "packages")
-    found = told({**made(), "PYTHONPATH": ""}, **CPU)
-    assert found.frameworks[0].packages["megatron-core"]["place"] == str(tmp_path / "packages" / "megatron" / "core")
+    examination = examined({**made(), "PYTHONPATH": ""}, **CPU)
+    assert examination.frameworks[0].packages["megatron-core"]["place"] == str(tmp_path / "packages" / "megatron" / "core")
 
 
 def test_variables_that_cannot_be_read(made: Made) -> None:
-    found = told(made(), **CPU, ALIGN_HOOKS_GRADEINTS="0", ALIGN_HOOKS_SEED="zero")
-    assert found.problems == (
+    examination = examined(made(), **CPU, ALIGN_HOOKS_GRADEINTS="0", ALIGN_HOOKS_SEED="zero")
+    assert examination.problems == (
         "ALIGN_HOOKS_GRADEINTS: no such variable; did you mean ALIGN_HOOKS_GRADIENTS?",
         "ALIGN_HOOKS_SEED='zero': is not an integer from 1 to 4294967295 (Megatron refuses 0)",
     )
-    assert told(made(), **CPU, RANK="3").problems == ("the launcher's variables say rank 3 of 1; set WORLD_SIZE, or unset RANK",)
+    assert examined(made(), **CPU, RANK="3").problems == ("the launcher's variables say rank 3 of 1; set WORLD_SIZE, or unset RANK",)
 
 
 def test_an_interpreter_without_align_hooks(made: Made, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
-    found = examine(None, {**made(), **CPU}, python=str(bare))
-    assert found.problems == (f"{bare} has no align_hooks; {bare} -m pip install align-hooks",)
+    examination = examine(None, {**made(), **CPU}, python=str(bare))
+    assert examination.problems == (f"{bare} has no align_hooks; {bare} -m pip install align-hooks",)
     gone = examine(None, {**made(), **CPU}, python=str(tmp_path / "gone"))
     assert gone.problems[0] == "Megatron-LM: the interpreter cannot be started: No such file or directory"
 
@@ -236,9 +237,12 @@ def test_the_command_and_its_json(made: Made, tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["doctor", "--json", str(out)], env={**environment, **removed})
     assert ended.exit_code == 0, ended.output
     assert "ready: Megatron-LM and MindFormers" in ended.stdout
-    held = json.loads(out.read_text())
-    assert held["exit_code"] == 0
-    assert {one["side"]: len(one["hooks"]) for one in held["frameworks"]} == {"torch": len(TORCH_HOOKS), "ms": len(MS_HOOKS)}
+    report = json.loads(out.read_text())
+    assert report["exit_code"] == 0
+    assert {framework["side"]: len(framework["hooks"]) for framework in report["frameworks"]} == {
+        "torch": len(TORCH_HOOKS),
+        "ms": len(MS_HOOKS),
+    }
 
 
 def test_the_module_alone(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from align_hooks.configuration.source import read
 from align_hooks.doctor.files import missing, resumes
-from align_hooks.settings import Settings
+from synthetic import settings
 
 
 def test_files_that_do_not_lie_here(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     model = tmp_path / "tokenizer.model"
     script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --tokenizer-model {model} --data-path {tmp_path}/corpus\n")
-    asked = Settings.from_environment({"ALIGN_HOOKS_RUN": "run"})
+    asked = settings(run="run")
     assert [line.partition(": ")[2] for line in missing(read(str(script), {}), asked, from_here=True)] == [
         f"{model} does not lie here",
         f"{tmp_path}/corpus.bin does not lie here",
@@ -29,9 +29,7 @@ def test_files_that_do_not_lie_here(tmp_path: Path) -> None:
 def test_recorded_batches_take_the_place_of_data(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text("torchrun pretrain_gpt.py --num-layers 2 --data-path nowhere\n")
-    assert (
-        list(missing(read(str(script), {}), Settings.from_environment({"ALIGN_HOOKS_REPLAY_BATCHES": str(tmp_path)}), from_here=True)) == []
-    )
+    assert list(missing(read(str(script), {}), settings(replay_batches=tmp_path), from_here=True)) == []
 
 
 def test_a_checkpoint_that_the_run_goes_on_from_is_told(tmp_path: Path) -> None:
@@ -45,7 +43,7 @@ def test_a_checkpoint_that_the_run_goes_on_from_is_told(tmp_path: Path) -> None:
 def test_relative_paths_are_looked_for_where_the_run_starts(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text("torchrun pretrain_gpt.py --num-layers 2 --vocab-file gpt2.json --merge-file /nowhere/merges.txt\n")
-    asked = Settings.from_environment({"ALIGN_HOOKS_RUN": "run"})
-    found = [list(missing(read(str(script), {}), asked, from_here=here)) for here in (True, False)]
-    assert [line.partition(": ")[2] for line in found[0]] == ["gpt2.json does not lie here", "/nowhere/merges.txt does not lie here"]
-    assert found[1] == found[0][1:]
+    asked = settings(run="run")
+    here, elsewhere = (list(missing(read(str(script), {}), asked, from_here=from_here)) for from_here in (True, False))
+    assert [line.partition(": ")[2] for line in here] == ["gpt2.json does not lie here", "/nowhere/merges.txt does not lie here"]
+    assert elsewhere == here[1:]

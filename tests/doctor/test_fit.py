@@ -12,25 +12,13 @@ from align_hooks.configuration.source import read
 from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.doctor.shapes import Shapes, shapes
-from align_hooks.settings import Settings
-from synthetic import Synthetic, batch, grown
+from synthetic import Synthetic, batch, changed, grown, settings
 
-LAUNCH = Path(__file__).parents[2] / "launch"
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 ARGS, YAML = "llama.args", "llama.yaml"
 ROWS, SEQUENCE = 4, 128
 PADDED = {ARGS: ("--vocab-size 256", "--vocab-size 1000"), YAML: ("vocab_size: 256", "vocab_size: 1024")}
 """What makes ``launch/`` a pair with a padded vocabulary."""
-
-
-def changed(name: str, *changes: tuple[str, str], where: Path) -> str:
-    """``launch/<name>`` with some of its text replaced, and more behind it where nothing is replaced."""
-    text = (LAUNCH / name).read_text()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new) if old else text + new
-    (where / name).write_text(text)
-    return str(where / name)
 
 
 def described(name: str, *changes: tuple[str, str], where: Path, vocabulary: int | None = None, megatron: str = "0.19.2") -> Shapes:
@@ -41,15 +29,15 @@ def described(name: str, *changes: tuple[str, str], where: Path, vocabulary: int
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Runs of launch's model by what their vocabulary is: 256 rows, or 1000 that are padded to 1024; and a checkpoint of the first."""
-    base, found = tmp_path_factory.mktemp("recorded"), {}
+    base, paths = tmp_path_factory.mktemp("recorded"), {}
     for name, vocabulary, changes in (("plain", 256, ()), ("padded", 1000, (PADDED[ARGS],))):
         run = fed(dict(described(ARGS, *changes, where=base).whole), vocabulary)
-        found[name] = run.write(base / name)
+        paths[name] = run.write(base / name)
     weights = {name: tensor for name, tensor in run.weights[0].items() if "#" not in name}
-    found["huggingface"] = base / "huggingface"
-    found["huggingface"].mkdir()
-    save_file(weights, found["huggingface"] / "model.safetensors")
-    return found
+    paths["huggingface"] = base / "huggingface"
+    paths["huggingface"].mkdir()
+    save_file(weights, paths["huggingface"] / "model.safetensors")
+    return paths
 
 
 def fed(of: dict[str, tuple[int, ...]], vocabulary: int) -> Synthetic:
@@ -69,10 +57,8 @@ def problems(tmp_path: Path, recorded: Mapping[str, Path]) -> Problems:
 
     def of(name: str, *changes: tuple[str, str], **switches: str) -> list[str]:
         configuration = read(changed(name, *changes, where=tmp_path), {})
-        given = {f"ALIGN_HOOKS_{key.upper()}": value.format(**recorded) for key, value in switches.items()}
-        return list(
-            refused(side_of(configuration), configuration, Settings.from_environment({"ALIGN_HOOKS_DEVICE": "cpu"} | given), VERSIONS)
-        )
+        given = {key: value.format(**recorded) for key, value in switches.items()}
+        return list(refused(side_of(configuration), configuration, settings(device="cpu", **given), VERSIONS))
 
     return of
 
@@ -100,9 +86,9 @@ NARROW = {ARGS: ("--vocab-size 256", "--vocab-size 128"), YAML: ("vocab_size: 25
 NOTHING_BUT_ROWS = "give this model their 1024 rows, padding and all: vocab_size: 1024 in MindFormers' YAML"
 UNFIT: dict[str, Case] = {
     **{
-        f"{name}, {what}": (name, changes[name] if isinstance(changes[name][0], tuple) else (changes[name],), switches, part)
+        f"{name}, {misfit}": (name, changes[name] if isinstance(changes[name][0], tuple) else (changes[name],), switches, part)
         for name in (ARGS, YAML)
-        for what, changes, switches, part in (
+        for misfit, changes, switches, part in (
             ("hidden size", WIDER, {"load_weights": "{plain}"}, "lm_head.weight is [256, 64], this model has [256, 128]"),
             (
                 "hidden size, gradients",
@@ -204,17 +190,17 @@ def test_nothing_is_guessed(case: str, problems: Problems) -> None:
 
 @pytest.mark.parametrize("end", ["$MODEL_ARGS", "--use-checkpoint-args --load 7"])
 def test_where_more_may_be_said_only_what_is_said_counts(end: str, tmp_path: Path, recorded: Mapping[str, Path]) -> None:
-    def told(arguments: str, **switches: str) -> list[str]:
+    def refusals(arguments: str, **switches: str) -> list[str]:
         script = tmp_path / "train.sh"
         script.write_text(f"torchrun pretrain_gpt.py {arguments} --lr 1e-3 {end}\n")
-        given = {f"ALIGN_HOOKS_{key.upper()}": value.format(**recorded) for key, value in switches.items()}
-        return list(refused("torch", read(str(script), {}), Settings.from_environment(given), VERSIONS))
+        given = {key: value.format(**recorded) for key, value in switches.items()}
+        return list(refused("torch", read(str(script), {}), settings(**given), VERSIONS))
 
-    assert told("--num-layers 2 --hidden-size 64", replay_batches="{plain}", inject_gradients="{plain}") == []
-    assert told("--num-layers 2", **ALL) == []
+    assert refusals("--num-layers 2 --hidden-size 64", replay_batches="{plain}", inject_gradients="{plain}") == []
+    assert refusals("--num-layers 2", **ALL) == []
     if "checkpoint" in end:
         return
-    (line,) = told("--num-layers 2 --hidden-size 128", load_weights="{plain}")
+    (line,) = refusals("--num-layers 2 --hidden-size 128", load_weights="{plain}")
     assert "model.layers.0.input_layernorm.weight is [64], this model has [128]" in line
     assert "q_proj" not in line
 
@@ -228,10 +214,9 @@ def test_null_tokenizer_counted_the_end_of_a_document_apart(version: str, rows: 
 
 
 def test_nothing_is_said_of_the_vocabulary_of_a_version_that_is_not_known(tmp_path: Path) -> None:
-    found = described(ARGS, where=tmp_path, megatron="")
-    assert found.is_unknown("lm_head.weight")
-    assert found.is_unknown("lm_head.weight#padding")
-    assert not found.is_unknown("model.norm.weight")
+    unversioned = described(ARGS, where=tmp_path, megatron="")
+    names = ("lm_head.weight", "lm_head.weight#padding", "model.norm.weight")
+    assert [unversioned.is_unknown(name) for name in names] == [True, True, False]
 
 
 def test_sizes_are_those_of_the_rows(tmp_path: Path) -> None:
@@ -250,5 +235,5 @@ def test_a_source_that_cannot_be_opened_is_said_of_its_variable_alone(problems: 
 
 
 def test_a_number_of_layers_that_is_a_slip_of_the_pen_takes_no_memory(tmp_path: Path) -> None:
-    found = described(ARGS, ("--num-layers 2", "--num-layers 1000000000"), where=tmp_path)
-    assert found.whole.keys() == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+    many = described(ARGS, ("--num-layers 2", "--num-layers 1000000000"), where=tmp_path)
+    assert many.whole.keys() == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}

@@ -16,22 +16,17 @@ from synthetic import SHAPES, Synthetic
 LLAMA = "--swiglu --normalization RMSNorm --disable-bias-linear --use-rotary-position-embeddings --untie-embeddings-and-output-weights"
 LLAMA += " --make-vocab-size-divisible-by 1 --vocab-size 32000"
 GROUPED = "--group-query-attention --num-query-groups"
+SEVEN = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32"
+THIRTEEN = "--num-layers 40 --hidden-size 5120 --ffn-hidden-size 13824 --num-attention-heads 40"
+SEVENTY = "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64"
+MIXTRAL = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --num-experts 8"
+GPT = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --max-position-embeddings 1024"
 PUBLISHED = {
-    "llama2 7b": (6_738_415_616, f"{LLAMA} --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32"),
-    "llama2 13b": (13_015_864_320, f"{LLAMA} --num-layers 40 --hidden-size 5120 --ffn-hidden-size 13824 --num-attention-heads 40"),
-    "llama2 70b": (
-        68_976_648_192,
-        f"{LLAMA} {GROUPED} 8 --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64",
-    ),
-    "mixtral 8x7b": (
-        46_702_792_704,
-        f"{LLAMA} {GROUPED} 8 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --num-experts 8",
-    ),
-    "gpt2": (
-        124_439_808,
-        "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --make-vocab-size-divisible-by 1 "
-        "--max-position-embeddings 1024",
-    ),
+    "llama2 7b": (6_738_415_616, f"{LLAMA} {SEVEN}"),
+    "llama2 13b": (13_015_864_320, f"{LLAMA} {THIRTEEN}"),
+    "llama2 70b": (68_976_648_192, f"{LLAMA} {GROUPED} 8 {SEVENTY}"),
+    "mixtral 8x7b": (46_702_792_704, f"{LLAMA} {GROUPED} 8 {MIXTRAL}"),
+    "gpt2": (124_439_808, f"{GPT} --make-vocab-size-divisible-by 1"),
 }
 """Trainable elements of the published checkpoints."""
 
@@ -47,10 +42,8 @@ def test_published_models(name: str) -> None:
     [
         ("qwen3/pretrain_qwen3_32b_4k.yaml", 32_762_123_264),
         ("qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml", 30_532_122_624),
-        (
-            "deepseek3/pretrain_deepseek3_671b.yaml",
-            671_026_419_200 - 58 * 256,
-        ),  # without the biases of its experts, which no gradient moves
+        # without the biases of its experts, which no gradient moves
+        ("deepseek3/pretrain_deepseek3_671b.yaml", 671_026_419_200 - 58 * 256),
     ],
 )
 def test_published_models_from_the_files_that_mindformers_ships(yaml: str, count: int) -> None:
@@ -58,18 +51,18 @@ def test_published_models_from_the_files_that_mindformers_ships(yaml: str, count
 
 
 def test_steps_tokens_and_parts() -> None:
-    more = "--train-iters 100 --global-batch-size 8 --micro-batch-size 1 --seq-length 4096 --tensor-model-parallel-size 2"
-    found = of_configuration(read_command(f"{PUBLISHED['llama2 7b'][1]} {more} --pipeline-model-parallel-size 4", {}))
-    assert found == Size(PUBLISHED["llama2 7b"][0], 32768, 100, 8, "the command")
+    training = "--train-iters 100 --global-batch-size 8 --micro-batch-size 1 --seq-length 4096 --tensor-model-parallel-size 2"
+    size = of_configuration(read_command(f"{PUBLISHED['llama2 7b'][1]} {training} --pipeline-model-parallel-size 4", {}))
+    assert size == Size(PUBLISHED["llama2 7b"][0], 32768, 100, 8, "the command")
 
 
 def test_what_is_not_said_is_not_known() -> None:
-    found = of_configuration(read_command("--num-layers 2 --lr 1e-3", {}))
-    assert found == Size(None, None, None, 1, "the command")
+    size = of_configuration(read_command("--num-layers 2 --lr 1e-3", {}))
+    assert size == Size(None, None, None, 1, "the command")
 
 
 def test_of_a_record(tmp_path: Path) -> None:
     Synthetic().write(tmp_path / "run")
-    found = of_run(open_run(tmp_path / "run"))
-    assert found.elements == sum(rows * (columns[0] if columns else 1) for rows, *columns in SHAPES.values())
-    assert (found.steps, found.parts) == (3, 1)
+    size = of_run(open_run(tmp_path / "run"))
+    assert size.elements == sum(rows * (columns[0] if columns else 1) for rows, *columns in SHAPES.values())
+    assert (size.steps, size.parts) == (3, 1)

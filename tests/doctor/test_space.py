@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,18 +13,14 @@ from align_hooks.doctor import space
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.space import billions, disk, memory, planned, unknown
 from align_hooks.settings import Settings
+from synthetic import settings
 
+Free = Callable[..., None]
 SEVEN = Size(7_000_000_000, 65536, 10, 2, "llama.yaml")
 
 
-def settings(run: Path, **switches: str) -> Settings:
-    return Settings.from_environment(
-        {"ALIGN_HOOKS_RUN": str(run)} | {f"ALIGN_HOOKS_{name.upper()}": value for name, value in switches.items()}
-    )
-
-
 @pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Any:
+def free(monkeypatch: pytest.MonkeyPatch) -> Free:
     def set_free(size: float, pages: float = 1e12) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(size)))
         monkeypatch.setattr(space.os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else int(pages))
@@ -32,76 +28,71 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_free
 
 
-def test_sets_of_tensors_and_batches_are_counted(tmp_path: Path, free: Any) -> None:
+def test_sets_of_tensors_and_batches_are_counted(tmp_path: Path, free: Free) -> None:
     free(1e12)
-    asked = settings(tmp_path / "run", gradients="0-2", weights="0,10", optimizer_state="1", batches="all")
-    said, problem = disk(asked, SEVEN)
+    asked = settings(run=tmp_path / "run", gradients="0-2", weights="0,10", optimizer_state="1", batches="all")
+    line, problem = disk(asked, SEVEN)
     assert problem == ""
     # 3 gradients, 2 weights, 2 moments of one state; 10 batches of 65536 tokens
-    assert said == (
-        f"{tmp_path} has 1 TB free; recording takes 196 GB (7 times 7 G parameters in fp32, 10 batches of 65536 tokens; llama.yaml)"
-    )
+    needed = "recording takes 196 GB (7 times 7 G parameters in fp32, 10 batches of 65536 tokens; llama.yaml)"
+    assert line == f"{tmp_path} has 1 TB free; {needed}"
 
 
-def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Any) -> None:
+def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Free) -> None:
     free(50e9)
-    problem = disk(settings(tmp_path / "run", gradients="0-2"), SEVEN)[1]
+    problem = disk(settings(run=tmp_path / "run", gradients="0-2"), SEVEN)[1]
     assert problem == (f"recording takes 84 GB and {tmp_path} has 50 GB free; choose fewer steps in ALIGN_HOOKS_GRADIENTS, or another disk")
-    assert disk(settings(tmp_path / "run", gradients="0"), SEVEN)[1] == ""
+    assert disk(settings(run=tmp_path / "run", gradients="0"), SEVEN)[1] == ""
     many = Size(7_000, 2**30, 10, 1, "llama.yaml")  # what takes most is named first
-    assert (
-        "fewer steps in ALIGN_HOOKS_BATCHES, ALIGN_HOOKS_GRADIENTS" in disk(settings(tmp_path / "r", gradients="0", batches="all"), many)[1]
-    )
+    problem = disk(settings(run=tmp_path / "r", gradients="0", batches="all"), many)[1]
+    assert "fewer steps in ALIGN_HOOKS_BATCHES, ALIGN_HOOKS_GRADIENTS" in problem
 
 
-def test_an_unknown_size_is_said_with_who_could_tell_it(tmp_path: Path, free: Any) -> None:
+def test_an_unknown_size_is_said_with_who_could_tell_it(tmp_path: Path, free: Free) -> None:
     free(50e9)
-    asked = settings(tmp_path / "run", gradients="0")
+    asked = settings(run=tmp_path / "run", gradients="0")
     assert disk(asked, None) == (f"{tmp_path} has 50 GB free; {unknown(asked, None)}", "")
     assert unknown(asked, None).endswith("name what is to be run, or a recorded run of that model, align-hooks doctor FILE")
     bare = Size(None, 4096, 10, 1, "llama.sh")
     assert unknown(asked, bare).endswith("llama.sh does not tell the size of the model; name a recorded run of it")
     endless = Size(7_000_000_000, None, None, 1, "llama.sh")
-    everything = settings(tmp_path / "run", gradients="all", weights="0,5")
+    everything = settings(run=tmp_path / "run", gradients="all", weights="0,5")
     assert unknown(everything, endless).endswith("llama.sh does not tell how many steps are made; each takes 28 GB")
-    assert unknown(settings(tmp_path / "run", weights="all"), endless).endswith("each takes 28 GB")
+    assert unknown(settings(run=tmp_path / "run", weights="all"), endless).endswith("each takes 28 GB")
     assert unknown(everything, SEVEN) == ""
-    assert unknown(settings(tmp_path / "run", batches="0-9"), endless).endswith("how many tokens a step has; name a recorded run of it")
-    assert "no tensor and no batch" in disk(settings(tmp_path / "run", local_norms="all"), None)[0]
+    assert unknown(settings(run=tmp_path / "run", batches="0-9"), endless).endswith("how many tokens a step has; name a recorded run of it")
+    assert "no tensor and no batch" in disk(settings(run=tmp_path / "run", local_norms="all"), None)[0]
     assert (disk(Settings(), SEVEN), unknown(Settings(), None)) == (("", ""), "")
 
 
-def test_what_is_known_to_be_too_much_is_a_problem_though_more_is_not_known(tmp_path: Path, free: Any) -> None:
+def test_what_is_known_to_be_too_much_is_a_problem_though_more_is_not_known(tmp_path: Path, free: Free) -> None:
     free(50e9)
     endless = Size(7_000_000_000, 4096, None, 1, "llama.sh")
-    said, problem = disk(settings(tmp_path / "run", batches="all", gradients="100-200"), endless)
-    assert "recording takes at least 2.83 TB (101 times 7 G parameters in fp32, 201 batches of 4096 tokens; llama.sh)" in said
+    line, problem = disk(settings(run=tmp_path / "run", batches="all", gradients="100-200"), endless)
+    assert "recording takes at least 2.83 TB (101 times 7 G parameters in fp32, 201 batches of 4096 tokens; llama.sh)" in line
     assert problem.startswith("recording takes at least 2.83 TB and")
 
 
 def test_the_steps_that_are_asked_for_where_nobody_says_how_many_are_made() -> None:
     run = Path("run")
-    assert planned(settings(run, gradients="0-4/2", weights="7"), None) == 8
-    assert planned(settings(run, gradients="all"), None) is None
-    assert planned(settings(run, gradients="all"), SEVEN) == 10
+    assert planned(settings(run=run, gradients="0-4/2", weights="7"), None) == 8
+    assert planned(settings(run=run, gradients="all"), None) is None
+    assert planned(settings(run=run, gradients="all"), SEVEN) == 10
 
 
-def test_memory_of_the_host_and_of_the_device(tmp_path: Path, free: Any) -> None:
+def test_memory_of_the_host_and_of_the_device(tmp_path: Path, free: Free) -> None:
     free(1e12, pages=20e9)
-    asked, devices = settings(tmp_path / "run", gradients="0"), [{"name": "Ascend:0", "free": 10e9, "total": 60e9}]
+    asked, devices = settings(run=tmp_path / "run", gradients="0"), [{"name": "Ascend:0", "free": 10e9, "total": 60e9}]
     (host, fine), (device, problem) = memory("ms", asked, SEVEN, devices)
-    assert host.startswith(
-        "to write tensors each rank holds its part of 2 that tensor and pipeline parallelism make in host memory, at most 14 GB"
-    )
+    part = "its part of 2 that tensor and pipeline parallelism make in host memory, at most 14 GB"
+    assert host.startswith(f"to write tensors each rank holds {part}")
     assert (fine, device) == ("", "MindFormers keeps gradients on the device: 14 GB a rank; 10 GB are free")
     assert problem.endswith("keep ALIGN_HOOKS_LOCAL_NORMS alone, which needs 1/8192 of it")
     free(1e12, pages=1e9)
-    assert next(iter(memory("torch", asked, SEVEN, [])))[1].endswith(
-        "record ALIGN_HOOKS_SKETCHES in the place of tensors, or cut the model further"
-    )
-    assert len(list(memory("torch", asked, SEVEN, []))) == 1
-    assert list(memory("torch", settings(tmp_path / "run", local_norms="all"), SEVEN, [])) == []
+    ((_, problem),) = memory("torch", asked, SEVEN, [])
+    assert problem.endswith("record ALIGN_HOOKS_SKETCHES in the place of tensors, or cut the model further")
+    assert list(memory("torch", settings(run=tmp_path / "run", local_norms="all"), SEVEN, [])) == []
 
 
 def test_counts_as_people_write_them() -> None:
-    assert [billions(one) for one in (12, 1234, 31.2e6, 7.24e9, 1.5e12)] == ["12 ", "1.23 k", "31.2 M", "7.24 G", "1.5 T"]
+    assert [billions(count) for count in (12, 1234, 31.2e6, 7.24e9, 1.5e12)] == ["12 ", "1.23 k", "31.2 M", "7.24 G", "1.5 T"]

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from align_hooks.doctor.variables import Variable, examined
-from align_hooks.settings import Settings
 from holder import held
-from synthetic import Synthetic, by_hand
+from synthetic import Synthetic, by_hand, settings
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +19,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def looked(**variables: object) -> dict[str, Variable]:
-    environment = {f"ALIGN_HOOKS_{name.upper()}": str(value) for name, value in variables.items()}
-    return {one.name.removeprefix("ALIGN_HOOKS_").lower(): one for one in examined(Settings.from_environment(environment))}
+    return {variable.name.removeprefix("ALIGN_HOOKS_").lower(): variable for variable in examined(settings(**variables))}
 
 
 def test_only_what_is_set_is_said(tmp_path: Path) -> None:
-    found = looked(run=tmp_path / "new", seed=42, batches="all", local_norms="none")
-    assert {name: (one.value, one.found) for name, one in found.items()} == {
+    variables = looked(run=tmp_path / "new", seed=42, batches="all", local_norms="none")
+    assert {name: (variable.value, variable.found) for name, variable in variables.items()} == {
         "run": (str(tmp_path / "new"), "a new run"),
         "seed": ("42", ""),
         "batches": ("all", ""),
@@ -34,13 +32,12 @@ def test_only_what_is_set_is_said(tmp_path: Path) -> None:
 
 
 def test_what_feeds_the_run_is_there(run: Path) -> None:
-    found = looked(replay_batches=run, load_weights=run, inject_gradients=f"{run}@0-1")
-    assert [found[name].found for name in ("replay_batches", "load_weights", "inject_gradients")] == [
-        "batches of steps 0 to 2",
-        "4 tensors",
-        "gradients of 2 steps, 0 to 1",
-    ]
-    assert not any(one.problem for one in found.values())
+    variables = looked(replay_batches=run, load_weights=run, inject_gradients=f"{run}@0-1")
+    assert {name: (variable.found, variable.problem) for name, variable in variables.items()} == {
+        "replay_batches": ("batches of steps 0 to 2", ""),
+        "load_weights": ("4 tensors", ""),
+        "inject_gradients": ("gradients of 2 steps, 0 to 1", ""),
+    }
 
 
 @pytest.mark.parametrize(
@@ -53,23 +50,22 @@ def test_what_feeds_the_run_is_there(run: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_a_problem_that_names_the_variable(run: Path, name: str, value: str, problem: str) -> None:
-    found = looked(**{name: value.format(run=run)})[name]
-    assert problem in found.problem
-    assert found.problem.startswith(f"ALIGN_HOOKS_{name.upper()}: ")
+    variable = looked(**{name: value.format(run=run)})[name]
+    assert problem in variable.problem
+    assert variable.problem.startswith(f"ALIGN_HOOKS_{name.upper()}: ")
 
 
 def test_a_directory_that_holds_a_run(run: Path) -> None:
-    assert (
-        "already holds a run of rank 0; choose another directory, or set ALIGN_HOOKS_RUN_EXISTS=replace" in looked(run=run)["run"].problem
-    )
+    refusal = "already holds a run of rank 0; choose another directory, or set ALIGN_HOOKS_RUN_EXISTS=replace"
+    assert refusal in looked(run=run)["run"].problem
     assert looked(run=run, run_exists="replace")["run"].found == "holds a run, which will be replaced"
     assert looked(run=run, run_exists="continue")["run"].found == "holds a run, which will be continued"
 
 
 def test_a_refused_start_does_not_block_the_next_and_one_under_way_does(tmp_path: Path) -> None:
-    with held(tmp_path / "run") as other:
+    with held(tmp_path / "run") as pid:
         for exists in ("refuse", "replace", "continue"):
-            assert f"is being recorded into by pid {other}" in looked(run=tmp_path / "run", run_exists=exists)["run"].problem
+            assert f"is being recorded into by pid {pid}" in looked(run=tmp_path / "run", run_exists=exists)["run"].problem
     assert looked(run=tmp_path / "run")["run"].found == "a new run"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -24,7 +23,7 @@ SIZES = {"hidden": 16, "layers": 2, "queries": 32, "keys": 16, "ffn": 24, "exper
 EVERY = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.name)
 
 
-def config(family: Family, *, tied: bool) -> dict[str, Any]:
+def config(family: Family, *, tied: bool) -> dict[str, object]:
     """``config.json`` of a small model."""
     experts = {"experts": 4, "chosen_experts": 2} if family.experts else {}
     return family.huggingface(Decoder(DIMS, 16, 2, 1e-5, 1e6, 128, tied, **experts))
@@ -43,11 +42,11 @@ def whole(family: Family, *, tied: bool) -> dict[str, tuple[int, ...]]:
 @EVERY
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family: Family, tied: bool) -> None:
-    said = config(family, tied=tied)
-    kept = AutoConfig.for_model(**said)
-    assert {key: getattr(kept, key) for key in said if key != "torch_dtype"} == {key: said[key] for key in said if key != "torch_dtype"}
+    given = config(family, tied=tied)
+    kept = AutoConfig.for_model(**given)
+    assert {key: getattr(kept, key) for key in given if key != "torch_dtype"} == {key: given[key] for key in given if key != "torch_dtype"}
     model = AutoModelForCausalLM.from_config(kept)
-    assert [type(model).__name__] == said["architectures"]
+    assert [type(model).__name__] == given["architectures"]
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert shapes == whole(family, tied=tied)
     assert family.elements(SIZES.__getitem__, tied=tied) == sum(map(math.prod, shapes.values()))
@@ -93,20 +92,20 @@ def silu() -> None:
 silu.__module__ = "torch.nn.functional"
 
 
-def gpt(**changes: Any) -> SimpleNamespace:
+def gpt(**changes: object) -> SimpleNamespace:
     """What Megatron's model says of itself, a Llama's where nothing is changed."""
-    settings: dict[str, Any] = {"num_layers": 2, "num_moe_experts": None, "activation_func": silu} | changes
+    settings: dict[str, object] = {"num_layers": 2, "num_moe_experts": None, "activation_func": silu} | changes
     built = {name: settings.pop(name) for name in ("position_embedding_type",) if name in settings}
     return SimpleNamespace(**({"position_embedding_type": "rope"} | built), config=SimpleNamespace(**settings))
 
 
-def nearest(model: SimpleNamespace, **args: Any) -> tuple[str, list[str]]:
+def nearest(model: SimpleNamespace, **args: object) -> tuple[str, list[str]]:
     def misfits(family: Family) -> list[str]:
         assert family.megatron is not None
         return family.megatron.misfits(model, SimpleNamespace(**args))
 
-    found = registry.closest((LLAMA, MIXTRAL), misfits, experts=bool(model.config.num_moe_experts))
-    return found[0].name, found[1]
+    closest = registry.closest((LLAMA, MIXTRAL), misfits, experts=bool(model.config.num_moe_experts))
+    return closest[0].name, closest[1]
 
 
 def test_a_built_model_is_of_the_family_that_it_says() -> None:
@@ -140,7 +139,7 @@ def test_a_built_model_is_of_the_family_that_it_says() -> None:
     ],
 )
 def test_a_model_of_no_family_is_told_by_what_the_nearest_has_not(
-    changes: dict[str, Any], args: dict[str, Any], name: str, wrong: list[str]
+    changes: dict[str, object], args: dict[str, object], name: str, wrong: list[str]
 ) -> None:
     assert nearest(gpt(**changes), **args) == (name, wrong)
 

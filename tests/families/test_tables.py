@@ -97,16 +97,16 @@ def natives(ends: dict[str, int], prefix: str, layer: dict[str, int], layers: in
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 def test_a_whole_model_maps_to_exactly_hugging_faces_names_and_shapes(model: tuple, huggingface: dict[str, np.ndarray]) -> None:
     table, *rest = model
-    found: list[str] = []
+    pieces: list[str] = []
     for native, rows in natives(*rest).items():
         fused = table.fused(native, (rows,), DIMS)
         if fused is not None:
-            found += fused.pieces
+            pieces += fused.pieces
             whole = fused.join(huggingface)
             assert len(whole) == rows
             for name, piece in fused.split(whole):
                 np.testing.assert_array_equal(piece, huggingface[name], strict=True)
-    assert sorted(found) == sorted(huggingface)
+    assert sorted(pieces) == sorted(huggingface)
 
 
 def test_only_extra_state_of_transformer_engine_is_no_parameter() -> None:
@@ -130,11 +130,11 @@ def test_the_two_norms_have_one_name_with_both_layer_specs() -> None:
 
 
 def test_both_sides_meet_in_the_same_tensors(huggingface: dict[str, np.ndarray]) -> None:
-    one = MEGATRON_LLAMA.fused("decoder.layers.2.self_attention.linear_qkv.weight", (QKV,), DIMS)
-    other = MINDFORMERS_LLAMA.fused("model.layers.2.attention.w_qkv.weight", (QKV,), DIMS)
-    assert one is not None
-    assert other is not None
-    assert dict(one.split(one.join(huggingface))).keys() == dict(other.split(other.join(huggingface))).keys()
+    megatron = MEGATRON_LLAMA.fused("decoder.layers.2.self_attention.linear_qkv.weight", (QKV,), DIMS)
+    mindformers = MINDFORMERS_LLAMA.fused("model.layers.2.attention.w_qkv.weight", (QKV,), DIMS)
+    assert megatron is not None
+    assert mindformers is not None
+    assert dict(megatron.split(megatron.join(huggingface))).keys() == dict(mindformers.split(mindformers.join(huggingface))).keys()
 
 
 def test_gate_and_up_are_one_after_the_other_in_megatron_and_row_by_row_in_mindformers(huggingface: dict[str, np.ndarray]) -> None:
@@ -155,7 +155,7 @@ def test_fused_attention_stands_group_by_group_on_both_sides(table: Table, huggi
     assert fused is not None
     query, key, value = (huggingface[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv")
     groups = [
-        part for group in (0, 1) for part in (query[4 * group : 4 * group + 4], *(one[2 * group : 2 * group + 2] for one in (key, value)))
+        part for group in (0, 1) for part in (query[4 * group : 4 * group + 4], *(rows[2 * group : 2 * group + 2] for rows in (key, value)))
     ]
     np.testing.assert_array_equal(fused.join(huggingface), np.concatenate(groups))
 

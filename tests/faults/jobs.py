@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -92,12 +91,12 @@ def value(kind: str, job: int, step: int) -> float:
     return 1000.0 * job + step + len(kind) / 100
 
 
-def said(number: float) -> tuple[int, int]:
+def job_and_step(number: float) -> tuple[int, int]:
     """The job and the step that a number is of."""
     return divmod(int(number), 1000)
 
 
-def tensor(kind: str, job: int, step: int, rank: int) -> Any:
+def tensor(kind: str, job: int, step: int, rank: int) -> np.ndarray:
     """A rank's part of a tensor."""
     return np.full((ROWS, WIDTH), value(kind, job, step) + rank / 10, np.float32)
 
@@ -107,7 +106,7 @@ def sums(kind: str, job: int, step: int) -> list[float]:
     return [value(kind, job, step)] * 17
 
 
-def batch(job: int, step: int) -> dict[str, Any]:
+def batch(job: int, step: int) -> dict[str, np.ndarray]:
     """What all ranks are fed: under tensor parallelism it is the same."""
     ids = np.full((2, SEQUENCE), 1000 * job + step, np.int64)
     return {"tokens": ids, "labels": ids, "loss_mask": np.ones((2, SEQUENCE), np.float32)}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from align_hooks import open_run
+from align_hooks import Run, open_run
 from align_hooks.record.problems import Problem
-from faults.jobs import NAME, batch, said, sums, tensor, value
+from faults.jobs import NAME, batch, job_and_step, sums, tensor, value
 from faults.model import Table
 
 
@@ -23,7 +23,7 @@ def look(path: Path) -> tuple[Table, list[Problem]]:
     ranks = range(run.world_size)
     table = Table()
     for row in run.scalars():
-        job, step = said(row["loss"])
+        job, step = job_and_step(row["loss"])
         if step != row["step"]:
             raise Torn(f"step {row['step']} has the row of step {step}")
         table.steps[step] = job
@@ -38,7 +38,7 @@ def look(path: Path) -> tuple[Table, list[Problem]]:
     return table, run.problems
 
 
-def _whole(run: Any, job: int, step: int, ranks: range) -> None:
+def _whole(run: Run, job: int, step: int, ranks: range) -> None:
     asked = run.asked("gradients")
     if "all" in asked.text:
         _same(run.gradients(step)[NAME], _joined("gradients", job, step, ranks), f"gradients of step {step}")
@@ -50,28 +50,28 @@ def _whole(run: Any, job: int, step: int, ranks: range) -> None:
         _same(run.sketches("gradients", step)[NAME], len(ranks) * np.array(sums("gradients", job, step)), f"sketches of step {step}")
 
 
-def _state(run: Any, kind: str, number: int, ranks: range) -> int:
+def _state(run: Run, kind: str, number: int, ranks: range) -> int:
     if kind == "sketches":
-        found = run.sketches("weights", number)[NAME]
-        job, _ = said(float(found[0]) / len(ranks))
-        _same(found, len(ranks) * np.array(sums("weights", job, number)), f"sketch of weights {number}")
+        recorded = run.sketches("weights", number)[NAME]
+        job, _ = job_and_step(float(recorded[0]) / len(ranks))
+        _same(recorded, len(ranks) * np.array(sums("weights", job, number)), f"sketch of weights {number}")
         return job
     if kind == "weights":
-        found = run.weights(number)[NAME]
-        job, _ = said(float(found[0, 0]))
-        _same(found, _joined("weights", job, number, ranks), f"weights {number}")
+        recorded = run.weights(number)[NAME]
+        job, _ = job_and_step(float(recorded[0, 0]))
+        _same(recorded, _joined("weights", job, number, ranks), f"weights {number}")
         return job
     moments = run.optimizer_state(number).moments
-    job, _ = said(float(moments["exp_avg"][NAME][0, 0]))
+    job, _ = job_and_step(float(moments["exp_avg"][NAME][0, 0]))
     for moment, tensors in moments.items():
         _same(tensors[NAME], _joined(moment, job, number, ranks), f"{moment} {number}")
     return job
 
 
-def _joined(kind: str, job: int, step: int, ranks: range) -> Any:
+def _joined(kind: str, job: int, step: int, ranks: range) -> np.ndarray:
     return np.concatenate([tensor(kind, job, step, rank) for rank in ranks])
 
 
-def _same(found: Any, right: Any, what: str) -> None:
-    if not np.allclose(found, right, rtol=1e-6):
-        raise Torn(f"{what} is {np.ravel(found)[:3]}, and the step is one of {np.ravel(right)[:3]}")
+def _same(recorded: ArrayLike, right: ArrayLike, name: str) -> None:
+    if not np.allclose(recorded, right, rtol=1e-6):
+        raise Torn(f"{name} is {np.ravel(recorded)[:3]}, and the step is one of {np.ravel(right)[:3]}")

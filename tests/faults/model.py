@@ -59,13 +59,13 @@ class Progress:
         stays = self.before.steps and (self.untouched or self.job.exists == "continue")
         return self.described != self.all and not stays
 
-    def wrong(self, found: Table) -> str:
+    def wrong(self, record: Table) -> str:
         """What of a record that was read may not be; empty where all of it may."""
         if self.untouched:
-            return "" if found == self.before else f"it was {self.before} and nothing has touched it"
+            return "" if record == self.before else f"it was {self.before} and nothing has touched it"
         for table, now, before in (
-            ("step", found.steps, self.before.steps),
-            *((kind, of(found, kind), of(self.before, kind)) for kind in ("weights", "sketches", "optimizer_state")),
+            ("step", record.steps, self.before.steps),
+            *((kind, of(record, kind), of(self.before, kind)) for kind in ("weights", "sketches", "optimizer_state")),
         ):
             for number in sorted({*now, *before, *self.job.steps, self.job.steps.stop}):
                 may = set(self.may_hold(table, number, before.get(number)))
@@ -108,14 +108,14 @@ class Progress:
         done = Progress(self.job, self.before, self.all, self.all)
         done.committed = dict.fromkeys(self.job.steps, self.all)
         numbers = range(min([0, *self.before.steps]), max([*self.before.steps, self.job.steps.stop]) + 2)
-        steps = {number: found[0] for number in numbers if (found := done.may_hold("step", number, self.before.steps.get(number)))[0]}
+        steps = {number: jobs[0] for number in numbers if (jobs := done.may_hold("step", number, self.before.steps.get(number)))[0]}
         states = {}
         for kind in ("weights", "sketches", "optimizer_state"):
             for number in numbers:
-                (one,) = done.may_hold(kind, number, of(self.before, kind).get(number))
-                if one is not None:
-                    states[kind, number] = one
-        return Table({step: one for step, one in steps.items() if one is not None}, states)
+                (job,) = done.may_hold(kind, number, of(self.before, kind).get(number))
+                if job is not None:
+                    states[kind, number] = job
+        return Table({step: job for step, job in steps.items() if job is not None}, states)
 
 
 def of(table: Table, kind: str) -> dict[int, int]:

@@ -65,7 +65,7 @@ def history(seed: int) -> list[Job]:
     return jobs
 
 
-def one(seed: int, *, restart_every: int = 25) -> Outcome:
+def lived(seed: int, *, restart_every: int = 25) -> Outcome:
     """Live through the history of a seed, looking at every moment."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory(dir=_memory(), prefix="faults.") as folder:
@@ -85,24 +85,24 @@ def one(seed: int, *, restart_every: int = 25) -> Outcome:
 def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, outcome: Outcome, restart_every: int) -> Table:
     """Live through one job; leaves the directory as one of its stops did, the last or another by chance, and returns what it then holds."""
     progress, chance = Progress(job, before), random.Random(seed * 7 + job.number)
-    what = f"{'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
+    kind = f"{'first' if job.exists == 'refuse' else job.exists}, {job.ranks} rank{'s' if job.ranks > 1 else ''}"
     left, kept, seen = run.with_name("left"), run.with_name("kept"), 0
 
     def at_stop(processes: Sequence[Traced]) -> bool:
         nonlocal seen
-        for torn in (None, *(one.torn for one in processes if one.torn)):
+        for torn in (None, *(process.torn for process in processes if process.torn)):
             if torn is not None and run not in torn[0].parents:
                 continue
             _copy(run, left)
             if torn is not None:
                 _tear(left / torn[0].relative_to(run), *torn[1:])
-            outcome.points[what] += 1
+            outcome.points[kind] += 1
             wrong = _judged(left, progress)
             if not wrong and outcome.points.total() % restart_every == 0:
                 outcome.restarts += 1
                 wrong = _restarted(left, jobs, chance)
             if wrong:
-                outcome.wrong.append(f"seed {seed}, job {job.number} ({what}), moment {outcome.points.total()}: {wrong}")
+                outcome.wrong.append(f"seed {seed}, job {job.number} ({kind}), moment {outcome.points.total()}: {wrong}")
                 return False
             seen += 1
             if chance.random() < 1 / seen:  # each moment is kept with the same chance
@@ -114,7 +114,7 @@ def _lived(seed: int, job: Job, jobs: Sequence[Job], run: Path, before: Table, o
         return before
     wrong = _judged(run, progress) or _finished(run, progress)
     if wrong:
-        outcome.wrong.append(f"seed {seed}, job {job.number} ({what}), at its end: {wrong}")
+        outcome.wrong.append(f"seed {seed}, job {job.number} ({kind}), at its end: {wrong}")
     elif seen and chance.random() < 0.7:
         _copy(kept, run)
     try:
@@ -129,23 +129,23 @@ def _judged(path: Path, progress: Progress) -> str:
     if lost:
         return lost
     try:
-        found, problems = look(path)
+        table, problems = look(path)
     except RecordError as error:
         return "" if progress.may_be_refused or (progress.untouched and not progress.before.steps) else f"it is refused: {error}"
     except Torn as error:
         return f"torn: {error}"
-    if not problems and progress.finished != progress.all and found not in (progress.before, progress.after):
-        return f"it is said to be whole, and holds {found}"
-    return progress.wrong(found)
+    if not problems and progress.finished != progress.all and table not in (progress.before, progress.after):
+        return f"it is said to be whole, and holds {table}"
+    return progress.wrong(table)
 
 
 def _finished(path: Path, progress: Progress) -> str:
     if progress.job.fails:
         return ""
-    found, problems = look(path)
-    gap = len(found.steps) < max(found.steps) - min(found.steps) + 1
-    right = found == progress.after and (not problems or (gap and len(problems) == 1))
-    return _left_over(path, progress) if right else f"it holds {found} and not {progress.after}; {'; '.join(map(str, problems))}"
+    table, problems = look(path)
+    gap = len(table.steps) < max(table.steps) - min(table.steps) + 1
+    right = table == progress.after and (not problems or (gap and len(problems) == 1))
+    return _left_over(path, progress) if right else f"it holds {table} and not {progress.after}; {'; '.join(map(str, problems))}"
 
 
 def _left_over(path: Path, progress: Progress) -> str:
@@ -156,10 +156,10 @@ def _left_over(path: Path, progress: Progress) -> str:
             step = layout.number(place.parent.name, "step_")
             if step is None or (step <= job.steps.start if job.exists == "continue" else step not in before):
                 continue
-            held = {name for name, steps in committed.listed.items() if step in steps}
+            listed_names = {name for name, steps in committed.listed.items() if step in steps}
             for name in layout.FILES:
                 listed = layout.BATCH if name.endswith(".npy") else name
-                if listed not in held and not place.parent.is_symlink() and (place / name).exists():
+                if listed not in listed_names and not place.parent.is_symlink() and (place / name).exists():
                     return f"{place / name} was left, and is no part of it"
     return ""
 
@@ -196,9 +196,9 @@ def _write(path: Path) -> None:
 
 def _lost(path: Path, among: bool) -> str:
     """The first file that was not ours and is not as it was."""
-    for one in (*(path / name for name in STRANGERS), path.parent / OUTSIDE, *([path / AMONG] if among else [])):
-        if not one.is_file() or one.read_text() != one.name:
-            return f"{one}, which is the user's, is gone"
+    for file in (*(path / name for name in STRANGERS), path.parent / OUTSIDE, *([path / AMONG] if among else [])):
+        if not file.is_file() or file.read_text() != file.name:
+            return f"{file}, which is the user's, is gone"
     return "" if not among or (path / "step_77").is_symlink() else "a user's link is gone"
 
 
@@ -233,13 +233,13 @@ def main() -> int:
     total, seed = Outcome(), given.first
     with ProcessPoolExecutor(given.workers) as pool:
         while total.points.total() < given.points and not total.wrong:
-            for outcome in pool.map(one, range(seed, seed + 4 * given.workers)):
+            for outcome in pool.map(lived, range(seed, seed + 4 * given.workers)):
                 total.points += outcome.points
                 total.restarts += outcome.restarts
                 total.wrong += outcome.wrong
             seed += 4 * given.workers
-    for what, count in sorted(total.points.items()):
-        print(f"{count:7,} moments of a job: {what}")
+    for kind, count in sorted(total.points.items()):
+        print(f"{count:7,} moments of a job: {kind}")
     print(f"{total.points.total():7,} in all, of seeds {given.first} to {seed - 1}; {total.restarts:,} jobs started on what was left")
     for wrong in total.wrong:
         print(f"WRONG: {wrong}")

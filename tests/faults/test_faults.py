@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(bool(unable()), reason=unable() or "can trace")
 
 @pytest.mark.parametrize("seed", [2, 5, 7])
 def test_no_moment_of_death_tears_loses_or_deletes(seed: int) -> None:
-    outcome = harness.one(seed, restart_every=60)
+    outcome = harness.lived(seed, restart_every=60)
     assert outcome.wrong == []
     assert outcome.points.total() > 100
 
@@ -65,16 +65,16 @@ def too_much(run: Path, rank: int, steps: object) -> None:
 )
 def test_the_harness_sees_a_writer_that_is_wrong(monkeypatch: pytest.MonkeyPatch, where: object, name: str, bad: object) -> None:
     monkeypatch.setattr(where, name, bad)
-    assert any(harness.one(seed, restart_every=1000).wrong for seed in (1, 2))
+    assert any(harness.lived(seed, restart_every=1000).wrong for seed in (1, 2))
 
 
 def test_what_a_process_leaves_behind_is_ended(tmp_path: Path) -> None:
-    found: list[int] = []
+    pids: list[int] = []
 
     def at_stop(processes: list[Traced]) -> bool:
-        found.extend(one.pid for one in processes)
+        pids.extend(process.pid for process in processes)
         return False
 
     traced([lambda: record(Job(1, 1, "refuse", range(3)), tmp_path, 0)], seed=0, at_stop=at_stop, at_mark=lambda rank, number: True)  # type: ignore[arg-type]
     with pytest.raises(ProcessLookupError):
-        os.kill(found[0], signal.SIGCONT)
+        os.kill(pids[0], signal.SIGCONT)

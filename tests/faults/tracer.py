@@ -67,11 +67,7 @@ class Traced:
 
 
 def traced(
-    bodies: Sequence[Callable[[], None]],
-    *,
-    seed: int,
-    at_stop: Callable[[Sequence[Traced]], bool],
-    at_mark: Callable[[int, int], bool],
+    bodies: Sequence[Callable[[], None]], *, seed: int, at_stop: Callable[[Sequence[Traced]], bool], at_mark: Callable[[int, int], bool]
 ) -> None:
     """Run each body in a process of its own, one of them at a time up to its next write, which one by ``seed``.
 
@@ -84,19 +80,19 @@ def traced(
     processes = [Traced(index, _started(body)) for index, body in enumerate(bodies)]
     waiting: set[int] = set()
     try:
-        while any(not one.done for one in processes):
-            ready = [one for one in processes if not one.done and one.index not in waiting]
+        while any(not process.done for process in processes):
+            ready = [process for process in processes if not process.done and process.index not in waiting]
             if not ready:
                 waiting.clear()
                 continue
-            one = order.choice(ready)
-            if _to_next(one, at_mark, waiting, order) and not at_stop(processes):
+            process = order.choice(ready)
+            if _to_next(process, at_mark, waiting, order) and not at_stop(processes):
                 return
     finally:
-        for one in processes:
-            if not one.done:
-                os.kill(one.pid, signal.SIGKILL)
-                os.waitpid(one.pid, 0)
+        for process in processes:
+            if not process.done:
+                os.kill(process.pid, signal.SIGKILL)
+                os.waitpid(process.pid, 0)
 
 
 def _started(body: Callable[[], None]) -> int:
@@ -115,40 +111,40 @@ def _started(body: Callable[[], None]) -> int:
     os._exit(0)
 
 
-def _to_next(one: Traced, at_mark: Callable[[int, int], bool], waiting: set[int], order: random.Random) -> bool:
+def _to_next(process: Traced, at_mark: Callable[[int, int], bool], waiting: set[int], order: random.Random) -> bool:
     """Let a process go on to its next write; False where it ended, or waits at a mark."""
     while True:
-        libc.ptrace(SYSCALL, one.pid, None, None)
-        _, status = os.waitpid(one.pid, 0)
+        libc.ptrace(SYSCALL, process.pid, None, None)
+        _, status = os.waitpid(process.pid, 0)
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-            one.done = True
-            assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0, f"process {one.index} ended with {status}"
+            process.done = True
+            assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0, f"process {process.index} ended with {status}"
             return False
-        one.inside = not one.inside
-        if not one.inside:
+        process.inside = not process.inside
+        if not process.inside:
             continue
-        libc.ptrace(GETREGS, one.pid, None, ctypes.byref(one.registers))
-        call = one.registers[ORIG_RAX]
-        if call == GETPRIORITY and one.registers[RSI] & 0xFFFFFFFF >= MARK:
-            if not at_mark(one.index, (one.registers[RSI] & 0xFFFFFFFF) - MARK):
-                waiting.add(one.index)
+        libc.ptrace(GETREGS, process.pid, None, ctypes.byref(process.registers))
+        call = process.registers[ORIG_RAX]
+        if call == GETPRIORITY and process.registers[RSI] & 0xFFFFFFFF >= MARK:
+            if not at_mark(process.index, (process.registers[RSI] & 0xFFFFFFFF) - MARK):
+                waiting.add(process.index)
                 return False
-        elif call in CHANGING or (call in OPENING and one.registers[OPENING[call]] & (os.O_CREAT | os.O_TRUNC)):
-            one.torn = _part(one, order) if call in (WRITE, PWRITE) else None
+        elif call in CHANGING or (call in OPENING and process.registers[OPENING[call]] & (os.O_CREAT | os.O_TRUNC)):
+            process.torn = _part(process, order) if call in (WRITE, PWRITE) else None
             return True
 
 
-def _part(one: Traced, order: random.Random) -> tuple[Path, int, bytes] | None:
+def _part(process: Traced, order: random.Random) -> tuple[Path, int, bytes] | None:
     """The first half of what a process is about to write into a file, or all but its last byte, which ends a line, and where: a kill may
     come after any part of a long write."""
-    descriptor, address, size = (one.registers[index] for index in (RDI, RSI, RDX))
-    path = Path(f"/proc/{one.pid}/fd/{descriptor}").readlink()
+    descriptor, address, size = (process.registers[index] for index in (RDI, RSI, RDX))
+    path = Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()
     if size < 2 or not path.is_file():
         return None
-    with Path(f"/proc/{one.pid}/mem").open("rb", buffering=0) as memory:
+    with Path(f"/proc/{process.pid}/mem").open("rb", buffering=0) as memory:
         memory.seek(address)
         content = memory.read(order.choice((size // 2, size - 1)))
-    facts = dict(line.split(":\t") for line in Path(f"/proc/{one.pid}/fdinfo/{descriptor}").read_text().splitlines()[:2])
+    facts = dict(line.split(":\t") for line in Path(f"/proc/{process.pid}/fdinfo/{descriptor}").read_text().splitlines()[:2])
     appends = int(facts["flags"], 8) & os.O_APPEND
     at = path.stat().st_size if appends else int(facts["pos"])
-    return path, 0 if one.registers[ORIG_RAX] == PWRITE else at, content
+    return path, 0 if process.registers[ORIG_RAX] == PWRITE else at, content

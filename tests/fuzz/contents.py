@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -14,6 +13,7 @@ from numpy.lib import format as npy
 from align_hooks.record import digests
 from fuzz.odd import BROKEN, DTYPES, MARKUP, ODD_TEXTS, SHAPES, TOKENS, WORDS, odd
 
+Tree, Key = dict | list, str | int
 Bytes = Callable[[Random, bytes], bytes]
 """New content of a file, from its old."""
 
@@ -72,8 +72,8 @@ def array_header(random: Random, data: bytes) -> bytes:
     header += b" " * (random.choice((0, 1, 63, 70_000)) if len(header) < 60_000 else 0) + b"\n"
     if len(header) < 1 << 16 and random.random() < 0.7:
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data[128:]
-    said = random.choice((len(header), len(header) + 1, 2**32 - 1, 0))
-    return b"\x93NUMPY" + random.choice((b"\x02\x00", b"\x03\x00", b"\x04\x00")) + struct.pack("<I", said) + header + data[128:]
+    length = random.choice((len(header), len(header) + 1, 2**32 - 1, 0))
+    return b"\x93NUMPY" + random.choice((b"\x02\x00", b"\x03\x00", b"\x04\x00")) + struct.pack("<I", length) + header + data[128:]
 
 
 def array_of_another_kind(random: Random, data: bytes) -> bytes:
@@ -99,7 +99,7 @@ def odd_numbers(random: Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _saved(array: Any) -> bytes:
+def _saved(array: np.ndarray) -> bytes:
     shape = f"{{'descr': {npy.dtype_to_descr(array.dtype)!r}, 'fortran_order': False, 'shape': {array.shape!r}, }}"
     header = shape.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + array.tobytes()
@@ -116,30 +116,30 @@ def tensor_header(random: Random, data: bytes) -> bytes:
     if not names:
         header["model.norm.weight"] = {"dtype": "F32", "shape": [random.choice((0, 1))], "data_offsets": [0, random.choice((0, 4))]}
         names = ["model.norm.weight"]
-    one = header[random.choice(names)]
+    entry = header[random.choice(names)]
     change = random.randrange(9)
     if change == 0:
-        one["data_offsets"] = [random.choice((0, 1, 16, 2**63, -1, 10**30, None)), random.choice((0, 4, 16, 2**63, 2**64, 1.5, "4"))]
+        entry["data_offsets"] = [random.choice((0, 1, 16, 2**63, -1, 10**30, None)), random.choice((0, 4, 16, 2**63, 2**64, 1.5, "4"))]
     elif change == 1:
-        one["shape"] = random.choice(([], [4, 4], [2**62, 4], [2**32, 2**32], [0], [-4], [4.0], "4", None, [4, 1, 1], [1] * 70, [[4]]))
+        entry["shape"] = random.choice(([], [4, 4], [2**62, 4], [2**32, 2**32], [0], [-4], [4.0], "4", None, [4, 1, 1], [1] * 70, [[4]]))
     elif change == 2:
-        one["dtype"] = random.choice(("F64", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "", 7, None, "f32"))
+        entry["dtype"] = random.choice(("F64", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "", 7, None, "f32"))
     elif change == 3:
-        header[random.choice(ODD_TEXTS)] = dict(one)
+        header[random.choice(ODD_TEXTS)] = dict(entry)
     elif change == 4:
         del header[random.choice(names)]
     elif change == 5:
         header["__metadata__"] = random.choice((None, 1, [], {"format": 1}, {"format": MARKUP}, {"a": {"b": 1}}))
     elif change == 6:
-        other = header[random.choice(names)]
-        one["shape"], other["shape"] = other["shape"], one["shape"]
+        donor = header[random.choice(names)]
+        entry["shape"], donor["shape"] = donor["shape"], entry["shape"]
     elif change == 7:
-        one[random.choice(("more", "dtype", "shape", "data_offsets"))] = odd(random)
+        entry[random.choice(("more", "dtype", "shape", "data_offsets"))] = odd(random)
     text = json.dumps(header).encode("utf-8", "replace")
     if change == 8:  # the same key twice
         text = text[:-1] + b"," + json.dumps({random.choice(names): {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()[1:]
-    said = random.choice((len(text),) * 8 + (len(text) - 1, len(text) + 1, 0, 2**63, 2**64 - 1, 100_000_001))
-    return said.to_bytes(8, "little") + text + data[8 + size :]
+    length = random.choice((len(text),) * 8 + (len(text) - 1, len(text) + 1, 0, 2**63, 2**64 - 1, 100_000_001))
+    return length.to_bytes(8, "little") + text + data[8 + size :]
 
 
 def json_value(random: Random, data: bytes) -> bytes:
@@ -159,15 +159,15 @@ def json_value(random: Random, data: bytes) -> bytes:
     return text if whole is data else b"\n".join((*lines[:at], text, *lines[at + 1 :]))
 
 
-def _parsed(text: bytes) -> Any:
+def _parsed(text: bytes) -> Tree | None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict | list) and found else None
+    return value if isinstance(value, dict | list) and value else None
 
 
-def _change(random: Random, tree: Any) -> None:
+def _change(random: Random, tree: Tree) -> None:
     """Bend one place of a tree, every place being as likely as every other."""
     holder, key = random.choice(list(_places(tree)) or [({}, None)])
     if key is None:
@@ -188,20 +188,20 @@ def _change(random: Random, tree: Any) -> None:
         holder[key] = odd(random)
 
 
-def _acyclic(tree: Any, holder: Any, key: Any) -> Any:
+def _acyclic(tree: Tree, holder: Tree, key: Key) -> object:
     """What stands at a place, or nothing where the place is inside of it."""
-    found, holder[key] = holder[key], None
-    return found
+    value, holder[key] = holder[key], None
+    return value
 
 
-def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+def _places(tree: Tree) -> Iterator[tuple[Tree, Key]]:
     waiting = [tree]
     while waiting:
-        one = waiting.pop()
-        for key in list(one) if isinstance(one, dict) else range(len(one)):
-            yield one, key
-            if isinstance(one[key], dict | list):
-                waiting.append(one[key])
+        holder = waiting.pop()
+        for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
+            yield holder, key
+            if isinstance(holder[key], dict | list):
+                waiting.append(holder[key])
 
 
 def json_token(random: Random, data: bytes) -> bytes:
@@ -211,7 +211,7 @@ def json_token(random: Random, data: bytes) -> bytes:
     if not starts or random.random() < 0.1:
         return token + data
     start = random.choice(starts)
-    stop = min((found for found in (data.find(end, start) for end in (b",", b"}", b"]")) if found >= 0), default=len(data))
+    stop = min((place for place in (data.find(end, start) for end in (b",", b"}", b"]")) if place >= 0), default=len(data))
     return data[:start] + token + data[stop:]
 
 
@@ -225,20 +225,20 @@ def duplicate_key(random: Random, data: bytes) -> bytes:
 def lines_moved(random: Random, data: bytes) -> bytes:
     """Lines go, come twice, change places, or get endings of another system."""
     lines = data.splitlines(keepends=True) or [b""]
-    one, other = (random.randrange(len(lines)) for _ in range(2))
+    first, second = (random.randrange(len(lines)) for _ in range(2))
     change = random.randrange(6)
     if change == 0:
-        del lines[one]
+        del lines[first]
     elif change == 1:
-        lines.insert(other, lines[one])
+        lines.insert(second, lines[first])
     elif change == 2:
-        lines[one], lines[other] = lines[other], lines[one]
+        lines[first], lines[second] = lines[second], lines[first]
     elif change == 3:
-        lines[one] = lines[one].rstrip(b"\n") + random.choice((b"\r\n", b"\r", b"\\\n", b""))
+        lines[first] = lines[first].rstrip(b"\n") + random.choice((b"\r\n", b"\r", b"\\\n", b""))
     elif change == 4:
         lines = lines * random.choice((2, 50))
     else:
-        lines.insert(one, b"\n" * random.choice((1, 1_000)))
+        lines.insert(first, b"\n" * random.choice((1, 1_000)))
     return b"".join(lines)
 
 

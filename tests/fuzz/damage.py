@@ -18,10 +18,10 @@ LEFT_OUT = {
 def one_byte(random: Random, scene: Scene) -> list[str]:
     """Change a byte, cut the end, or put another file's content in its place: a file is always another one afterwards."""
     files = {path: path.read_bytes() for path in scene.files()}
-    able = [path for path in files if not any(fnmatch(str(path.relative_to(scene.changed[0])), one) for one in LEFT_OUT)]
+    able = [path for path in files if not any(fnmatch(str(path.relative_to(scene.changed[0])), pattern) for pattern in LEFT_OUT)]
     path = random.choice([path for path in able if files[path]])
-    data, others = files[path], [other for other in able if files[other] != files[path]]
-    alike = [other for other in others if other.name == path.name] or others
+    data, others = files[path], [candidate for candidate in able if files[candidate] != files[path]]
+    alike = [candidate for candidate in others if candidate.name == path.name] or others
     change = random.randrange(4)
     if change == 0 and alike:
         other = random.choice(alike)

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from fuzz.mutations import Scene
 from fuzz.seeds import PARTNER, RUN, linked
 from fuzz.targets import TARGETS
 
-Change = dict[str, Any]
+Change = dict[str, str | int | bool]
 CORPUS = Path(__file__).parent / "corpus"
 
 
@@ -44,7 +43,7 @@ class Input:
 def drawn(seed: int, number: int, only: str | None = None) -> Input:
     """Input ``number`` of ``seed``: the same wherever and whenever it is made."""
     random = Random(f"{seed} {number}")
-    target = only or random.choices(list(TARGETS), [one.weight for one in TARGETS.values()])[0]
+    target = only or random.choices(list(TARGETS), [candidate.weight for candidate in TARGETS.values()])[0]
     return Input(str(number), target, random.choice(TARGETS[target].seeds).name, random)
 
 
@@ -54,9 +53,9 @@ def kept(path: Path) -> Input:
     return Input(path.stem, facts["target"], facts["seed"], Random(0), facts["changes"])
 
 
-def saved(one: Input, found: str, done: list[str], changes: dict[str, Change]) -> str:
+def saved(sample: Input, fault: str, done: list[str], changes: dict[str, Change]) -> str:
     """The same as a file of the corpus: where it was found, what it showed, and how it differs from its seed."""
-    facts = {"target": one.target, "seed": one.seed, "found": found, "done": done, "changes": changes}
+    facts = {"target": sample.target, "seed": sample.seed, "found": fault, "done": done, "changes": changes}
     return json.dumps(facts, indent=1) + "\n"
 
 
@@ -78,8 +77,8 @@ def _entries(top: Path) -> Iterator[tuple[str, Path]]:
             yield path[above:], Path(path)
 
 
-def _same(one: Path, other: Path) -> bool:
-    first, second = one.lstat(), other.lstat()
+def _same(first_path: Path, second_path: Path) -> bool:
+    first, second = first_path.lstat(), second_path.lstat()
     if first.st_ino == second.st_ino:
         return True
     return stat.S_ISDIR(first.st_mode) and stat.S_ISDIR(second.st_mode) and first.st_mode == second.st_mode

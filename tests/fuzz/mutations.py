@@ -25,8 +25,8 @@ class Scene:
 
     def files(self) -> list[Path]:
         """Regular files that may be mutated, in an order that is always the same; not what an earlier mutation made gigabytes long."""
-        found = [path for top in self.changed if not top.is_symlink() for path in (top, *_below(top))]
-        return [path for path in found if path.is_file() and not path.is_symlink() and path.stat().st_size < LONG]
+        paths = [path for top in self.changed if not top.is_symlink() for path in (top, *_below(top))]
+        return [path for path in paths if path.is_file() and not path.is_symlink() and path.stat().st_size < LONG]
 
     def folders(self) -> list[Path]:
         """The same of directories."""
@@ -69,13 +69,13 @@ def _remove(path: Path) -> None:
 def swapped(random: Random, scene: Scene) -> str:
     """A file in the place of another of its name or kind, of another step, rank or array; or both change places."""
     path = random.choice(scene.files())
-    like = [one for one in scene.files() if one != path and (one.name == path.name or one.suffix == path.suffix)]
-    other = random.choice(like or [path])
-    one, two = path.read_bytes(), other.read_bytes()
-    rewritten(path, two)
+    alike = [other for other in scene.files() if other != path and (other.name == path.name or other.suffix == path.suffix)]
+    donor = random.choice(alike or [path])
+    content, donated = path.read_bytes(), donor.read_bytes()
+    rewritten(path, donated)
     if random.random() < 0.5:
-        rewritten(other, one)
-    return f"{other.relative_to(scene.root)} in the place of {path.relative_to(scene.root)}"
+        rewritten(donor, content)
+    return f"{donor.relative_to(scene.root)} in the place of {path.relative_to(scene.root)}"
 
 
 def folder_for_file(random: Random, scene: Scene) -> str:
@@ -131,9 +131,9 @@ def renamed(random: Random, scene: Scene) -> str:
     """A file or directory under a name that is nearly one of ours, or none at all."""
     path = random.choice(scene.files() + scene.folders()[1:])
     name = random.choice(ODD_NAMES)
-    other = path.parent / os.fsdecode(name)
-    if not os.path.lexists(other):
-        path.rename(other)
+    renamed_path = path.parent / os.fsdecode(name)
+    if not os.path.lexists(renamed_path):
+        path.rename(renamed_path)
     return f"{path.relative_to(scene.root)} is called {name[:40]!r}"
 
 

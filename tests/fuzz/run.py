@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -58,7 +57,7 @@ class Tally:
         self.seconds, self.memory = max(self.seconds, done.seconds), max(self.memory, done.memory)
         if not done.fault:
             self.codes[str(done.code)] += 1
-        elif any(re.fullmatch(one, done.fault) for one in AWAITED):
+        elif any(re.fullmatch(fault, done.fault) for fault in AWAITED):
             self.awaited += 1
         else:
             self.faults[done.fault] += 1
@@ -85,14 +84,14 @@ class Worker:
     def heard(self) -> tuple[Input, Outcome] | None:
         """What became of an input; None where it has only just begun."""
         try:
-            said = self.ear.recv()
+            message = self.ear.recv()
         except EOFError:
             self.process.join()
             return self._judged(Outcome(fault=f"ended the process with {self.process.exitcode}"))
         self.since = time.monotonic()
-        if isinstance(said, Outcome):
-            return self._judged(said)
-        self._done = said
+        if isinstance(message, Outcome):
+            return self._judged(message)
+        self._done = message
         return None
 
     def silent(self) -> tuple[Input, Outcome]:
@@ -108,21 +107,21 @@ class Worker:
             swept(self._scratch)
 
     def _judged(self, done: Outcome) -> tuple[Input, Outcome]:
-        one, self.at = self.inputs[self.at], self.at + 1
+        sample, self.at = self.inputs[self.at], self.at + 1
         if done.fault:
             self.process.join()
-            keep(one, placed(one, self._scratch, self._seeds), done, self._done, self._scratch / OUTSIDE)
+            keep(sample, placed(sample, self._scratch, self._seeds), done, self._done, self._scratch / OUTSIDE)
             if self.at < len(self.inputs):
                 self.start()
-        return one, done
+        return sample, done
 
 
 OUTSIDE = "outside"
 
 
-def placed(one: Input, scratch: Path, seeds: Path) -> Place:
+def placed(sample: Input, scratch: Path, seeds: Path) -> Place:
     """Where a worker has an input."""
-    return Place(scratch / "scene", seeds / one.seed, scratch / "out")
+    return Place(scratch / "scene", seeds / sample.seed, scratch / "out")
 
 
 def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path) -> None:
@@ -133,11 +132,11 @@ def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path)
     scratch.mkdir()
     os.chdir(scratch)
     watch = Watch(scratch / OUTSIDE)
-    for one in inputs:
-        place = placed(one, scratch, seeds)
+    for sample in inputs:
+        place = placed(sample, scratch, seeds)
         place.out.mkdir()
-        mouth.send(one.write(place.seed, place.scene, watch.outside))
-        done = watch.judge(TARGETS[one.target].call, place)
+        mouth.send(sample.write(place.seed, place.scene, watch.outside))
+        done = watch.judge(TARGETS[sample.target].call, place)
         mouth.send(done)
         if done.fault:
             return
@@ -145,12 +144,12 @@ def work(inputs: Sequence[Input], mouth: Connection, scratch: Path, seeds: Path)
         swept(place.out)
 
 
-def keep(one: Input, place: Place, outcome: Outcome, done: list[str], outside: Path) -> None:
+def keep(sample: Input, place: Place, outcome: Outcome, done: list[str], outside: Path) -> None:
     """Write an input with a fault to ``build/fuzz``, as a file of the corpus."""
     FAULTS.mkdir(parents=True, exist_ok=True)
-    path = FAULTS / f"{one.target}_{one.name}.json"
-    path.write_text(saved(one, outcome.fault, done, differences(place.seed, place.scene, outside)))
-    path.with_suffix(".txt").write_text(f"{outcome.fault}\n{one.target} of {one.seed}: {done}\n{outcome.told}\n{outcome.trace}")
+    path = FAULTS / f"{sample.target}_{sample.name}.json"
+    path.write_text(saved(sample, outcome.fault, done, differences(place.seed, place.scene, outside)))
+    path.with_suffix(".txt").write_text(f"{outcome.fault}\n{sample.target} of {sample.seed}: {done}\n{outcome.message}\n{outcome.trace}")
 
 
 def judged(inputs: Sequence[Input], workers: int) -> Iterator[tuple[Input, Outcome]]:
@@ -166,8 +165,8 @@ def judged(inputs: Sequence[Input], workers: int) -> Iterator[tuple[Input, Outco
                 ready = multiprocessing.connection.wait([worker.ear for worker in running], timeout=1)
                 for worker in running:
                     if worker.ear in ready:
-                        if found := worker.heard():
-                            yield found
+                        if judgement := worker.heard():
+                            yield judgement
                     elif time.monotonic() - worker.since > SILENCE:
                         yield worker.silent()
         finally:
@@ -195,18 +194,18 @@ def scratch() -> Path | None:
     return memory if os.access(memory, os.W_OK) else None
 
 
-def told(tallies: dict[str, Tally]) -> dict[str, Any]:
+def facts_of(tallies: dict[str, Tally]) -> dict[str, dict[str, object]]:
     """The tallies as ``results.json`` keeps them."""
     return {
         name: {
-            "inputs": one.inputs,
-            "codes": dict(sorted(one.codes.items())),
-            "faults": dict(one.faults.most_common()),
-            "awaited": one.awaited,
-            "slowest": round(one.seconds, 2),
-            "largest": one.memory >> 20,
+            "inputs": tally.inputs,
+            "codes": dict(sorted(tally.codes.items())),
+            "faults": dict(tally.faults.most_common()),
+            "awaited": tally.awaited,
+            "slowest": round(tally.seconds, 2),
+            "largest": tally.memory >> 20,
         }
-        for name, one in tallies.items()
+        for name, tally in tallies.items()
     }
 
 
@@ -226,16 +225,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         inputs = [kept(path) for path in given.corpus or sorted(CORPUS.glob("*.json"))]
     tallies = {name: Tally() for name in TARGETS}
-    for count, (one, done) in enumerate(judged(inputs, given.workers), 1):
-        if tallies[one.target].add(done):
-            print(f"{one.target} {one.name}: {done.fault}", flush=True)
+    for count, (sample, done) in enumerate(judged(inputs, given.workers), 1):
+        if tallies[sample.target].add(done):
+            print(f"{sample.target} {sample.name}: {done.fault}", flush=True)
         if count % 5_000 == 0:
             print(f"{count} of {len(inputs)}", flush=True)
-    facts = told({name: one for name, one in tallies.items() if one.inputs})
+    facts = facts_of({name: tally for name, tally in tallies.items() if tally.inputs})
     if given.results:
         RESULTS.write_text(json.dumps({"seed": given.seed, "targets": facts}, indent=1) + "\n")
     print(json.dumps(facts, indent=1))
-    return any(one.faults for one in tallies.values())
+    return any(tally.faults for tally in tallies.values())
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -35,7 +34,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import EVERYTHING, Synthetic, begun, by_hand, job, row, scalars_only
+from synthetic import EVERYTHING, Array, Synthetic, begun, by_hand, job, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
@@ -46,7 +45,7 @@ class Always(datetime):
     """A clock that stands still: a seed is the same whenever it is built."""
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:
+    def now(cls, tz: tzinfo | None = None) -> datetime:
         return datetime(2026, 11, 22, tzinfo=timezone.utc)
 
 
@@ -68,7 +67,7 @@ def everything() -> Synthetic:
     return Synthetic(settings=EVERYTHING | {"sketches": "all"}, facts=configured(OLD))
 
 
-def configured(style: str) -> dict[str, Any]:
+def configured(style: str) -> dict[str, object]:
     """What run.json holds of a configuration."""
     arguments = {name.replace("-", "_"): "True" if value is None else str(value) for name, value in MEGATRON.items()}
     layers = {"model.embed_tokens.weight": {"class": "Embedding", "weight": "float32", "compute": "float32"}}
@@ -96,19 +95,19 @@ def other_side(path: Path) -> None:
 
 def two_ranks(path: Path) -> None:
     """Two data-parallel ranks: batches and random states of both, tensors that the first alone counts."""
-    one = everything()
+    run = everything()
     for name, rank in itertools.product((RUN, PARTNER), range(2)):
         made = begun(path / name, job(rank, 2), batches="all", sketches="all", local_norms="all")
         place = {"dp": rank, "dp_size": 2, "tp": 0, "tp_size": 1, "pp": 0, "pp_size": 1}
-        shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in one.shapes.items()]
-        made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": one.model}, steps=range(2))
-        kept: Callable[[Any], Any] = synthetic.sketched if rank == 0 else lambda tensors: {}
-        made.sketches(WEIGHTS, 0, kept(one.weights[0]))
+        shards = [Shard(name, shape, name, "float32", counted=rank == 0) for name, shape in run.shapes.items()]
+        made.describe(place=place, shards=shards, facts={"training": {"compute_type": "float32"}, "model": run.model}, steps=range(2))
+        kept: Callable[[dict[str, Array]], dict[str, list[float]]] = synthetic.sketched if rank == 0 else lambda tensors: {}
+        made.sketches(WEIGHTS, 0, kept(run.weights[0]))
         for step in range(2):
-            made.batch(step, one.batches[step], [2, 2])
-            made.local_norms(step, "reduced", one.norms[step], [])
-            made.sketches(GRADIENTS, step, kept(one.gradients[step]))
-            made.sketches(WEIGHTS, step + 1, kept(one.weights[step + 1]))
+            made.batch(step, run.batches[step], [2, 2])
+            made.local_norms(step, "reduced", run.norms[step], [])
+            made.sketches(GRADIENTS, step, kept(run.gradients[step]))
+            made.sketches(WEIGHTS, step + 1, kept(run.weights[step + 1]))
             made.scalars(row(step, random=[{"torch": "0" * 16}]))
         made.finish(HowEnded("finished"), hooks={"seams": {"fired": 3}})
 
@@ -148,7 +147,8 @@ def mindformers_log(path: Path) -> None:
     names.write(path / RUN)
     text = []
     order = [name for group in names.optimizer["groups"] for name in group["parameters"]]
-    for step, line in enumerate(one for one in mindformers((9.0, 8.9, 8.8)).splitlines() if "step:[" in one):
+    lines = [line for line in mindformers((9.0, 8.9, 8.8)).splitlines() if "step:[" in line]
+    for step, line in enumerate(lines):
         sizes = tuple(int(np.prod(names.shapes[name])) for name in order)
         sums = np.array2string(np.array([names.norms[step][name] for name in order], np.float32))
         text += [f"12:00:0{step} - INFO -  norm_size: {sizes}", "local_norm:", sums, line]
@@ -183,8 +183,8 @@ def arguments_and_yaml(path: Path) -> None:
 
 
 def experts_and_yaml(path: Path) -> None:
-    more = "--num-experts 4 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*1) --multi-latent-attention --rope-scaling-factor 40"
-    (path / "reference.args").write_text("\n".join(f"--{name} {value or ''}" for name, value in MEGATRON.items()) + f"\n{more}\n")
+    experts = "--num-experts 4 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*1) --multi-latent-attention --rope-scaling-factor 40"
+    (path / "reference.args").write_text("\n".join(f"--{name} {value or ''}" for name, value in MEGATRON.items()) + f"\n{experts}\n")
     (path / "candidate.yml").write_text(written(BASES["latent"]))
 
 
@@ -208,9 +208,9 @@ def record_and_yaml(path: Path) -> None:
     (path / "candidate.yaml").write_text(written(BASES[OLD]))
 
 
-def written(flat: dict[str, Any]) -> str:
+def written(flat: Mapping[str, object]) -> str:
     """A YAML file of settings by dotted name."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, object] = {}
     for name, value in flat.items():
         *folders, last = name.replace("m.", "model.model_config.", 1 if name.startswith("m.") else 0).split(".")
         place = tree
@@ -241,7 +241,7 @@ class Seed:
 
 def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
     """A seed as it is recorded today, and one of format 1."""
-    return [Seed(f"{one.__name__}{'_1' if older else ''}", one, older) for one in builders for older in (False, True)]
+    return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
 
 
 RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
@@ -250,7 +250,7 @@ DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by
 CHECKED = both_formats(one_rank, other_side)
 """Records that hold a configuration."""
 CONFIGURATIONS = [
-    *(Seed(one.__name__, one) for one in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
+    *(Seed(builder.__name__, builder) for builder in (script_and_yaml, arguments_and_yaml, experts_and_yaml, parsed_and_yaml)),
     Seed("record_and_yaml", record_and_yaml, older=True),
 ]
 LOGS = [Seed("megatron_log", megatron_log), Seed("mindformers_log", mindformers_log, older=True)]

@@ -18,18 +18,20 @@ CODES = {"0": "0", "1": "1", "2": "2", "3": "3", "4": "4"}
 
 def table() -> str:
     """A line a target, and all of them."""
-    found = json.loads(RESULTS.read_text())
+    results = json.loads(RESULTS.read_text())
     lines = [
         f"| fed to | inputs | {' | '.join(f'ended with {code}' for code in CODES)} | faults | slowest, seconds | memory, MiB |",
         f"| --- |{' ---: |' * (len(CODES) + 4)}",
     ]
     total = [0] * (len(CODES) + 2)
-    for name, row in found["targets"].items():
+    for name, row in results["targets"].items():
         numbers = [row["inputs"], *(row["codes"].get(code, 0) for code in CODES), sum(row["faults"].values()) + row["awaited"]]
-        total = [one + other for one, other in zip(total, numbers, strict=True)]
-        lines.append(f"| {TARGETS[name].what} | {' | '.join(f'{one:,}' for one in numbers)} | {row['slowest']:.1f} | {row['largest']} |")
-    slowest, largest = (max(row[key] for row in found["targets"].values()) for key in ("slowest", "largest"))
-    lines.append(f"| all | {' | '.join(f'{one:,}' for one in total)} | {slowest:.1f} | {largest} |")
+        total = [left + right for left, right in zip(total, numbers, strict=True)]
+        lines.append(
+            f"| {TARGETS[name].title} | {' | '.join(f'{number:,}' for number in numbers)} | {row['slowest']:.1f} | {row['largest']} |"
+        )
+    slowest, largest = (max(row[key] for row in results["targets"].values()) for key in ("slowest", "largest"))
+    lines.append(f"| all | {' | '.join(f'{number:,}' for number in total)} | {slowest:.1f} | {largest} |")
     return "\n".join(lines) + "\n"
 
 

@@ -56,9 +56,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``what`` is its line of the table, ``weight`` its share of the inputs; ``guarded`` says that no link may lead it out of a record."""
+    """``title`` is its line of the table, ``weight`` its share of the inputs; ``guarded`` says that no link may lead it out of a record."""
 
-    what: str
+    title: str
     call: Callable[[Place], None]
     seeds: Sequence[Seed]
     weight: int
@@ -69,7 +69,7 @@ class Target:
 def read_everything(path: Path) -> Run:
     """Open a record and read all that its interface gives."""
     run = open_run(path)
-    _ = repr(run), [str(one) for one in run.problems], run.missing, run.scalars(), run.self_check, run.unrecorded_inputs
+    _ = repr(run), [str(problem) for problem in run.problems], run.missing, run.scalars(), run.self_check, run.unrecorded_inputs
     for step in run.steps:
         _ = run.row(step), run.rank_rows(step), run.random_states(step)
     for step in run.batch_steps():
@@ -91,22 +91,22 @@ def read_everything(path: Path) -> Run:
 def verified(path: Path) -> list[str]:
     """What ``show --verify`` finds wrong."""
     run = open_run(path)
-    return [str(one) for one in (*run.problems, *not_whole(run), *verify(run).wrong)]
+    return [str(problem) for problem in (*run.problems, *not_whole(run), *verify(run).wrong)]
 
 
 def digested(place: Place) -> None:
     """Raise Unnoticed where a changed record passes for whole."""
     try:
-        found = verified(place.run)
+        problems = verified(place.run)
     except RecordError as error:
-        found = [str(error)]
-    if not found:
+        problems = [str(error)]
+    if not problems:
         raise Unnoticed("nothing was found in a record of which a byte was changed")
 
 
 def check_files(place: Place) -> None:
-    one, other = (next(iter(sorted(place.scene.glob(f"{side}.*"))), place.run) for side in seeds.SIDES)
-    check(str(one), str(other), json=place.json)
+    reference, candidate = (next(iter(sorted(place.scene.glob(f"{side}.*"))), place.run) for side in seeds.SIDES)
+    check(str(reference), str(candidate), json=place.json)
 
 
 def convert_log(place: Place) -> None:

@@ -30,14 +30,14 @@ def fuzzed(*arguments: str) -> dict[str, dict[str, object]]:
 
 
 def test_a_thousand_inputs_are_without_a_fault() -> None:
-    found = fuzzed("--inputs", "1000", "--seed", "18")
-    assert found.keys() == {name for name, one in TARGETS.items() if one.weight}
-    assert sum(one["inputs"] for one in found.values()) == 1000
+    tallies = fuzzed("--inputs", "1000", "--seed", "18")
+    assert tallies.keys() == {name for name, target in TARGETS.items() if target.weight}
+    assert sum(tally["inputs"] for tally in tallies.values()) == 1000
 
 
 def test_what_was_once_found_is_without_a_fault() -> None:
-    found = fuzzed("--corpus")
-    assert sum(one["inputs"] for one in found.values()) == len(list(CORPUS.glob("*.json"))) > 0
+    tallies = fuzzed("--corpus")
+    assert sum(tally["inputs"] for tally in tallies.values()) == len(list(CORPUS.glob("*.json"))) > 0
 
 
 @pytest.fixture(scope="module")
@@ -45,58 +45,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return SEEDS["sketched_1"].write(tmp_path_factory.mktemp("seed") / "sketched_1")
 
 
-def made(one: Input, built: Path, place: Path) -> dict[str, object]:
+def made(sample: Input, built: Path, place: Path) -> dict[str, object]:
     """What an input changes of its seed."""
     (place / "outside").mkdir(parents=True)
     (place / "outside" / "canary.txt").write_text("x")
-    one.write(built, place / "scene", place / "outside")
-    found = differences(built, place / "scene", place / "outside")
+    sample.write(built, place / "scene", place / "outside")
+    changes = differences(built, place / "scene", place / "outside")
     swept(place / "scene")
-    return found
+    return changes
 
 
 @pytest.mark.parametrize("number", range(40))
 def test_an_input_is_made_of_two_numbers_alone(number: int, built: Path, tmp_path: Path) -> None:
-    ones = [dataclasses.replace(drawn(1, number, "show"), seed="sketched_1") for _ in range(2)]
-    first, second = (made(one, built, tmp_path / name) for one, name in zip(ones, "ab", strict=True))
+    inputs = [dataclasses.replace(drawn(1, number, "show"), seed="sketched_1") for _ in range(2)]
+    first, second = (made(sample, built, tmp_path / name) for sample, name in zip(inputs, "ab", strict=True))
     assert first == second
 
 
 @pytest.mark.parametrize("number", range(40, 60))
 def test_what_is_kept_of_an_input_makes_it_again(number: int, built: Path, tmp_path: Path) -> None:
-    one = dataclasses.replace(drawn(1, number, "show"), seed="sketched_1")
-    changes = made(one, built, tmp_path / "a")
-    assert changes == made(dataclasses.replace(one, changes=changes), built, tmp_path / "b")
+    sample = dataclasses.replace(drawn(1, number, "show"), seed="sketched_1")
+    changes = made(sample, built, tmp_path / "a")
+    assert changes == made(dataclasses.replace(sample, changes=changes), built, tmp_path / "b")
 
 
 def test_a_seed_is_the_same_whenever_it_is_built(built: Path, tmp_path: Path) -> None:
     again = SEEDS["sketched_1"].write(tmp_path / "again")
     files = [path.relative_to(built) for path in sorted(built.rglob("*")) if path.is_file()]
     assert [(again / path).read_bytes() for path in files] == [(built / path).read_bytes() for path in files]
-
-
-def reads_outside(place: Place) -> None:
-    (place.scene.parent / "outside" / "canary.txt").read_text()
-
-
-def writes_outside(place: Place) -> None:
-    (place.scene.parent / "elsewhere").write_text("x")
-
-
-def writes_into_the_record(place: Place) -> None:
-    (place.run / "more").write_text("x")
-
-
-def starts_something(place: Place) -> None:
-    subprocess.run(["true"], check=True)
-
-
-def takes_memory(place: Place) -> None:
-    assert len(b"x" * (watch.MEMORY + 1))
-
-
-def takes_too_much(place: Place) -> None:
-    bytearray(watch.ADDRESSES * 2)
 
 
 def never_ends(place: Place) -> None:
@@ -109,14 +85,6 @@ def waits(place: Place) -> None:
         time.sleep(1)
 
 
-def dies(place: Place) -> None:
-    os._exit(7)
-
-
-def prints_a_control_character(place: Place) -> None:
-    print("\x1b[31m")
-
-
 def fails(place: Place) -> None:
     raise ValueError
 
@@ -125,39 +93,34 @@ def says_two_lines(place: Place) -> None:
     raise watch.AlignHooksError("one\ntwo")
 
 
-def writes_markup(place: Place) -> None:
-    place.html.write_text(f"<p>{watch.MARKUP}</p>")
-
-
-FAULTS: dict[Callable[[Place], None], str] = {
-    reads_outside: "read outside of the record: canary.txt",
-    writes_outside: "Forbidden in nowhere of ours",
-    writes_into_the_record: "Forbidden in nowhere of ours",
-    starts_something: "Forbidden in nowhere of ours",
-    takes_memory: "took",
-    takes_too_much: "MemoryError in nowhere of ours",
-    never_ends: "TooSlow in nowhere of ours",
-    waits: "waits for ever",
-    dies: "ended the process with 7",
-    prints_a_control_character: "printed '\\x1b'",
-    fails: "ValueError in nowhere of ours",
-    says_two_lines: "an error of 2 lines",
-    writes_markup: "a page holds a record's text as markup",
+FAULTS: dict[str, tuple[Callable[[Place], object], str]] = {
+    "reads outside": (lambda place: (place.scene.parent / "outside" / "canary.txt").read_text(), "read outside of the record: canary.txt"),
+    "writes outside": (lambda place: (place.scene.parent / "elsewhere").write_text("x"), "Forbidden in nowhere of ours"),
+    "writes into the record": (lambda place: (place.run / "more").write_text("x"), "Forbidden in nowhere of ours"),
+    "starts something": (lambda place: subprocess.run(["true"], check=True), "Forbidden in nowhere of ours"),
+    "takes memory": (lambda place: len(b"x" * (watch.MEMORY + 1)), "took"),
+    "takes too much": (lambda place: bytearray(watch.ADDRESSES * 2), "MemoryError in nowhere of ours"),
+    "never ends": (never_ends, "TooSlow in nowhere of ours"),
+    "waits": (waits, "waits for ever"),
+    "dies": (lambda place: os._exit(7), "ended the process with 7"),
+    "prints a control character": (lambda place: print("\x1b[31m"), "printed '\\x1b'"),
+    "fails": (fails, "ValueError in nowhere of ours"),
+    "says two lines": (says_two_lines, "an error of 2 lines"),
+    "writes markup": (lambda place: place.html.write_text(f"<p>{watch.MARKUP}</p>"), "a page holds a record's text as markup"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_is_seen_and_kept_and_the_next_input_is_judged(
-    fault: Callable[[Place], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen_and_kept_and_the_next_input_is_judged(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, seen = FAULTS[fault]
     monkeypatch.setattr(run, "FAULTS", tmp_path)
-    monkeypatch.setattr(run, "SILENCE", 2 if fault is waits else 60)
+    monkeypatch.setattr(run, "SILENCE", 2 if call is waits else 60)
     monkeypatch.setattr(run, "warm", lambda top: None)
-    monkeypatch.setattr(watch, "CPU_SECONDS", 0.2 if fault is never_ends else 20)
-    monkeypatch.setitem(TARGETS, "turned", dataclasses.replace(TARGETS["turned"], call=fault))
+    monkeypatch.setattr(watch, "CPU_SECONDS", 0.2 if call is never_ends else 20)
+    monkeypatch.setitem(TARGETS, "turned", dataclasses.replace(TARGETS["turned"], call=call))
     inputs = [drawn(1, 1, "turned"), dataclasses.replace(drawn(1, 2, "open"), seed=RECORDS[0].name, changes={})]
     (first, outcome), (second, after) = run.judged(inputs, 1)
-    assert outcome.fault.startswith(FAULTS[fault]), outcome.trace
+    assert outcome.fault.startswith(seen), outcome.trace
     assert (first, second) == tuple(inputs)
     assert (after.fault, after.code) == ("", 0)
     assert [path.suffix for path in sorted(tmp_path.glob("turned_1.*"))] == [".json", ".txt"]
@@ -173,10 +136,10 @@ def test_a_link_and_a_device_come_back_from_the_corpus(built: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
 def test_what_is_in_the_corpus_is_known(path: Path) -> None:
-    one = kept(path)
-    assert one.target in TARGETS
-    assert one.seed in {seed.name for seed in TARGETS[one.target].seeds}
-    assert one.changes
+    sample = kept(path)
+    assert sample.target in TARGETS
+    assert sample.seed in {seed.name for seed in TARGETS[sample.target].seeds}
+    assert sample.changes
 
 
 def test_the_table_is_that_of_the_results() -> None:

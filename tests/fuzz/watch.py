@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import typer
 
@@ -62,10 +62,10 @@ class Forbidden(BaseException):
 
 @dataclass(slots=True)
 class Outcome:
-    """How an input ended: ``code`` is an exit code, ``fault`` what it must not have done, ``told`` what it printed as an error."""
+    """How an input ended: ``code`` is an exit code, ``fault`` what it must not have done, ``message`` what it printed as an error."""
 
     code: int | None = None
-    told: str = ""
+    message: str = ""
     fault: str = ""
     trace: str = ""
     seconds: float = 0.0
@@ -101,7 +101,7 @@ class Watch:
         except typer.Exit as ended:
             done.code = ended.exit_code
         except AlignHooksError as error:
-            done.code, done.told = error.exit_code, str(error)
+            done.code, done.message = error.exit_code, str(error)
         except (Exception, TooSlow, Forbidden) as error:
             done.fault, done.trace = fault_of(error), "".join(traceback.format_exception(error, limit=-30))[-6_000:]
         finally:
@@ -115,12 +115,12 @@ class Watch:
         """What else must not have happened."""
         if done.memory > MEMORY:
             yield f"took {done.memory >> 20} MiB"
-        if done.told and (len(done.told.splitlines()) > 1 or len(done.told) > LINE):
-            yield f"an error of {len(done.told.splitlines())} lines and {len(done.told)} characters"
+        if done.message and (len(done.message.splitlines()) > 1 or len(done.message) > LINE):
+            yield f"an error of {len(done.message.splitlines())} lines and {len(done.message)} characters"
         written = [path.read_text("utf-8") for path in (place.json, place.html) if path.exists()]
-        if odd := sorted({one for one in printed if not one.isprintable() and one != "\n"}):
+        if odd := sorted({character for character in printed if not character.isprintable() and character != "\n"}):
             yield f"printed {odd[0]!r}"
-        if any(SECRET in text for text in (printed, done.told, *written)):
+        if any(SECRET in text for text in (printed, done.message, *written)):
             yield "shows what stands outside of the record"
         if place.html.exists() and MARKUP in written[-1]:
             yield "a page holds a record's text as markup"
@@ -138,7 +138,7 @@ class Watch:
     def _seen(self) -> list[tuple[int, int]]:
         return [(path.stat().st_mtime_ns, path.stat().st_size) for path in self._paths]
 
-    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if self._writable is None:
             return
         if event == "open":
@@ -160,7 +160,7 @@ def fault_of(error: BaseException) -> str:
     return f"{type(error).__name__} in {where}"
 
 
-def _too_slow(number: int, frame: Any) -> None:
+def _too_slow(number: int, frame: FrameType | None) -> None:
     raise TooSlow(f"more than {CPU_SECONDS} seconds of a processor")
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
 
 from checkout import Failed, last_line
-from environments import ENVIRONMENTS, EXTRAS, HEAD, RESULTS, is_proven, line, row
+from environments import ENVIRONMENTS, EXTRAS, HEAD, RESULTS, Packages, is_proven, line, row
 from interpreter import environment
 from mindformers import configuration
 from reference import arguments_of
@@ -34,10 +34,6 @@ from synthetic import by_hand
 
 BUILD = ROOT / "build" / "install"
 OURS = "align-hooks"
-
-
-Packages = dict[str, dict[str, Any]]
-"""Name to ``version`` and ``requires``."""
 
 
 # ---- one environment
@@ -54,9 +50,9 @@ def prove(name: str) -> dict[str, Any]:
         complaints = complaints_of(before)
         python = copied(before, home / "after")
         for kind, extra in EXTRAS.items():
-            said = pip(python, "install", "--quiet", f"{ROOT}{extra}")
-            if said.returncode:
-                raise Failed(f"pip install .{extra} failed: {last_line(said.stderr)}")
+            answer = pip(python, "install", "--quiet", f"{ROOT}{extra}")
+            if answer.returncode:
+                raise Failed(f"pip install .{extra} failed: {last_line(answer.stderr)}")
             result[kind] = moved(result["before"], installed(python))
             result[kind]["complaints"] = sorted(complaints_of(python) - complaints)
             result[kind] |= recorded(wanted.side, python, home / kind)
@@ -92,8 +88,10 @@ def alone(variables: Mapping[str, str]) -> dict[str, str]:
 
 def installed(python: Path) -> Packages:
     """Every package of an environment, with what each asks for without its extras."""
-    found = sorted((one["metadata"] for one in json.loads(pip(python, "inspect").stdout)["installed"]), key=lambda one: one["name"])
-    return {one["name"]: {"version": one["version"], "requires": _always(one.get("requires_dist", ()))} for one in found}
+    packages = sorted(
+        (package["metadata"] for package in json.loads(pip(python, "inspect").stdout)["installed"]), key=lambda package: package["name"]
+    )
+    return {package["name"]: {"version": package["version"], "requires": _always(package.get("requires_dist", ()))} for package in packages}
 
 
 def _always(requires: Sequence[str]) -> list[str]:
@@ -102,8 +100,8 @@ def _always(requires: Sequence[str]) -> list[str]:
 
 def complaints_of(python: Path) -> set[str]:
     """What ``pip check`` finds broken."""
-    said = pip(python, "check")
-    return set(said.stdout.splitlines()) if said.returncode else set()
+    answer = pip(python, "check")
+    return set(answer.stdout.splitlines()) if answer.returncode else set()
 
 
 def moved(before: Packages, after: Packages) -> dict[str, Any]:

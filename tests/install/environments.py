@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 RESULTS = Path(__file__).parent / "results"
 EXTRAS = {"plain": "", "html": "[html]"}
 """What the README tells people to add to ``pip install .``, where they train and where they compare."""
+
+
+class Package(TypedDict):
+    """What an environment has of a package, and what that asks for without its extras."""
+
+    version: str
+    requires: list[str]
+
+
+Packages = dict[str, Package]
+"""By name."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ def row(result: dict[str, Any]) -> str:
     kinds = [result[kind] for kind in EXTRAS if kind in result]
     added = [", ".join(f"{name} {version}" for name, version in kind["added"].items()) or "nothing" for kind in kinds]
     changed = {f"{name} {was} -> {now}" for kind in kinds for name, (was, now) in kind["moved"].items()}
-    complaints = {one for kind in kinds for one in kind["complaints"]}
+    complaints = {complaint for kind in kinds for complaint in kind["complaints"]}
     steps = [str(kind["steps"]) if not kind["exit_code"] else f"ended with {kind['exit_code']}: {kind['said']}" for kind in kinds]
     cells = [", ".join(result["packages"]), result["python"], str(len(result.get("before", ()))), *[*added, "", ""][:2]]
     cells += [", ".join(sorted(changed)) or "nothing", ", ".join(sorted(complaints)) or "nothing new", result["gap"] or ", ".join(steps)]

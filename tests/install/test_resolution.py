@@ -10,11 +10,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from install.environments import ENVIRONMENTS, RESULTS, is_proven
+from install.environments import ENVIRONMENTS, RESULTS, Packages, is_proven
 from test_package import build, source  # noqa: F401  (a fixture)
 
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
@@ -32,15 +31,15 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def emptied(where: Path, packages: dict[str, dict[str, Any]]) -> Path:
+def emptied(where: Path, packages: Packages) -> Path:
     """The interpreter of an environment that holds these packages by name alone."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(where)], check=True)
     (site,) = where.glob("lib/python*/site-packages")
     for name, facts in packages.items():
-        told = site / f"{plain(name).replace('-', '_')}-{facts['version']}.dist-info"
-        told.mkdir()
+        metadata = site / f"{plain(name).replace('-', '_')}-{facts['version']}.dist-info"
+        metadata.mkdir()
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {facts['version']}"]
-        (told / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {one}" for one in facts["requires"]), ""]))
+        (metadata / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {requirement}" for requirement in facts["requires"]), ""]))
     return where / "bin" / "python"
 
 
@@ -48,7 +47,7 @@ def resolved(python: Path, requirement: str) -> dict[str, str]:
     """What pip would install for a requirement, by name; fails where it finds no way."""
     done = pip("--python", python, "install", "--quiet", "--dry-run", "--report", "-", requirement)
     assert done.returncode == 0, done.stderr
-    return {plain(one["metadata"]["name"]): one["metadata"]["version"] for one in json.loads(done.stdout)["install"]}
+    return {plain(package["metadata"]["name"]): package["metadata"]["version"] for package in json.loads(done.stdout)["install"]}
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +69,17 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.mark.parametrize("extra", ["", "[html,tokenizer]"], ids=["plain", "everything"])
 @pytest.mark.parametrize("name", RECORDED)
 def test_nothing_that_is_installed_would_be_moved(wheel: Path, tmp_path: Path, name: str, extra: str) -> None:
-    before = {plain(one): facts["version"] for one, facts in RECORDED[name]["before"].items()}
-    found = resolved(emptied(tmp_path / "v", RECORDED[name]["before"]), f"align-hooks{extra} @ {wheel.as_uri()}")
-    assert found.pop("align-hooks")
-    assert {one: (before[one], version) for one, version in found.items() if one in before} == {}
+    before = {plain(package): facts["version"] for package, facts in RECORDED[name]["before"].items()}
+    changes = resolved(emptied(tmp_path / "v", RECORDED[name]["before"]), f"align-hooks{extra} @ {wheel.as_uri()}")
+    assert changes.pop("align-hooks")
+    assert {package: (before[package], version) for package, version in changes.items() if package in before} == {}
 
 
 @pytest.mark.usefixtures("index")
 def test_what_did_move_packages_would_be_seen(tmp_path: Path) -> None:
     """The dependency that took numpy from 1.26 to 2.x and ended every MindSpore run."""
-    found = resolved(emptied(tmp_path / "v", RECORDED["mindformers-1.9.0"]["before"]), "ml_dtypes>=0.4")
-    assert found["numpy"] != RECORDED["mindformers-1.9.0"]["before"]["numpy"]["version"]
+    changes = resolved(emptied(tmp_path / "v", RECORDED["mindformers-1.9.0"]["before"]), "ml_dtypes>=0.4")
+    assert changes["numpy"] != RECORDED["mindformers-1.9.0"]["before"]["numpy"]["version"]
 
 
 def test_every_environment_was_proven_for_real() -> None:

@@ -31,11 +31,11 @@ def interpreter(python: str) -> str:
     probe = f"import sys, venv, ensurepip; print(sys.executable if '%d.%d' % sys.version_info[:2] == '{python}' else '')"
     for folder in os.environ["PATH"].split(os.pathsep):
         for name in (f"python{python}", "python3", "python"):
-            if found := shutil.which(name, path=folder):
+            if candidate := shutil.which(name, path=folder):
                 # From /, where no .python-version of a project decides what pyenv's python is.
-                real = subprocess.run([found, "-c", probe], cwd="/", capture_output=True, text=True, check=False).stdout.strip()
-                if real:
-                    return real
+                executable = subprocess.run([candidate, "-c", probe], cwd="/", capture_output=True, text=True, check=False).stdout.strip()
+                if executable:
+                    return executable
     raise Failed(f"no Python {python} on PATH; install it, for example with pyenv install {python}")
 
 

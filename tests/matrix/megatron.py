@@ -12,21 +12,18 @@ cell came out as ``CELLS`` says.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import table
 from checkout import SCRIPT, Failed, clone, digests, git, unpack
 from interpreter import environment, versions
-from proof import conclude, is_bitwise, is_whole, judge, overridden, unproven
-from reference import make_reference, pretrain
+from proof import conclude, is_bitwise, is_whole, judge, overridden, prove_rows, unproven
+from reference import pretrain
+from table import Result
 from training import BUILD, EVERYTHING, STEPS, WITNESSES
 
 from align_hooks import open_run
@@ -102,23 +99,23 @@ wheel leaves out."""
 
 
 def _cells() -> dict[str, Cell]:
-    found = dict(RELEASES)
+    cells = dict(RELEASES)
     for version in LAST:
         for python in PYTHONS:
             if python != RELEASES[version].python:
                 name = f"{version}@{python}"
                 packages = PACKAGES if python != OURS else RELEASES[version].packages
-                found[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
+                cells[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
     for version in WHEELS:
-        found[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
-    return found
+        cells[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
+    return cells
 
 
 CELLS = _cells()
 """Name of a row to what it needs."""
 
 
-def prove(name: str, repository: str, reference: Path) -> dict[str, Any]:
+def prove(name: str, repository: str, reference: Path) -> Result:
     """The result of one cell; what did not work out is its gap."""
     result = unproven("megatron", name.partition("@")[0], CELLS[name].python, name)
     try:
@@ -128,7 +125,7 @@ def prove(name: str, repository: str, reference: Path) -> dict[str, Any]:
     return result
 
 
-def train_and_judge(name: str, repository: str, reference: Path, result: dict[str, Any]) -> None:
+def train_and_judge(name: str, repository: str, reference: Path, result: Result) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     cell, where, corpus = CELLS[name], BUILD / name, reference.parent / "corpus"
     python = environment(cell.python, cell.packages, BUILD / f"python{cell.python}")
@@ -181,29 +178,13 @@ def sharded(
 
 def bitwise(plain: Path, recorded: Path) -> bool:
     """Whether recording changed no bit; raises Failed where a Megatron module was not the checkout's."""
-    with np.load(plain) as one, np.load(recorded) as other:
-        if one["elsewhere"].size or other["elsewhere"].size:
-            raise Failed(f"modules from outside the checkout: {', '.join([*one['elsewhere'], *other['elsewhere']])}")
+    with np.load(plain) as without, np.load(recorded) as with_recording:
+        if without["elsewhere"].size or with_recording["elsewhere"].size:
+            raise Failed(f"modules from outside the checkout: {', '.join([*without['elsewhere'], *with_recording['elsewhere']])}")
     return is_bitwise(plain, recorded, losses=2 * STEPS)
 
 
-def main() -> int:
-    """Prove the cells named on the command line, all without any."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("cells", nargs="*", metavar="CELL", default=list(CELLS), help=f"of {', '.join(CELLS)}; all if left out")
-    parser.add_argument("--repository", default=os.environ.get("MEGATRON_LM_REPOSITORY", REPOSITORY), help="a path or a URL")
-    options = parser.parse_args()
-    if unknown := [name for name in options.cells if name not in CELLS]:
-        parser.error(f"no cell {', '.join(unknown)}; there are {', '.join(CELLS)}")
-    reference = make_reference(BUILD / "reference")
-    surprises = 0
-    for name in options.cells:
-        result, expected = prove(name, options.repository, reference), CELLS[name].gap
-        surprises += expected not in (result["gap"] or "") if expected else result["gap"] is not None
-        (table.RESULTS / f"megatron-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-        print(table.row(result), flush=True)
-    return int(surprises > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    expected = {name: cell.gap for name, cell in CELLS.items()}
+    source = os.environ.get("MEGATRON_LM_REPOSITORY", REPOSITORY)
+    sys.exit(prove_rows(__doc__ or "", expected, source, prove, BUILD / "reference"))

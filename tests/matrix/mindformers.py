@@ -11,23 +11,19 @@ is as ``pairs.py`` says.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import table
 import yaml
 from checkout import Failed, clone, digests, git
 from interpreter import environment, versions
 from pairs import INSTALLED, PAIRS, SCRIPTS, Installed
-from proof import conclude, is_bitwise, is_whole, judge, overridden, unproven
-from reference import make_reference
+from proof import conclude, is_bitwise, is_whole, judge, overridden, prove_rows, unproven
+from table import Result
 from training import BUILD, EVERYTHING, LAUNCH, STEPS, TIMEOUT, WITNESSES, clean, hooked, run
 
 from align_hooks import open_run
@@ -46,17 +42,17 @@ CONTRADICTING = ("--seed", "7", "--epochs", "3", "--batch_size", "2", "--device_
 # ---- one pair
 
 
-def prove(pair: tuple[str, str], repository: str, reference: Path) -> dict[str, Any]:
+def prove(name: str, repository: str, reference: Path) -> Result:
     """The result of one pair; what did not work out is its gap."""
-    script, installed = pair
-    result = unproven("mindformers", installed.partition("@")[0], INSTALLED[installed].python, f"{script}:{installed}")
+    script, _, installed = name.partition(":")
+    result = unproven("mindformers", installed.partition("@")[0], INSTALLED[installed].python, name)
     try:
         where = WHERE / f"{script}-on-{installed}"
         checkout = clone(repository, SCRIPTS[script], where / "checkout")
         python = interpreter_of(INSTALLED[installed], result)
         result["packages"]["run_mindformer.py"] = git(checkout, "rev-parse", "HEAD")
         path = checkout / "run_mindformer.py" if INSTALLED[installed].checkout else alone(checkout, where / "script")
-        if PAIRS[pair] is None:
+        if PAIRS[script, installed] is None:
             train_and_judge(python, path, checkout, reference, result, [CELLS_WITH_CAST] if INSTALLED[installed].cast else [])
         else:
             result["gap"] = why_it_does_not_start(python, path, where)
@@ -65,15 +61,15 @@ def prove(pair: tuple[str, str], repository: str, reference: Path) -> dict[str, 
     return result
 
 
-def interpreter_of(installed: Installed, result: dict[str, Any]) -> Path:
+def interpreter_of(installed: Installed, result: Result) -> Path:
     """The interpreter that has this MindFormers, its packages listed in ``result``; raises Failed where it has others."""
     python = environment(
         installed.python, installed.packages, WHERE / "environments" / f"mindformers-{installed.mindformers}-{installed.python}"
     )
     result["packages"] = versions(python, NUMBERS)
     for name in ("mindspore", "mindformers"):
-        if (found := result["packages"].get(name)) != (wanted := getattr(installed, name)):
-            raise Failed(f"{name} {found} is installed where this row needs {wanted}")
+        if (version := result["packages"].get(name)) != (wanted := getattr(installed, name)):
+            raise Failed(f"{name} {version} is installed where this row needs {wanted}")
     return python
 
 
@@ -83,7 +79,7 @@ def alone(checkout: Path, where: Path) -> Path:
     return Path(shutil.copy(checkout / "run_mindformer.py", where))
 
 
-def train_and_judge(python: Path, script: Path, checkout: Path, reference: Path, result: dict[str, Any], under: Sequence[Path]) -> None:
+def train_and_judge(python: Path, script: Path, checkout: Path, reference: Path, result: Result, under: Sequence[Path]) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not. ``under`` is a script that runs the others."""
     where, before = checkout.parent, digests(checkout)
     fed: dict[str, object] = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
@@ -148,24 +144,7 @@ def configuration(where: Path, *, witness: bool) -> Path:
     return where / "llama.yaml"
 
 
-def main() -> int:
-    """Prove the pairs named on the command line, all without any."""
-    names = {f"{script}:{installed}": (script, installed) for script, installed in PAIRS}
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("pairs", nargs="*", metavar="PAIR", default=list(names), help=f"of {', '.join(names)}; all if left out")
-    parser.add_argument("--repository", default=os.environ.get("MINDFORMERS_REPOSITORY", REPOSITORY), help="a path or a URL")
-    options = parser.parse_args()
-    if unknown := [name for name in options.pairs if name not in names]:
-        parser.error(f"no row for {', '.join(unknown)}; there are {', '.join(names)}")
-    reference = make_reference(WHERE / "reference")
-    surprises = 0
-    for name in options.pairs:
-        result, expected = prove(names[name], options.repository, reference), PAIRS[names[name]]
-        surprises += (result["gap"] is not None) if expected is None else (expected not in (result["gap"] or ""))
-        (table.RESULTS / f"mindformers-{name.replace(':', '-on-')}.json").write_text(json.dumps(result, indent=1) + "\n")
-        print(table.row(result), flush=True)
-    return int(surprises > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    expected = {f"{script}:{installed}": gap for (script, installed), gap in PAIRS.items()}
+    source = os.environ.get("MINDFORMERS_REPOSITORY", REPOSITORY)
+    sys.exit(prove_rows(__doc__ or "", expected, source, prove, WHERE / "reference"))

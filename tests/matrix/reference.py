@@ -35,12 +35,12 @@ def pretrain(
     corpus: Path,
     variables: Mapping[str, object],
     change: Mapping[str, str] | None = None,
-    more: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     layout: Sequence[str] = (),
 ) -> None:
     """Train under ``python -m align_hooks.torch_side`` with ``ALIGN_HOOKS_*`` variables; raises Failed with what it said last.
 
-    ``change`` has arguments that replace those of ``llama.args``, ``more`` has environment variables of the script's own.
+    ``change`` has arguments that replace those of ``llama.args``, ``environment`` has environment variables of the script's own.
     ``layout`` are flags of a job of two ranks, one rank without any.
     """
     arguments = arguments_of({"--data-path": str(corpus), "--data-cache-path": str(where / "cache")} | dict(change or {}))
@@ -55,4 +55,4 @@ def pretrain(
         start = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port]
         command = [*start, *command[1:], *layout]
     needed = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # Megatron's own condition for tensor parallelism
-    run(command, where, hooked(variables) | path | needed | dict(more or {}))
+    run(command, where, hooked(variables) | path | needed | dict(environment or {}))

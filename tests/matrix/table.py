@@ -1,13 +1,10 @@
-"""The README's compatibility table, made from the committed results of the matrix. ``python tests/matrix/table.py`` prints it.
-
-A result is one JSON file: side, version, python, packages, command, proven, verdict, worst, gap.
-"""
+"""The README's compatibility table, made from the committed results of the matrix. ``python tests/matrix/table.py`` prints it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIDES = {"megatron": "Megatron-LM", "mindformers": "MindFormers"}
@@ -15,6 +12,20 @@ BESIDE = ("torch", "mindspore")
 """The package whose version stands in the table; the result has all of them."""
 
 HEADING = "| version | beside it | proven on the CPU | verdict | worst error | made by |\n| --- | --- | --- | --- | --- | --- |"
+
+
+class Result(TypedDict):
+    """One row: the fields of a file in ``results``."""
+
+    side: str
+    version: str
+    python: str
+    packages: dict[str, str]
+    command: str
+    proven: list[str]
+    verdict: str | None
+    worst: dict[str, float]
+    gap: str | None
 
 
 def table(folder: Path = RESULTS) -> str:
@@ -25,7 +36,7 @@ def table(folder: Path = RESULTS) -> str:
     return "\n".join([HEADING, *map(row, results)]) + "\n"
 
 
-def row(result: dict[str, Any]) -> str:
+def row(result: Result) -> str:
     """One result as a row of the table."""
     beside = [f"{name} {result['packages'][name]}" for name in BESIDE if name in result["packages"]]
     cells = (

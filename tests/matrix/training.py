@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from checkout import Failed, last_line
 
@@ -34,7 +33,7 @@ def ended(command: Sequence[object], where: Path, environment: Mapping[str, str]
     """The exit code of a program, its output in ``where/log``."""
     where.mkdir(parents=True, exist_ok=True)
     with (where / "log").open("w") as log:
-        options: dict[str, Any] = {"stdout": log, "stderr": subprocess.STDOUT, "timeout": TIMEOUT, "check": False}
+        options: dict[str, object] = {"stdout": log, "stderr": subprocess.STDOUT, "timeout": TIMEOUT, "check": False}
         return subprocess.run(list(map(str, command)), cwd=where, env=dict(environment), **options).returncode
 
 

@@ -34,7 +34,7 @@ WHOLE = {
 
 def tensors() -> dict[str, np.ndarray]:
     """Every canonical tensor, each element another number."""
-    shapes = {name: shape for held in WHOLE.values() for name, shape in held.items()}
+    shapes = {name: shape for parts in WHOLE.values() for name, shape in parts.items()}
     starts = np.cumsum([0, *(np.prod(shape) for shape in shapes.values())])
     return {
         name: np.arange(start, start + np.prod(shape)).reshape(shape).astype(np.float32)
@@ -46,9 +46,9 @@ CANONICAL = tensors()
 
 
 def on(native: str, shape: tuple[int, ...], cut: Cut) -> Fused:
-    found = MEGATRON_LLAMA.fused(native, shape, DIMS, cut=cut)
-    assert found is not None
-    return found
+    fused = MEGATRON_LLAMA.fused(native, shape, DIMS, cut=cut)
+    assert fused is not None
+    return fused
 
 
 def by_hand(native: str, rank: int, ranks: int) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_ranges_of_a_distributed_optimizer_are_ranges_of_each_piece(data: st.Dat
     local = by_hand(name, rank, ranks)
     fused = on(name, local.shape, Cut(1 if name.endswith("fc2.weight") else 0, rank, ranks))
     ends = sorted({0, local.size, *data.draw(st.lists(st.integers(0, local.size), max_size=4))})
-    found: dict[str, list[np.ndarray]] = {}
+    ranges: dict[str, list[np.ndarray]] = {}
     for start, stop in pairwise(ends):
         part = fused.narrowed(start, stop)
         mine = local.reshape(-1)[start:stop]
@@ -108,17 +108,17 @@ def test_ranges_of_a_distributed_optimizer_are_ranges_of_each_piece(data: st.Dat
             assert shard.flat is not None
             whole = CANONICAL[shard.name][tuple(slice(*bounds) for bounds in shard.box)].reshape(-1)
             np.testing.assert_array_equal(runs.pop(shard.name), whole[slice(*shard.flat)])
-            found.setdefault(shard.name, []).append(np.arange(*shard.flat))
+            ranges.setdefault(shard.name, []).append(np.arange(*shard.flat))
         assert not runs
     for shard in shards_of(fused, dtype="", counted=True):
-        np.testing.assert_array_equal(np.concatenate(found[shard.name]), np.arange(shard.elements))
+        np.testing.assert_array_equal(np.concatenate(ranges[shard.name]), np.arange(shard.elements))
 
 
 def joined(runs: Iterator[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    found: dict[str, list[np.ndarray]] = {}
+    pieces: dict[str, list[np.ndarray]] = {}
     for name, run in runs:
-        found.setdefault(name, []).append(run)
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+        pieces.setdefault(name, []).append(run)
+    return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
 def test_a_range_that_holds_nothing_of_a_parameter_has_no_piece() -> None:
@@ -130,7 +130,7 @@ def test_a_range_that_holds_nothing_of_a_parameter_has_no_piece() -> None:
 
 def test_the_last_rank_of_a_vocabulary_may_hold_padding_alone() -> None:
     fused = on("output_layer.weight", (2, HIDDEN), Cut(0, 7, 8))
-    assert [(one.name, one.box[0]) for one in shards_of(fused, dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
+    assert [(shard.name, shard.box[0]) for shard in shards_of(fused, dtype="", counted=True)] == [("lm_head.weight#padding", (1, 3))]
 
 
 @pytest.mark.parametrize("native", [QKV, FC1])
@@ -181,13 +181,13 @@ def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, else
 
 def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:
     """From 0.16 on Megatron gives each rank rows of the one group as they lie: no part of q, k and v each."""
-    one = Dims(heads=8, groups=1, head_dim=2, ffn=12, vocabulary=13, padded=16)
+    dims = Dims(heads=8, groups=1, head_dim=2, ffn=12, vocabulary=13, padded=16)
     with pytest.raises(RefusedRun, match="has no 2 equal parts of whole runs; use fewer tensor-parallel ranks"):
-        MEGATRON_LLAMA.fused(f"decoder.layers.0.{QKV}", (10, HIDDEN), one, cut=Cut(0, 1, 2))
+        MEGATRON_LLAMA.fused(f"decoder.layers.0.{QKV}", (10, HIDDEN), dims, cut=Cut(0, 1, 2))
 
 
 def test_the_table_says_which_axis_is_cut_whatever_the_framework_marks() -> None:
     name = "decoder.layers.0.mlp.experts.linear_fc2.weight0"
     fused = MEGATRON_MIXTRAL.fused(name, (HIDDEN, 4), DIMS, cut=Cut(None, 1, 2))
     assert fused is not None
-    assert [(one.shape, one.box) for one in fused.parts] == [((HIDDEN, 8), ((0, HIDDEN), (4, 8)))]
+    assert [(piece.shape, piece.box) for piece in fused.parts] == [((HIDDEN, 8), ((0, HIDDEN), (4, 8)))]

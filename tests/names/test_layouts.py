@@ -70,11 +70,11 @@ def test_every_layout_splits_and_joins_exactly(layout: FusedLayout, dims: Dims) 
 
 
 @pytest.mark.parametrize("layout", [layout for layout in ROWS if layout is not UNFUSED], ids=lambda layout: layout.name)
-@given(dims=llamas, more=st.integers(1, 5))
-def test_rows_that_do_not_fit_a_layout_are_refused(layout: FusedLayout, dims: Dims, more: int) -> None:
+@given(dims=llamas, extra=st.integers(1, 5))
+def test_rows_that_do_not_fit_a_layout_are_refused(layout: FusedLayout, dims: Dims, extra: int) -> None:
     assume(layout is not VOCABULARY or dims.padded > dims.vocabulary)  # without padding any number of rows is a vocabulary
     with pytest.raises(RefusedRun, match=f"does not have the layout {layout.name} of"):
-        layout.whole(dims, ROWS[layout](dims) + more)
+        layout.whole(dims, ROWS[layout](dims) + extra)
 
 
 def test_megatrons_fused_attention_repeats_queries_key_and_value_of_each_group() -> None:
@@ -98,8 +98,8 @@ def test_mindformers_gate_and_up_alternate() -> None:
 
 
 def test_padding_is_the_end_of_a_vocabulary() -> None:
-    real, padding = VOCABULARY.whole(DIMS, 8).split(np.arange(8))
-    assert real.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    words, padding = VOCABULARY.whole(DIMS, 8).split(np.arange(8))
+    assert words.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert padding.tolist() == [7]
 
 

@@ -45,7 +45,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Pa
 def candidate(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
     """MindFormers on the reference's weights and batches; beside it ``log``, what it printed."""
     where = tmp_path_factory.mktemp("candidate")
-    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
+    fed = frameworks.fed_by(reference)
     done = frameworks.mindformers(where, RUN=where / "run", **fed, **frameworks.EVERYTHING).succeeded()
     (where / "log").write_text(done.output)
     return where / "run"

@@ -8,10 +8,9 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -21,6 +20,7 @@ from align_hooks.record.sums import sketches_of
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all", "SKETCHES": "all", "OPTIMIZER_STATE": "all"}
+REHEARSAL: dict[str, object] = {"DEVICE": "cpu", "SEED": "42"}
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
 STEPS = 3
@@ -39,6 +39,11 @@ class Ended:
     def ours(self) -> str:
         """The lines that are ours."""
         return "\n".join(line for line in self.output.splitlines() if line.startswith("align_hooks:"))
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return " ".join(self.output.split())
 
     def succeeded(self) -> Ended:
         assert self.code == 0, f"exit code {self.code}\n{self.output[-4000:]}"
@@ -61,23 +66,24 @@ def megatron(
     ``change`` replaces arguments of ``llama.args`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
     """
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
-    lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
-    lines |= change or {}  # type: ignore[arg-type]
-    arguments = [word for flag, value in lines.items() if value is not None for word in (flag, *value.split())]
-    command = [*launcher, str(script), *arguments, *flags]
+    command = [*launcher, str(script), *arguments(where, change or {}), *flags]
     if ranks is not None:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
-    return python(
-        where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | dict(environment or {})
-    )
+    return python(where, command, REHEARSAL | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})})
+
+
+def arguments(where: Path, change: Mapping[str, str | None]) -> list[str]:
+    """``llama.args`` for a few steps; ``change`` replaces arguments by flag, None drops one."""
+    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+    lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
+    return [word for flag, value in {**lines, **change}.items() if value is not None for word in (flag, *value.split())]
 
 
 def mindformers(
     where: Path,
     *,
     script: Path = LAUNCH / "run_mindformer.py",
-    change: Mapping[str, Any] | None = None,
+    change: Mapping[str, object] | None = None,
     launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
@@ -93,7 +99,7 @@ def mindformers(
     where.mkdir(parents=True, exist_ok=True)
     (where / "llama.yaml").write_text(yaml.safe_dump(config))
     command = [*launcher, str(script), "--config", str(where / "llama.yaml")]
-    return python(where, command, {"DEVICE": "cpu", "SEED": "42"} | variables, environment or {})
+    return python(where, command, REHEARSAL | variables, environment or {})
 
 
 def msrun(logs: Path) -> tuple[str, ...]:
@@ -102,20 +108,45 @@ def msrun(logs: Path) -> tuple[str, ...]:
     return ("-m", "align_hooks", "run", "--", "msrun", *options)
 
 
-def python(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
+def python(where: Path, command: Sequence[str], variables: Mapping[str, object], environment: Mapping[str, str]) -> Ended:
     """Run python; see :func:`program`."""
-    return program(where, [sys.executable, *command], variables, more)
+    return program(where, [sys.executable, *command], variables, environment)
 
 
-def program(where: Path, command: Sequence[str], variables: Mapping[str, object], more: Mapping[str, str]) -> Ended:
+def program(where: Path, command: Sequence[str], variables: Mapping[str, object], environment: Mapping[str, str]) -> Ended:
     """Run a program in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
     where.mkdir(parents=True, exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
     clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
-    done = subprocess.run(command, env=clean | more, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    done = subprocess.run(command, env=clean | environment, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     return Ended(done.returncode, done.stdout + done.stderr)
+
+
+def recorded(train: Callable[..., Ended], where: Path, **given: object) -> Path:
+    """Train with everything recorded; returns the record."""
+    train(where, RUN=where / "run", **EVERYTHING | given).succeeded()
+    return where / "run"
+
+
+def fed_by(run: object) -> dict[str, object]:
+    """The variables of a run that starts from another's weights, on its batches."""
+    return {"REPLAY_BATCHES": run, "LOAD_WEIGHTS": run}
+
+
+def aligned(*runs: object) -> Ended:
+    """What ``compare`` says of runs that must be aligned."""
+    done = compare(*runs)
+    assert done.code == 0, done.output
+    return done
+
+
+def diverged(*runs: object) -> Ended:
+    """What ``compare`` says of runs that must not be."""
+    done = compare(*runs)
+    assert done.code == 1, done.output
+    return done
 
 
 def compare(*arguments: object) -> Ended:
@@ -146,6 +177,6 @@ def sketch_errors(run: Run) -> Iterator[float]:
     """How far each recorded sketch is from that of the recorded tensor, relative."""
     for kind in ("gradients", "weights"):
         for step in run.steps:
-            recorded, made = run.sketches(kind, step), sketches_of(getattr(run, kind)(step))
-            assert recorded.keys() == made.keys()
-            yield from (float(abs(recorded[name] - made[name]).max() / (made[name][0] ** 0.5 or 1.0)) for name in made)
+            stored, computed = run.sketches(kind, step), sketches_of(getattr(run, kind)(step))
+            assert stored.keys() == computed.keys()
+            yield from (float(abs(stored[name] - computed[name]).max() / (computed[name][0] ** 0.5 or 1.0)) for name in computed)

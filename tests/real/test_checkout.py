@@ -17,20 +17,16 @@ CHECKOUT = Path(os.environ.get("MEGATRON_LM", "/nonexistent"))
 @pytest.mark.skipif(not (CHECKOUT / "pretrain_gpt.py").exists(), reason="MEGATRON_LM names no Megatron-LM checkout")
 def test_an_unmodified_pretrain_gpt_is_recorded_as_ours_is(tmp_path: Path, reference: Path) -> None:
     before = listing()
-    run = tmp_path / "run"
-    environment = {"PYTHONPATH": str(CHECKOUT)}
-    frameworks.megatron(
-        tmp_path, script=CHECKOUT / "pretrain_gpt.py", environment=environment, RUN=run, **frameworks.EVERYTHING
-    ).succeeded()
+    script, environment = CHECKOUT / "pretrain_gpt.py", {"PYTHONPATH": str(CHECKOUT)}
+    run = frameworks.recorded(frameworks.megatron, tmp_path, script=script, environment=environment)
     assert listing() == before
     ours, theirs = open_run(reference), open_run(run)
     assert theirs.facts.versions["megatron-core"].startswith("0.19")
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
-    assert frameworks.compare(reference, run).code == 0
+    frameworks.aligned(reference, run)
 
 
 def listing() -> str:
     """Every python file of the checkout with its digest."""
-    return subprocess.run(
-        ["sh", "-c", "find . -name '*.py' -print0 | sort -z | xargs -0 sha256sum"], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    ).stdout
+    command = ["sh", "-c", "find . -name '*.py' -print0 | sort -z | xargs -0 sha256sum"]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout

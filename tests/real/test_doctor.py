@@ -35,10 +35,10 @@ def doctor(where: Path, *words: str, **variables: object) -> tuple[int, str, dic
 
 def test_a_machine_that_is_ready(tmp_path: Path, reference: Path) -> None:
     """Every seam of the installed frameworks is found, and what a record says of its size is held against the disk."""
-    fed = {"LOAD_WEIGHTS": reference, "REPLAY_BATCHES": reference}
-    code, text, found = doctor(tmp_path, DEVICE="cpu", RUN=tmp_path / "run", LOCAL_NORMS="all", WEIGHTS="0-3", **fed)
+    fed = frameworks.fed_by(reference)
+    code, text, report = doctor(tmp_path, DEVICE="cpu", RUN=tmp_path / "run", LOCAL_NORMS="all", WEIGHTS="0-3", **fed)
     assert (code, text.splitlines()[0]) == (0, "ready: Megatron-LM and MindFormers"), text
-    states = {hook["name"]: hook["state"] for one in found["frameworks"] for hook in one["hooks"]}
+    states = {hook["name"]: hook["state"] for framework in report["frameworks"] for hook in framework["hooks"]}
     assert states == {hook.name: "found" for hook in (*TORCH_HOOKS, *MS_HOOKS)} | dict.fromkeys(
         ["rehearsal_fused_kernels", "mindspeed"], "not there"
     )
@@ -86,18 +86,16 @@ def arguments(where: Path, change: dict[str, str | None], flags: tuple[str, ...]
 def test_the_shapes_that_a_script_describes_are_those_of_the_built_model(name: str, tmp_path: Path) -> None:
     change, flags = BUILT[name]
     frameworks.megatron(tmp_path, change=change | {"--train-iters": "1"}, flags=flags, RUN=tmp_path / "run").succeeded()
-    found = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
+    described = shapes(read(arguments(tmp_path, change, flags), {}), "", megatron=installed_version("megatron-core") or "")
     run = open_run(tmp_path / "run")
-    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
+    assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
-OLDER: dict[str, dict[str, Any]] = {
+OLDER: dict[str, dict[str, object]] = {
     "grouped": {},
     "tied, a group a head, a computed size": {
-        "tie_word_embeddings": True,
-        "n_kv_heads": None,
-        "intermediate_size": None,
-        "multiple_of": 48,
+        **{"tie_word_embeddings": True, "multiple_of": 48},
+        **dict.fromkeys(("n_kv_heads", "intermediate_size")),
     },
     "padded beyond what feeds it, and a name that is not read": {"vocab_size": 264, "head_dim": 32},
 }
@@ -107,18 +105,18 @@ OLDER: dict[str, dict[str, Any]] = {
 def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str, tmp_path: Path, reference: Path) -> None:
     change = {f"model.model_config.{key}": value for key, value in OLDER[name].items()}
     frameworks.mindformers(tmp_path, change=change, RUN=tmp_path / "run", REPLAY_BATCHES=f"{reference}@0").succeeded()
-    found, run = shapes(read(str(tmp_path / "llama.yaml"), {}), "", vocabulary=256), open_run(tmp_path / "run")
-    assert (found.whole, found.unknown, found.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
+    described, run = shapes(read(str(tmp_path / "llama.yaml"), {}), "", vocabulary=256), open_run(tmp_path / "run")
+    assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
 def test_what_does_not_fit_is_not_ready_in_the_words_of_the_run(tmp_path: Path, reference: Path) -> None:
     (tmp_path / "wide.yaml").write_text((LAUNCH / "llama.yaml").read_text().replace("hidden_size: 64", "hidden_size: 128"))
-    fed = {"DEVICE": "cpu", "LOAD_WEIGHTS": reference, "REPLAY_BATCHES": reference, "INJECT_GRADIENTS": f"{reference}@0-1"}
+    fed = frameworks.fed_by(reference) | {"DEVICE": "cpu", "INJECT_GRADIENTS": f"{reference}@0-1"}
     assert doctor(tmp_path, str(LAUNCH / "llama.yaml"), **fed)[0] == 0
-    code, text, found = doctor(tmp_path, str(tmp_path / "wide.yaml"), **fed)
+    code, text, report = doctor(tmp_path, str(tmp_path / "wide.yaml"), **fed)
     assert (code, text.splitlines()[0]) == (1, "not ready: 2 problems"), text
     refused = frameworks.mindformers(tmp_path, change={"model.model_config.hidden_size": 128}, **fed)
     (line,) = [line for line in refused.ours.splitlines() if "do not fit this model" in line]
-    weights, gradients = found["problems"]
+    weights, gradients = report["problems"]
     assert weights == "ALIGN_HOOKS_LOAD_WEIGHTS: " + line.removeprefix("align_hooks: ")
     assert gradients.startswith(f"ALIGN_HOOKS_INJECT_GRADIENTS: gradients of {reference} step 0 do not fit this model: ")

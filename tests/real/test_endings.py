@@ -22,19 +22,18 @@ def as_usual() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-        with subprocess.Popen(
-            command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=as_usual
-        ) as one:
-            assert one.stdout is not None
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, env=env, cwd=cwd, **pipes, text=True, preexec_fn=as_usual) as training:
+            assert training.stdout is not None
             lines = []
-            for line in one.stdout:
+            for line in training.stdout:
                 lines.append(line)
                 if line == "hangs\n":
-                    one.send_signal(number)
-            return subprocess.CompletedProcess(command, one.wait(), "".join(lines), "")
+                    training.send_signal(number)
+            return subprocess.CompletedProcess(command, training.wait(), "".join(lines), "")
 
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "run", ended)
@@ -42,13 +41,13 @@ def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Sig
     assert done.code == -number, done.output
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1]
-    said, manifest = read(tmp_path / "run", 0), json.loads((tmp_path / "run/manifest/rank_0.json").read_text())
+    words, manifest = read(tmp_path / "run", 0), json.loads((tmp_path / "run/manifest/rank_0.json").read_text())
     if number == signal.SIGINT:
-        assert (said, manifest["ended"]) == (None, "interrupted at step 2 (SIGINT)")
+        assert (words, manifest["ended"]) == (None, "interrupted at step 2 (SIGINT)")
     else:
-        assert said is not None and said.signal == "SIGTERM"
-        assert "forward_step" in [function for file, _, function in said.stack if file.endswith("hangs.py")]
+        assert words is not None and words.signal == "SIGTERM"
+        assert "forward_step" in [function for file, _, function in words.stack if file.endswith("hangs.py")]
         assert manifest["ended"] is None
         (problem,) = run.problems
         assert (problem.step, run.endings[0].end) == (1, End.SIGNALLED)
-        assert str(problem) == f"rank 0 {said}; its last whole step is 1"
+        assert str(problem) == f"rank 0 {words}; its last whole step is 1"

@@ -36,10 +36,7 @@ LARGE = {
 
 def megatron(where: Path, change: dict[str, str | None]) -> list[str]:
     """The words of a Megatron command: script and arguments."""
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
-    lines |= {"--train-iters": "3", "--data-path": str(frameworks.corpus()), "--data-cache-path": str(where / "cache")}
-    given = {flag: value for flag, value in (lines | change).items() if value is not None}
-    return [str(LAUNCH / "pretrain_gpt.py"), *(word for flag, value in given.items() for word in (flag, *value.split()))]
+    return [str(LAUNCH / "pretrain_gpt.py"), *frameworks.arguments(where, change)]
 
 
 def mindformers(where: Path, *, layers: int = 2, ranks: int = 1) -> list[str]:
@@ -58,48 +55,46 @@ def mindformers(where: Path, *, layers: int = 2, ranks: int = 1) -> list[str]:
     return [str(LAUNCH / "run_mindformer.py"), "--config", str(where / "llama.yaml")]
 
 
-def launch(where: Path, command: Sequence[object], run: Path, reference: Path | None = None, **more: str) -> Ended:
+def launch(where: Path, command: Sequence[object], run: Path, reference: Path | None = None, **variables: str) -> Ended:
     """Start a script of ``launch/`` as a user does, with RUN and REFERENCE."""
     where.mkdir(parents=True, exist_ok=True)
     named = {"RUN": str(run)} | ({"REFERENCE": str(reference)} if reference else {})
-    return frameworks.program(where, [str(word) for word in command], {}, named | more)
+    return frameworks.program(where, [str(word) for word in command], {}, named | variables)
 
 
 @pytest.mark.slow
 def test_step1_of_a_shrunk_pair(tmp_path: Path) -> None:
-    one, two = tmp_path / "reference", tmp_path / "candidate"
+    reference, candidate = tmp_path / "reference", tmp_path / "candidate"
     shrink = [sys.executable, LAUNCH / "shrink.py", LAUNCH / "cpu.sh"]
     saved = {"--save": str(tmp_path / "prod"), "--save-interval": "1"}
-    done = launch(tmp_path, [*shrink, "torch", "step1_reference", *megatron(tmp_path, LARGE | saved)], one).succeeded()
+    done = launch(tmp_path, [*shrink, "torch", "step1_reference", *megatron(tmp_path, LARGE | saved)], reference).succeeded()
     assert "shrink: --num-layers: 3 -> 2 (guide, stage 1)" in done.output
     assert not (tmp_path / "prod").exists()
-    done = launch(tmp_path / "ms", [*shrink, "ms", "step1_candidate", *mindformers(tmp_path / "ms", layers=3)], two, one).succeeded()
+    command = [*shrink, "ms", "step1_candidate", *mindformers(tmp_path / "ms", layers=3)]
+    done = launch(tmp_path / "ms", command, candidate, reference).succeeded()
     assert "shrink: model.model_config.num_layers: 3 -> 2 (guide, stage 1)" in done.output
-    for run in (open_run(one), open_run(two)):
+    for run in (open_run(reference), open_run(candidate)):
         assert run.facts.model["num_hidden_layers"] == 2
         assert [row["learning_rate"] for row in run.scalars()] == pytest.approx([1e-3] * 3, rel=1e-7)
-    assert json.loads((one / "run.json").read_text())["arguments"]["hidden_dropout"] == "0.0"
+    assert json.loads((reference / "run.json").read_text())["arguments"]["hidden_dropout"] == "0.0"
     assert not list((tmp_path / "ms").glob("output/checkpoint/**/*.ckpt"))
-    compared = frameworks.compare(one, two)
-    assert compared.code == 0, compared.output
+    frameworks.aligned(reference, candidate)
 
 
 @pytest.mark.slow
 def test_three_injected_updates_under_torchrun(tmp_path: Path) -> None:
-    one, two = tmp_path / "reference", tmp_path / "candidate"
+    reference, candidate = tmp_path / "reference", tmp_path / "candidate"
     command = [LAUNCH / "torchrun.sh", "optimizer_reference", *megatron(tmp_path, {})]
-    launch(tmp_path, command, one, ALIGN_HOOKS_DEVICE="cpu").succeeded()
+    launch(tmp_path, command, reference, ALIGN_HOOKS_DEVICE="cpu").succeeded()
     command = [LAUNCH / "cpu.sh", "ms", "optimizer_candidate", *mindformers(tmp_path / "ms")]
-    launch(tmp_path / "ms", command, two, one).succeeded()
-    compared = frameworks.compare(one, two)
-    assert compared.code == 0, compared.output
-    assert "weights after an update" in compared.output
+    launch(tmp_path / "ms", command, candidate, reference).succeeded()
+    assert "weights after an update" in frameworks.aligned(reference, candidate).output
 
 
 def at_once(*commands: Callable[[], Ended]) -> list[Ended]:
     """The ends of commands that wait for each other, as the nodes of a job do."""
     with ThreadPoolExecutor(len(commands)) as pool:
-        return [one.succeeded() for one in [waiting.result() for waiting in [pool.submit(command) for command in commands]]]
+        return [ended.succeeded() for ended in list(pool.map(lambda command: command(), commands))]
 
 
 def one_rank(where: Path) -> Path:
@@ -115,18 +110,18 @@ def test_two_nodes_that_share_no_directory_are_carried_together(tmp_path: Path) 
     script, *words = megatron(tmp_path, {})
 
     def node(rank: int) -> Ended:
-        more = meet | {"NODE_RANK": str(rank), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
-        return launch(tmp_path / f"at{rank}", [LAUNCH / "examples/gpu_nodes.sh", *words], tmp_path / f"node{rank}", one, **more)
+        variables = meet | {"NODE_RANK": str(rank), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
+        command = [LAUNCH / "examples/gpu_nodes.sh", *words]
+        return launch(tmp_path / f"at{rank}", command, tmp_path / f"node{rank}", reference, **variables)
 
-    one = one_rank(tmp_path)
+    reference = one_rank(tmp_path)
     at_once(lambda: node(0), lambda: node(1))
     missing = open_run(tmp_path / "node0").missing
     assert missing is not None and missing.rank == 1
     for rank in (0, 1):
         shutil.copytree(tmp_path / f"node{rank}", tmp_path / "run", dirs_exist_ok=True)
     assert open_run(tmp_path / "run").problems == []
-    compared = frameworks.compare(one, tmp_path / "run")
-    assert compared.code == 0, compared.output
+    frameworks.aligned(reference, tmp_path / "run")
 
 
 SRUN = """\
@@ -151,28 +146,26 @@ def test_slurm_tasks_with_no_torchrun_are_the_ranks_of_one_run(tmp_path: Path) -
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "2"}
     slurm |= {"PATH": f"{tmp_path}/bin:{PATH}", "MASTER_PORT": str(frameworks.free_port())}
     script, *words = megatron(tmp_path, {})
-    one = one_rank(tmp_path)
-    more = slurm | {"LAUNCH": str(LAUNCH), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
+    reference = one_rank(tmp_path)
+    slurm |= {"LAUNCH": str(LAUNCH), "SCRIPT": script, "PRESET": "step1_candidate", "ALIGN_HOOKS_BATCHES": "0-2"}
     command = [LAUNCH / "examples/slurm_megatron_tasks.sbatch", *words]
-    launch(tmp_path, command, tmp_path / "run", one, ALIGN_HOOKS_DEVICE="cpu", **more).succeeded()
+    launch(tmp_path, command, tmp_path / "run", reference, ALIGN_HOOKS_DEVICE="cpu", **slurm).succeeded()
     run = open_run(tmp_path / "run")
     assert run.problems == []
-    assert [one.launch.world_size for one in run.manifests.values()] == [2, 2]
-    assert {"SLURM_JOB_ID=7" in one.launch.job for one in run.manifests.values()} == {True}
-    compared = frameworks.compare(one, tmp_path / "run")
-    assert compared.code == 0, compared.output
+    assert [manifest.launch.world_size for manifest in run.manifests.values()] == [2, 2]
+    assert {"SLURM_JOB_ID=7" in manifest.launch.job for manifest in run.manifests.values()} == {True}
+    frameworks.aligned(reference, tmp_path / "run")
 
 
 @pytest.mark.slow
 def test_weights_not_updated_under_msrun(tmp_path: Path) -> None:
-    one, two = tmp_path / "reference", tmp_path / "candidate"
-    launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "weights_not_updated_reference", *megatron(tmp_path, {})], one).succeeded()
+    reference, candidate = tmp_path / "reference", tmp_path / "candidate"
+    launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "weights_not_updated_reference", *megatron(tmp_path, {})], reference).succeeded()
     command = [LAUNCH / "msrun.sh", "weights_not_updated_candidate", *mindformers(tmp_path / "ms", ranks=2)]
-    more = {"ALIGN_HOOKS_DEVICE": "cpu", "WORKER_NUM": "2", "MASTER_PORT": str(frameworks.free_port())}
-    launch(tmp_path / "ms", command, two, one, **more).succeeded()
-    assert [row["learning_rate"] for row in open_run(two).scalars()] == [0.0] * 3
-    compared = frameworks.compare(one, two)
-    assert compared.code == 0, compared.output
+    variables = {"ALIGN_HOOKS_DEVICE": "cpu", "WORKER_NUM": "2", "MASTER_PORT": str(frameworks.free_port())}
+    launch(tmp_path / "ms", command, candidate, reference, **variables).succeeded()
+    assert [row["learning_rate"] for row in open_run(candidate).scalars()] == [0.0] * 3
+    frameworks.aligned(reference, candidate)
 
 
 def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
@@ -184,12 +177,11 @@ def test_msrun_without_use_parallel_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_twice(tmp_path: Path) -> None:
-    one, two = tmp_path / "first", tmp_path / "second"
-    for run in (one, two):
+    runs = tmp_path / "first", tmp_path / "second"
+    for run in runs:
         launch(tmp_path, [LAUNCH / "cpu.sh", "torch", "benchmark_error", *megatron(tmp_path, {})], run).succeeded()
         assert open_run(run).facts.determinism["torch.are_deterministic_algorithms_enabled"] is False
-    compared = frameworks.compare(one, two)
-    assert compared.code == 0, compared.output
+    frameworks.aligned(*runs)
 
 
 def test_megatrons_parser_has_the_flags_that_shrink_knows(tmp_path: Path) -> None:

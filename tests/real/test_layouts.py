@@ -17,18 +17,10 @@ from real import frameworks
 from synthetic import relative_error
 
 STEPS = {"--train-iters": "2", "--num-layers": "4"}
-TIED: Mapping[str, str | None] = {
-    "--untie-embeddings-and-output-weights": None,
-    "--vocab-size": "257",
-    "--make-vocab-size-divisible-by": "200",
-}
+TIED = {"--untie-embeddings-and-output-weights": None, "--vocab-size": "257", "--make-vocab-size-divisible-by": "200"}
 EXPERTS = ("--num-experts", "4", "--moe-router-topk", "2", "--moe-router-load-balancing-type", "none")
-TP, PP, CP, EP = (
-    ("--tensor-model-parallel-size", "2"),
-    ("--pipeline-model-parallel-size", "2"),
-    ("--context-parallel-size", "2"),
-    ("--expert-model-parallel-size", "2"),
-)
+TP, PP = ("--tensor-model-parallel-size", "2"), ("--pipeline-model-parallel-size", "2")
+CP, EP = ("--context-parallel-size", "2"), ("--expert-model-parallel-size", "2")
 DISTRIBUTED, SEQUENCE = ("--use-distributed-optimizer",), ("--sequence-parallel",)
 OVERLAP = ("--overlap-grad-reduce", "--overlap-param-gather")
 VIRTUAL = ("--num-layers-per-virtual-pipeline-stage", "1")
@@ -75,9 +67,8 @@ REFERENCES: dict[str, tuple[Sequence[str], Mapping[str, str | None]]] = {
 def train(where: Path, ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
     """Train ``ranks`` processes and open what they recorded."""
     own, change = REFERENCES[kind]
-    variables = frameworks.EVERYTHING | {"RUN": where / "run"} | variables
-    frameworks.megatron(where, change={**STEPS, **change}, flags=(*own, *flags), ranks=ranks, **variables).succeeded()
-    return open_run(where / "run")
+    run = frameworks.recorded(frameworks.megatron, where, change={**STEPS, **change}, flags=(*own, *flags), ranks=ranks, **variables)
+    return open_run(run)
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +83,11 @@ def single(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> dict[
     return Made()
 
 
-def fed_by(run: Run) -> dict[str, object]:
-    return {"REPLAY_BATCHES": run.path, "LOAD_WEIGHTS": run.path}
-
-
-@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in LAYOUTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LAYOUTS])
 def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run], name: str) -> None:
     kind, ranks, flags = LAYOUTS[name]
     reference = single[kind]
-    candidate = train(tmp_path, ranks, kind, flags, **fed_by(reference))
+    candidate = train(tmp_path, ranks, kind, flags, **frameworks.fed_by(reference.path))
     check = candidate.self_check
     assert check.contradictions == ()
     assert check.steps == (0, 1)
@@ -110,8 +97,7 @@ def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run
     print(f"{name}: gradients within {worst:.1e}, {check.copies} copies, the framework's norm {check.inexact:.1e} off")
     assert worst < (1e-5 if kind in ("fp32", "tied", "experts") else 0.1)
     assert max(frameworks.sketch_errors(candidate)) < 1e-12
-    done = frameworks.compare(reference.path, candidate.path)
-    assert done.code == 0, done.output
+    frameworks.aligned(reference.path, candidate.path)
 
 
 @pytest.mark.slow
@@ -122,11 +108,11 @@ def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(tmp_path: Path
     order of micro-batches is no measure: it is added up in fp32, while tensor parallelism adds up activations in bf16.
     """
     reference = single["bf16"]
-    exact = train(tmp_path / "exact", 1, "fp32", **fed_by(reference)).gradients(0)
+    exact = train(tmp_path / "exact", 1, "fp32", **frameworks.fed_by(reference.path)).gradients(0)
     noise = {name: relative_error(exact[name], tensor) for name, tensor in reference.gradients(0).items()}
     for layout, flags in (("tp", TP), ("pp", PP), ("dp", DISTRIBUTED)):
-        found = train(tmp_path / layout, 2, "bf16", flags, **fed_by(reference)).gradients(0)
-        excess = {name: relative_error(tensor, found[name]) / noise[name] for name, tensor in reference.gradients(0).items()}
+        candidate = train(tmp_path / layout, 2, "bf16", flags, **frameworks.fed_by(reference.path)).gradients(0)
+        excess = {name: relative_error(tensor, candidate[name]) / noise[name] for name, tensor in reference.gradients(0).items()}
         worst = max(excess, key=lambda name: excess[name])
         print(f"bf16 {layout}: worst {excess[worst]:.2f} of noise ({worst}); noise {min(noise.values()):.1e} to {max(noise.values()):.1e}")
         assert excess[worst] < 2, worst
@@ -135,17 +121,16 @@ def test_bf16_layouts_differ_by_no_more_than_twice_measured_noise(tmp_path: Path
 @pytest.mark.slow
 def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(tmp_path: Path, single: dict[str, Run]) -> None:
     """Recorded at TP2·DP2, replayed, loaded and injected at DP4, at TP2·PP2 and on one rank."""
-    source = train(tmp_path / "source", 4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **fed_by(single["fp32"]))
-    fed = fed_by(source) | {"INJECT_GRADIENTS": source.path}
+    source = train(tmp_path / "source", 4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **frameworks.fed_by(single["fp32"].path))
+    fed = frameworks.fed_by(source.path) | {"INJECT_GRADIENTS": source.path}
     for name, ranks, flags in (("dp4", 4, ()), ("tp2pp2", 4, (*TP, *PP)), ("one", 1, ())):
-        found = train(tmp_path / name, ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
+        candidate = train(tmp_path / name, ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
         for step in (1, 2):
-            ours, theirs = source.weights(step), found.weights(step)
+            ours, theirs = source.weights(step), candidate.weights(step)
             worst = max(relative_error(ours[tensor], theirs[tensor]) for tensor in ours)
             print(f"{name}: weights after update {step} within {worst:.1e}")
             assert worst < 1e-6
-        done = frameworks.compare(source.path, found.path)
-        assert done.code == 0, done.output
+        frameworks.aligned(source.path, candidate.path)
 
 
 @pytest.mark.slow
@@ -170,9 +155,8 @@ def test_recorded_gradients_are_those_that_megatron_saves_itself_to_the_bit(tmp_
 def as_megatron(native: str, whole: Mapping[str, np.ndarray], rank: int, ranks: int) -> np.ndarray:
     """What Megatron keeps under a name on a tensor-parallel rank, cut by hand: 2 query groups of 2 heads of 16, no padding."""
     if not native.startswith("decoder.layers."):
-        tensor = whole[
-            {"embedding": "model.embed_tokens", "decoder": "model.norm", "output_layer": "lm_head"}[native.split(".")[0]] + ".weight"
-        ]
+        ends = {"embedding": "model.embed_tokens", "decoder": "model.norm", "output_layer": "lm_head"}
+        tensor = whole[f"{ends[native.split('.')[0]]}.weight"]
         return tensor if tensor.ndim == 1 else np.split(tensor, ranks)[rank]
     layer, _, part = native.removeprefix("decoder.layers.").partition(".")
     hf = f"model.layers.{layer}."
@@ -182,9 +166,7 @@ def as_megatron(native: str, whole: Mapping[str, np.ndarray], rank: int, ranks: 
         return np.split(np.concatenate(groups), ranks)[rank]
     if part == "mlp.linear_fc1.weight":
         return np.concatenate([np.split(whole[f"{hf}mlp.{name}_proj.weight"], ranks)[rank] for name in ("gate", "up")])
-    if part in ("self_attention.linear_proj.weight", "mlp.linear_fc2.weight"):
-        tensor = whole[hf + {"self_attention": "self_attn.o_proj.weight", "mlp": "mlp.down_proj.weight"}[part.split(".")[0]]]
-        return np.split(tensor, ranks, axis=1)[rank]
-    return whole[
-        hf + {"input_layernorm.weight": "input_layernorm.weight", "pre_mlp_layernorm.weight": "post_attention_layernorm.weight"}[part]
-    ]
+    others = {"self_attention.linear_proj": "self_attn.o_proj", "mlp.linear_fc2": "mlp.down_proj", "input_layernorm": "input_layernorm"}
+    others["pre_mlp_layernorm"] = "post_attention_layernorm"
+    tensor = whole[f"{hf}{others[part.removesuffix('.weight')]}.weight"]
+    return tensor if tensor.ndim == 1 else np.split(tensor, ranks, axis=1)[rank]

@@ -29,28 +29,27 @@ def test_megatron_replays_itself_to_the_bit_without_its_data(tmp_path: Path, ref
     ).succeeded()
     assert "args.eval_iters: 5 -> 0 (ALIGN_HOOKS_REPLAY_BATCHES)" in done.ours
     ours, theirs = open_run(reference), open_run(run)
-    overrides = {one.what: one.after for one in theirs.facts.overrides}
+    overrides = {override.what: override.after for override in theirs.facts.overrides}
     assert overrides["training data"] == f"{reference}@all"
     assert overrides["weights"] == f"{reference}@0"
     assert [row["loss"] for row in ours.scalars()] == [row["loss"] for row in theirs.scalars()]
     for step in (0, 2):
         assert all(np.array_equal(ours.gradients(step)[name], theirs.gradients(step)[name]) for name in ours.gradients(step))
-    compared = frameworks.compare(reference, run)
-    assert compared.code == 0, compared.output
+    frameworks.aligned(reference, run)
 
 
 def test_a_rehearsal_takes_a_command_that_is_meant_for_gpus(tmp_path: Path, reference: Path) -> None:
     """What is only fast is switched off, and listed; the numbers are those of a command that says so itself."""
-    said = {**dict.fromkeys(name for name in FAST if name.startswith("--no-")), "--use-cpu-initialization": None}
-    said |= {"--transformer-impl": "transformer_engine", "--distributed-backend": "nccl"}
+    change = {**dict.fromkeys(name for name in FAST if name.startswith("--no-")), "--use-cpu-initialization": None}
+    change |= {"--transformer-impl": "transformer_engine", "--distributed-backend": "nccl"}
     flags = ("--cross-entropy-loss-fusion", "--te-rng-tracker", "--use-distributed-optimizer", "--attention-backend", "flash")
     flags += ("--delay-wgrad-compute", "--use-te-activation-func", "--use-sharp")
-    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
-    done = frameworks.megatron(tmp_path, change=said, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
+    fed = frameworks.fed_by(reference)
+    done = frameworks.megatron(tmp_path, change=change, flags=flags, RUN=tmp_path / "run", **fed, LOCAL_NORMS="all").succeeded()
     assert "args.transformer_impl: transformer_engine -> local (ALIGN_HOOKS_DEVICE)" in done.ours
     assert "MASTER_PORT: not set -> 0 (ALIGN_HOOKS_DEVICE)" in done.ours
     run = open_run(tmp_path / "run")
-    overridden = {one.what for one in run.facts.overrides}
+    overridden = {override.what for override in run.facts.overrides}
     assert {f"args.{name}" for name in FAST.values()} <= overridden
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in open_run(reference).scalars()]
 
@@ -72,10 +71,7 @@ FAST = {
 def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path: Path, reference: Path) -> None:
     run = tmp_path / "run"
     done = frameworks.megatron(
-        tmp_path,
-        change={"--train-iters": "8", "--lr-decay-style": "linear", "--min-lr": "0"},
-        RUN=run,
-        REPLAY_BATCHES=f"{reference}@0-1",
+        tmp_path, change={"--train-iters": "8", "--lr-decay-style": "linear", "--min-lr": "0"}, RUN=run, REPLAY_BATCHES=f"{reference}@0-1"
     ).succeeded()
     assert "training stops after iteration 2 of 8" in done.ours
     rates = [row["learning_rate"] for row in open_run(run).scalars()]
@@ -85,9 +81,8 @@ def test_replay_stops_at_the_last_recorded_step_and_keeps_the_schedule(tmp_path:
 def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(tmp_path: Path, reference: Path) -> None:
     checkpoint = {"--ckpt-format": "torch", "--save": str(tmp_path / "checkpoint"), "--save-interval": "1"}
     frameworks.megatron(tmp_path, change=checkpoint | {"--exit-interval": "1"}).succeeded()
-    run = tmp_path / "run"
     resumed = {"--ckpt-format": "torch", "--load": str(tmp_path / "checkpoint")}
-    frameworks.megatron(tmp_path, change=resumed, RUN=run, REPLAY_BATCHES=reference, **frameworks.EVERYTHING).succeeded()
+    run = frameworks.recorded(frameworks.megatron, tmp_path, change=resumed, REPLAY_BATCHES=reference)
     ours, theirs = open_run(reference), open_run(run)
     assert theirs.steps == theirs.batch_steps() == [1, 2]
     assert theirs.problems == []
@@ -99,17 +94,9 @@ def test_a_resumed_run_is_fed_its_own_steps_and_goes_on_counting(tmp_path: Path,
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A learning rate of 0, evaluation after every step, no clipping, deterministic."""
-    where = tmp_path_factory.mktemp("still")
-    frameworks.megatron(
-        where,
-        change={"--eval-iters": "2", "--eval-interval": "1", "--split": "90,5,5", "--clip-grad": "0"},
-        RUN=where / "run",
-        LEARNING_RATE=0,
-        DETERMINISTIC=1,
-        SEED=9,
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    return open_run(where / "run")
+    change = {"--eval-iters": "2", "--eval-interval": "1", "--split": "90,5,5", "--clip-grad": "0"}
+    fixed = {"LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
+    return open_run(frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp("still"), change=change, **fixed))
 
 
 def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
@@ -131,20 +118,18 @@ def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
 
 
 def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
-    found = still.facts.determinism
-    assert found["torch.are_deterministic_algorithms_enabled"] is True
-    assert found["model.config.deterministic_mode"] is True
-    assert found["args.seed"] == found["torch.initial_seed"] == 9
+    determinism = still.facts.determinism
+    assert determinism["torch.are_deterministic_algorithms_enabled"] is True
+    assert determinism["model.config.deterministic_mode"] is True
+    assert determinism["args.seed"] == determinism["torch.initial_seed"] == 9
     assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
 @pytest.fixture(scope="module")
 def padded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tied embeddings, and a vocabulary of 257 that Megatron pads to 384."""
-    where = tmp_path_factory.mktemp("padded")
     change = {"--vocab-size": "257", "--untie-embeddings-and-output-weights": None}
-    frameworks.megatron(where, change=change, RUN=where / "run", **frameworks.EVERYTHING).succeeded()
-    return where / "run"
+    return frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp("padded"), change=change)
 
 
 def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
@@ -159,10 +144,7 @@ def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
 
 def test_a_padded_and_tied_pair_is_aligned(tmp_path: Path, padded: Path) -> None:
     change = {"model.model_config.vocab_size": 384, "model.model_config.tie_word_embeddings": True}
-    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": padded, "LOAD_WEIGHTS": padded}
-    frameworks.mindformers(tmp_path, change=change, **variables, **frameworks.EVERYTHING).succeeded()
-    done = frameworks.compare(padded, tmp_path / "run")
-    assert done.code == 0, done.output
+    frameworks.aligned(padded, frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(padded)))
 
 
 def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Path, padded: Path) -> None:
@@ -173,27 +155,26 @@ def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Pa
     apart = frameworks.compare(padded, tmp_path / "planted" / "run")
     assert apart.code == 3
     assert "next: give the candidate the reference's 384 rows of the embedding, vocab_size: 384, and record it again" in apart.output
-    told = differing(padded, tmp_path / "planted" / "llama.yaml")
-    assert told == {"rows_of_the_embedding": "vocab_size: 384"}
-    key, _, value = told["rows_of_the_embedding"].partition(": ")
+    advice = differing(padded, tmp_path / "planted" / "llama.yaml")
+    assert advice == {"rows_of_the_embedding": "vocab_size: 384"}
+    key, _, value = advice["rows_of_the_embedding"].partition(": ")
     yaml[f"model.model_config.{key}"] = int(value)
-    fed = {"REPLAY_BATCHES": padded, "LOAD_WEIGHTS": padded}
+    fed = frameworks.fed_by(padded)
     frameworks.mindformers(tmp_path / "mended", change=yaml, RUN=tmp_path / "mended" / "run", **fed).succeeded()
     assert differing(padded, tmp_path / "mended" / "llama.yaml") == {}
     assert differing(padded, tmp_path / "mended" / "run") == {}
-    done = frameworks.compare(padded, tmp_path / "mended" / "run")
-    assert (done.code, done.output.partition(":")[0]) == (0, "aligned")
+    assert frameworks.aligned(padded, tmp_path / "mended" / "run").output.startswith("aligned:")
 
 
 def differing(reference: Path, candidate: Path) -> dict[str, str]:
     """What changes the result, by row, with what a check prints to do about it."""
-    done = check(str(reference), str(candidate), {})
-    return {one.row.id: to_change(one) for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for one in done.of(outcome)}
+    comparison = check(str(reference), str(candidate), {})
+    return {found.row.id: to_change(found) for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for found in comparison.of(outcome)}
 
 
 def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:
     change = {"model.model_config.vocab_size": 257, "model.model_config.tie_word_embeddings": True}
-    done = frameworks.mindformers(tmp_path, change=change, LOAD_WEIGHTS=padded, REPLAY_BATCHES=padded)
+    done = frameworks.mindformers(tmp_path, change=change, **frameworks.fed_by(padded))
     assert done.code == 2, done.output
     assert "model.embed_tokens.weight#padding [127, 64] is not of this model" in done.ours
 

@@ -10,6 +10,7 @@ import pytest
 from align_hooks import Run, open_run
 from real import frameworks
 from real.test_pair import third_opinion
+from synthetic import save_by_hand
 
 
 def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide_s_yaml(tmp_path: Path, reference: Path) -> None:
@@ -22,8 +23,7 @@ def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide
         LOAD_WEIGHTS=reference,
         **frameworks.EVERYTHING,
     ).succeeded()
-    compared = frameworks.compare(reference, tmp_path / "run")
-    assert compared.code == 0, compared.output
+    frameworks.aligned(reference, tmp_path / "run")
     assert open_run(tmp_path / "run").facts.environment["PYTHONHASHSEED"]["effective"] is False
     assert "never" not in done.ours
 
@@ -31,19 +31,9 @@ def test_the_import_form_works_after_mindformers_was_imported_and_with_the_guide
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Run:
     """A learning rate of 0, no clipping, norms before the reducer, deterministic."""
-    where = tmp_path_factory.mktemp("still")
-    frameworks.mindformers(
-        where,
-        change={"runner_wrapper.use_clip_grad": False},
-        RUN=where / "run",
-        REPLAY_BATCHES=reference,
-        LEARNING_RATE=0,
-        LOCAL_NORMS_POINT="local",
-        DETERMINISTIC=1,
-        SEED=9,
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    return open_run(where / "run")
+    change, point = {"runner_wrapper.use_clip_grad": False}, {"LOCAL_NORMS_POINT": "local"}
+    fixed = {"REPLAY_BATCHES": reference, "LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
+    return open_run(frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp("still"), change=change, **point, **fixed))
 
 
 def test_a_learning_rate_of_0_leaves_the_weights_alone(still: Run) -> None:
@@ -60,52 +50,44 @@ def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
 
 
 def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
-    found = still.facts.determinism
-    assert found["mindspore.get_context(deterministic)"] == "ON"
-    assert found["mindspore.get_seed"] == found["config.seed"] == 9
+    determinism = still.facts.determinism
+    assert determinism["mindspore.get_context(deterministic)"] == "ON"
+    assert determinism["mindspore.get_seed"] == determinism["config.seed"] == 9
     assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
 def test_fused_projections_are_split_into_their_pieces(tmp_path: Path, reference: Path) -> None:
-    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     change = {"model.model_config.qkv_concat": True}
-    frameworks.mindformers(tmp_path, change=change, **variables, **frameworks.EVERYTHING).succeeded()
-    run = open_run(tmp_path / "run")
-    assert any(shard.native.endswith("w_qkv.weight") for shard in run.shards(0))
-    assert any(shard.native.endswith("w_gate_hidden.weight") for shard in run.shards(0))
-    compared = frameworks.compare(reference, tmp_path / "run")
-    assert compared.code == 0, compared.output
+    path = frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(reference))
+    natives = [shard.native for shard in open_run(path).shards(0)]
+    assert any(native.endswith("w_qkv.weight") for native in natives)
+    assert any(native.endswith("w_gate_hidden.weight") for native in natives)
+    frameworks.aligned(reference, path)
 
 
 def test_rates_that_differ_by_group_stand_in_the_order_of_the_groups(tmp_path: Path, reference: Path) -> None:
     """Both schedules warm up, so that all rates are 0 at first and only the schedules tell the groups apart."""
     schedule = {"type": "ConstantWarmUpLR", "learning_rate": 1e-3, "warmup_steps": 2, "total_steps": frameworks.STEPS}
     grouped = {"default": schedule, "grouped": [schedule | {"learning_rate": 1e-4, "params": ["*tok_embeddings*"]}]}
-    sources = {"RUN": tmp_path / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
-    frameworks.mindformers(tmp_path, change={"grouped_lr_schedule": grouped}, **sources, **frameworks.EVERYTHING).succeeded()
-    run = open_run(tmp_path / "run")
+    change = {"grouped_lr_schedule": grouped}
+    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(reference)))
     groups = run.facts.optimizer.groups
     slower = [group.parameters == ("model.embed_tokens.weight",) for group in groups]
     assert (len(groups), sum(slower)) == (3, 1)
     assert sorted(name for group in groups for name in group.parameters) == sorted(run.weights(0))
     rates = [row["learning_rate"] for row in run.scalars()]
     assert rates[0] == 0.0
-    assert rates[1] == pytest.approx([5e-5 if one else 5e-4 for one in slower])
-    assert rates[2] == pytest.approx([1e-4 if one else 1e-3 for one in slower])
+    assert rates[1] == pytest.approx([5e-5 if slow else 5e-4 for slow in slower])
+    assert rates[2] == pytest.approx([1e-4 if slow else 1e-3 for slow in slower])
 
 
 def test_the_loss_weighs_tokens_by_the_mask_and_not_by_the_pad_id(tmp_path: Path, reference: Path) -> None:
-    batches = tmp_path / "by_hand"
     random = np.random.RandomState(0)
-    place = batches / "step_0" / "rank_0"
-    place.mkdir(parents=True)
     ids = random.randint(0, 4, (4, 129))  # every fourth token is the YAML's pad_token_id
     mask = random.randint(0, 2, (4, 128)).astype(np.float32)
-    for name, array in (("tokens", ids[:, :-1]), ("labels", ids[:, 1:]), ("loss_mask", mask)):
-        np.save(place / f"{name}.npy", array)
-    frameworks.mindformers(
-        tmp_path, RUN=tmp_path / "run", REPLAY_BATCHES=batches, LOAD_WEIGHTS=reference, BATCHES="0", WEIGHTS="0"
-    ).succeeded()
+    save_by_hand(tmp_path / "by_hand", 0, {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": mask})
+    variables = {"RUN": tmp_path / "run", "REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
+    frameworks.mindformers(tmp_path, **variables, BATCHES="0", WEIGHTS="0").succeeded()
     run = open_run(tmp_path / "run")
     assert run.scalars()[0]["valid_tokens"] == mask.sum()
     assert run.scalars()[0]["loss"] == pytest.approx(third_opinion(run)[0], rel=1e-6)
@@ -127,28 +109,24 @@ def test_a_llama_that_cuts_its_batch_and_takes_no_mask_makes_the_same_of_it(tmp_
     """As that of MindFormers 1.3, against the installed one under ``input_sliced_sig: True``, to the bit."""
     random = np.random.RandomState(0)
     for step in range(frameworks.STEPS):
-        place = tmp_path / "by_hand" / f"step_{step}" / "rank_0"
-        place.mkdir(parents=True)
         mask = random.randint(0, 2, (4, 128)).astype(np.float32)
         mask[:2, -1] = 0, 1
         tokens, labels = random.randint(0, 4, (2, 4, 128))  # every fourth token is the YAML's pad_token_id
-        for name, array in (("tokens", tokens), ("labels", labels), ("loss_mask", mask)):
-            np.save(place / f"{name}.npy", array)
+        save_by_hand(tmp_path / "by_hand", step, {"tokens": tokens, "labels": labels, "loss_mask": mask})
     runs = {}
     for name, script in (("cut", frameworks.LAUNCH / "run_mindformer.py"), ("uncut", frameworks.SCRIPTS / "older_llama.py")):
-        sources = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference, "RUN": tmp_path / name / "run"}
-        frameworks.mindformers(tmp_path / name, script=script, **sources, **frameworks.EVERYTHING).succeeded()
-        runs[name] = open_run(tmp_path / name / "run")
-    overrides = {one.what for one in runs["uncut"].facts.overrides}
+        fed = {"REPLAY_BATCHES": tmp_path / "by_hand", "LOAD_WEIGHTS": reference}
+        runs[name] = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / name, script=script, **fed))
+    overrides = {override.what for override in runs["uncut"].facts.overrides}
     assert "model.model_config.input_sliced_sig" not in overrides
     assert [row["loss"] for row in runs["cut"].scalars()] == [row["loss"] for row in runs["uncut"].scalars()]
     for step in range(frameworks.STEPS):
-        one, other = (run.batch(step).arrays() for run in runs.values())
-        counts = one["loss_mask"] > 0
-        assert (other["loss_mask"] == one["loss_mask"]).all()
-        assert (other["tokens"] == one["tokens"]).all()
-        assert (other["labels"] == one["labels"])[counts].all()
-        assert (other["token_losses"] == one["token_losses"])[counts].all()
+        cut, uncut = (run.batch(step).arrays() for run in runs.values())
+        counts = cut["loss_mask"] > 0
+        assert (uncut["loss_mask"] == cut["loss_mask"]).all()
+        assert (uncut["tokens"] == cut["tokens"]).all()
+        assert (uncut["labels"] == cut["labels"])[counts].all()
+        assert (uncut["token_losses"] == cut["token_losses"])[counts].all()
         gradients = [run.gradients(step) for run in runs.values()]
         assert [name for name in gradients[0] if (gradients[0][name] != gradients[1][name]).any()] == []
 

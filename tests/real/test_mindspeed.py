@@ -18,22 +18,21 @@ STARTS = {"launcher": ("-m", "align_hooks.torch_side"), "run": ("-m", "align_hoo
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_patched_megatron_is_recorded_like_a_plain_one(tmp_path: Path, reference: Path, start: str) -> None:
-    frameworks.megatron(
+    run = frameworks.recorded(
+        frameworks.megatron,
         tmp_path,
         script=frameworks.SCRIPTS / "mindspeed_pretrain.py",
         launcher=STARTS[start],
         environment={"PYTHONPATH": os.pathsep.join([str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])])},
-        RUN=tmp_path / "run",
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    plain, patched = open_run(reference), open_run(tmp_path / "run")
+    )
+    plain, patched = open_run(reference), open_run(run)
     assert patched.problems == []
-    for one, other in zip(plain.scalars(), patched.scalars(), strict=True):
-        assert [one[name] for name in one if name != "seconds"] == [other[name] for name in one if name != "seconds"]
+    for ours, theirs in zip(plain.scalars(), patched.scalars(), strict=True):
+        assert [ours[name] for name in ours if name != "seconds"] == [theirs[name] for name in ours if name != "seconds"]
     for step in plain.steps:
         assert all(np.array_equal(plain.gradients(step)[name], patched.gradients(step)[name]) for name in plain.gradients(step))
         assert np.array_equal(plain.batch(step).tokens, patched.batch(step).tokens)
-    calls = [json.loads((run / "manifest/rank_0.json").read_text())["hooks"] for run in (reference, tmp_path / "run")]
+    calls = [json.loads((run / "manifest/rank_0.json").read_text())["hooks"] for run in (reference, run)]
     assert calls[1].pop("mindspeed")["state"] == "attached"
     calls[0].pop("mindspeed")
     assert calls[1] == calls[0]

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def patched(where: Path, diff: str, package: str, distribution: str) -> dict[str
     return {"PYTHONPATH": os.pathsep.join([str(where), os.environ.get("PYTHONPATH", "")])}
 
 
-def content(path: Path) -> Any:
+def content(path: Path) -> object:
     """A file's bytes, without the segment that they name, for a diff of a few lines knows no start of a job; of a batch's description what
     is said of what was fed, for it sees no token losses either."""
     whole = path.read_bytes()

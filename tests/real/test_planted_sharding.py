@@ -10,6 +10,7 @@ import pytest
 
 from align_hooks import open_run
 from real import frameworks
+from synthetic import save_by_hand
 
 RANKS = 2
 TP = ("--tensor-model-parallel-size", "2")
@@ -17,20 +18,16 @@ TP = ("--tensor-model-parallel-size", "2")
 
 def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, batches: Path | None = None) -> str:
     """Train two ranks with a fault and return what ``compare`` prints, in one line; it must exit 1."""
-    frameworks.megatron(
+    candidate = frameworks.recorded(
+        frameworks.megatron,
         where,
         script=frameworks.SCRIPTS / "planted_sharding.py",
         flags=flags,
         ranks=RANKS,
         environment={"PLANTED": plant},
-        RUN=where / "run",
-        REPLAY_BATCHES=batches or reference,
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    done = frameworks.compare(reference, where / "run")
-    assert done.code == 1, done.output
-    return " ".join(done.output.split())
+        **frameworks.fed_by(reference) | ({"REPLAY_BATCHES": batches} if batches else {}),
+    )
+    return frameworks.diverged(reference, candidate).line
 
 
 def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, reference: Path) -> None:
@@ -59,29 +56,18 @@ def unequal(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
     """The reference's batches with a mask that leaves rows different numbers of tokens, as the guide's snippet would leave them."""
     path, run = tmp_path_factory.mktemp("unequal"), open_run(reference)
     for step in run.steps:
-        batch, place = run.batch(step), path / f"step_{step}" / "rank_0"
-        place.mkdir(parents=True)
-        assert batch.tokens is not None
-        assert batch.labels is not None
-        mask = np.arange(batch.tokens.shape[1]) < np.array([[30], [128], [7], [90]])
-        for name, array in (("tokens", batch.tokens), ("labels", batch.labels), ("loss_mask", mask.astype(np.float32))):
-            np.save(place / f"{name}.npy", array)
+        arrays = run.batch(step).arrays()
+        mask = np.arange(arrays["tokens"].shape[1]) < np.array([[30], [128], [7], [90]])
+        save_by_hand(path, step, {name: arrays[name] for name in ("tokens", "labels")} | {"loss_mask": mask.astype(np.float32)})
     return path
 
 
 @pytest.mark.slow
 def test_tokens_weighed_by_micro_batch_instead_of_by_count_are_named(tmp_path: Path, reference: Path, unequal: Path) -> None:
-    frameworks.megatron(
-        tmp_path / "one",
-        flags=("--calculate-per-token-loss",),
-        RUN=tmp_path / "one" / "run",
-        REPLAY_BATCHES=unequal,
-        LOAD_WEIGHTS=reference,
-        **frameworks.EVERYTHING,
-    ).succeeded()
-    honest = tmp_path / "one" / "run"
+    fed = frameworks.fed_by(reference) | {"REPLAY_BATCHES": unequal}
+    honest = frameworks.recorded(frameworks.megatron, tmp_path / "one", flags=("--calculate-per-token-loss",), **fed)
     assert open_run(honest).self_check.contradictions == ()
     output = verdict(tmp_path / "two", honest, "by_micro_batch", ("--calculate-per-token-loss",), batches=unequal)
     assert output.startswith("diverged: self-check")
-    told = "weight of tokens in the loss at step 0 (iteration 1): alike (per-token loss) by its settings against by micro-batch in what"
-    assert f"the candidate's {told} was differentiated" in output
+    weights = "weight of tokens in the loss at step 0 (iteration 1): alike (per-token loss) by its settings against by micro-batch in what"
+    assert f"the candidate's {weights} was differentiated" in output

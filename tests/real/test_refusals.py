@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,18 +34,14 @@ def broken(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
     return weights
 
 
+SHAPE = "mlp.down_proj.weight is [64, 128], this model has [64, 96]"
 MEGATRON = {
     "a type that no CPU has": ({}, ("--fp8-format", "hybrid"), {}, "--fp8-format only an accelerator can follow"),
     "gradients that lie elsewhere": ({}, ("--use-torch-fsdp2",), {"RUN": "{here}/run"}, "kept with --use-torch-fsdp2"),
     "sequence length": ({"--seq-length": "64"}, (), {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
     "batch size": ({"--global-batch-size": "8"}, (), {"REPLAY_BATCHES": "{reference}"}, "has 4 rows, this run consumes 8 a step"),
     "ids": ({"--vocab-size": "128"}, (), {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 127"),
-    "shapes": (
-        {"--ffn-hidden-size": "96"},
-        (),
-        {"LOAD_WEIGHTS": "{reference}"},
-        "mlp.down_proj.weight is [64, 128], this model has [64, 96]",
-    ),
+    "shapes": ({"--ffn-hidden-size": "96"}, (), {"LOAD_WEIGHTS": "{reference}"}, SHAPE),
     "names": ({"--num-layers": "3"}, (), {"LOAD_WEIGHTS": "{reference}"}, "model.layers.2.input_layernorm.weight [64] is missing"),
     "NaN": ({}, (), {"LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
     "scaled positions": ({}, ("--rotary-interleaved",), {"RUN": "{here}/run"}, "rotary_interleaved is True, not False"),
@@ -62,7 +57,7 @@ def test_megatron_refuses(case: str, tmp_path: Path, reference: Path, broken: Pa
     refused(frameworks.megatron(tmp_path, change=change, flags=flags, **given), part)
 
 
-MINDFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+MINDFORMERS: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "sink mode": (
         {"runner_config.sink_mode": True, "runner_config.sink_size": 10},
         {"DEVICE": None, "RUN": "{here}/run"},
@@ -76,11 +71,7 @@ MINDFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"REPLAY_BATCHES": "{reference}"},
         "set total_steps in the YAML, or ALIGN_HOOKS_LEARNING_RATE",
     ),
-    "shapes": (
-        {"model.model_config.intermediate_size": 96},
-        {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{reference}"},
-        "mlp.down_proj.weight is [64, 128], this model has [64, 96]",
-    ),
+    "shapes": ({"model.model_config.intermediate_size": 96}, {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{reference}"}, SHAPE),
     "NaN": ({}, {"REPLAY_BATCHES": "{reference}", "LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
 }
 

@@ -17,20 +17,17 @@ from worded import arguments
 
 
 def test_an_input_beside_the_batch_is_said_recorded_and_noted(tmp_path: Path, reference: Path) -> None:
-    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
-    script = frameworks.SCRIPTS / "decoder_input.py"
+    fed, script = frameworks.fed_by(reference), frameworks.SCRIPTS / "decoder_input.py"
     done = frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
     assert "align_hooks: the model is given decoder_input beside the batch: neither recorded nor replayed" in done.ours
     run = open_run(tmp_path / "run")
     assert run.unrecorded_inputs == ["decoder_input"]
     assert open_run(reference).unrecorded_inputs == []
-    found = compare(open_run(reference), run)
-    assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in found.notes
-    assert found.blame is not None
-    assert (found.blame.place, found.blame.likely[0]) == (
-        "forward",
-        message("blame.unrecorded_inputs", names=terms(["decoder_input"])),
-    )
+    comparison = compare(open_run(reference), run)
+    assert message("notes.unrecorded_inputs", side=Side.CANDIDATE, names=terms(["decoder_input"])) in comparison.notes
+    blame = comparison.blame
+    assert blame is not None
+    assert (blame.place, blame.likely[0]) == ("forward", message("blame.unrecorded_inputs", names=terms(["decoder_input"])))
     shown = " ".join(CliRunner().invoke(app, ["show", str(tmp_path / "run")]).output.split())
     assert "the model is given decoder_input beside the batch" in shown
 
@@ -42,45 +39,41 @@ def test_it_is_said_without_any_batch_recorded(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tmp_path: Path, reference: Path) -> None:
-    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     script = frameworks.SCRIPTS / "weighted_loss.py"
-    frameworks.megatron(tmp_path, script=script, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
-    run = open_run(tmp_path / "run")
-    assert [one.step for one in run.self_check.of_losses] == run.steps
+    run = open_run(frameworks.recorded(frameworks.megatron, tmp_path, script=script, **frameworks.fed_by(reference)))
+    assert [contradiction.step for contradiction in run.self_check.of_losses] == run.steps
     assert run.self_check.of_layout == []
     assert open_run(reference).self_check.contradictions == ()
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
     assert shown.exit_code == 1
     assert "as their mean under the mask" in " ".join(shown.output.split())
-    found = compare(open_run(reference), run)
-    assert found.blame is not None
-    assert found.blame.place == "loss normalisation"
-    assert found.blame.suspects[0].id == "first_loss.not_the_mean"
+    blame = compare(open_run(reference), run).blame
+    assert blame is not None
+    assert blame.place == "loss normalisation"
+    assert blame.suspects[0].id == "first_loss.not_the_mean"
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 
 def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path) -> None:
-    fed = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference}
     half = {"model.model_config.compute_dtype": "float16"}
-    frameworks.mindformers(tmp_path, change=half, RUN=tmp_path / "run", **fed, **frameworks.EVERYTHING).succeeded()
-    found = compare(open_run(reference), open_run(tmp_path / "run"))
-    assert found.verdict is not Verdict.ALIGNED
-    assert found.settings[0].what == message("settings.compute_type")
-    assert (found.settings[0].reference, found.settings[0].candidate) == ("float32", "float16")
-    assert arguments("notes.compute_types", found.notes)["coarser"] == "float16"
+    candidate = frameworks.recorded(frameworks.mindformers, tmp_path, change=half, **frameworks.fed_by(reference))
+    comparison = compare(open_run(reference), open_run(candidate))
+    assert comparison.verdict is not Verdict.ALIGNED
+    first = comparison.settings[0]
+    assert (first.what, first.reference, first.candidate) == (message("settings.compute_type"), "float32", "float16")
+    assert arguments("notes.compute_types", comparison.notes)["coarser"] == "float16"
 
 
 def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Path) -> None:
     """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
     dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "4", "--ckpt-format": "torch"}
     kept, saved = {"--save": str(tmp_path / "saved"), "--save-interval": "2", "--exit-interval": "2"}, str(tmp_path / "saved")
-    frameworks.megatron(tmp_path / "whole", change=dropout, RUN=tmp_path / "whole" / "run", **frameworks.EVERYTHING).succeeded()
+    unbroken = frameworks.recorded(frameworks.megatron, tmp_path / "whole", change=dropout)
     frameworks.megatron(tmp_path / "part", change=dropout | kept).succeeded()
-    run = tmp_path / "resumed" / "run"
-    frameworks.megatron(tmp_path / "resumed", change=dropout | {"--load": saved}, RUN=run, **frameworks.EVERYTHING).succeeded()
-    found = compare(open_run(tmp_path / "whole" / "run"), open_run(run))
-    assert found.verdict is Verdict.ALIGNED, (found.first, found.blame)
-    states = {stage.name: stage.summary for stage in found.stages}["initial optimizer state"]
+    resumed = frameworks.recorded(frameworks.megatron, tmp_path / "resumed", change=dropout | {"--load": saved})
+    comparison = compare(open_run(unbroken), open_run(resumed))
+    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
+    states = {stage.name: stage.summary for stage in comparison.stages}["initial optimizer state"]
     assert states == message("optimizer_state.to_the_bit", count=42)
 
 

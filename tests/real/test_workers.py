@@ -24,10 +24,8 @@ def by_fork(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Path
 
 def trained(where: Path, form: str, start: str) -> Path:
     environment = {"START": start} | ({"IMPORT_FORM": "1"} if form == "import" else {})
-    script, change = frameworks.SCRIPTS / "workers.py", {"--dataloader-type": "external"}
-    frameworks.megatron(
-        where, script=script, change=change, launcher=FORMS[form], environment=environment, RUN=where / "run", BATCHES="all"
-    ).succeeded()
+    given = {"script": frameworks.SCRIPTS / "workers.py", "change": {"--dataloader-type": "external"}, "environment": environment}
+    frameworks.megatron(where, **given, launcher=FORMS[form], RUN=where / "run", BATCHES="all").succeeded()
     run = open_run(where / "run")
     assert (run.problems, run.steps) == ([], list(range(frameworks.STEPS)))
     return where / "run"
@@ -37,8 +35,7 @@ SLOW = [("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("i
 
 
 @pytest.mark.parametrize(
-    ("form", "start"),
-    [("launcher", "spawn"), ("import", "forkserver"), *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+    ("form", "start"), [("launcher", "spawn"), ("import", "forkserver"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 )
 def test_megatron_trains_on_what_workers_of_any_kind_read(tmp_path: Path, by_fork: Path, form: str, start: str) -> None:
     run, reference = open_run(trained(tmp_path, form, start)), open_run(by_fork)

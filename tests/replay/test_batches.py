@@ -44,19 +44,19 @@ FITTING = {"sequence": SEQUENCE, "vocabulary": VOCABULARY, "rows": ROWS}
 
 
 def test_every_recorded_step_is_replayed_in_order(run: Path) -> None:
-    one = replay(run)
-    one.check(**FITTING)
-    assert one.steps == range(STEPS)
-    for step in one.steps:
-        np.testing.assert_array_equal(one.batch(step).tokens, batch(step)["tokens"])
+    replayed = replay(run)
+    replayed.check(**FITTING)
+    assert replayed.steps == range(STEPS)
+    for step in replayed.steps:
+        np.testing.assert_array_equal(replayed.batch(step).tokens, batch(step)["tokens"])
 
 
 def test_a_first_step_that_is_told_late_still_counts(run: Path) -> None:
-    one = replay(run)
-    assert one.last == STEPS - 1  # asked for before training knows where it starts
-    one.first = 1
-    assert one.steps == range(1, STEPS)
-    assert next(one.micro_batches(ROWS))[0] == 1
+    replayed = replay(run)
+    assert replayed.last == STEPS - 1  # asked for before training knows where it starts
+    replayed.first = 1
+    assert replayed.steps == range(1, STEPS)
+    assert next(replayed.micro_batches(ROWS))[0] == 1
 
 
 def test_a_resumed_run_replays_from_its_own_step(run: Path) -> None:
@@ -68,9 +68,9 @@ def test_chosen_steps_bound_the_replay(run: Path) -> None:
 
 
 def test_after_the_last_recorded_step_it_stops_and_says_so(run: Path) -> None:
-    one = replay(run)
+    replayed = replay(run)
     with pytest.raises(RecordError, match=f"ends with step {STEPS - 1}: nothing is left to replay for step {STEPS}"):
-        one.batch(STEPS)
+        replayed.batch(STEPS)
 
 
 def test_a_run_without_batches_of_the_step_is_refused(run: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "refusal"),
     [
         ({"sequence": SEQUENCE + 1}, f"has sequence length {SEQUENCE}, this run {SEQUENCE + 1}; train with {SEQUENCE}"),
         ({"rows": ROWS * 2}, f"has {ROWS} rows, this run consumes {ROWS * 2} a step; use a global batch size of {ROWS}"),
@@ -108,8 +108,8 @@ def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> N
     ],
     ids=["sequence", "rows", "vocabulary"],
 )
-def test_batches_that_do_not_fit_are_refused_before_training(run: Path, change: dict[str, int], told: str) -> None:
-    with pytest.raises(RefusedRun, match=re.escape(told)):
+def test_batches_that_do_not_fit_are_refused_before_training(run: Path, change: dict[str, int], refusal: str) -> None:
+    with pytest.raises(RefusedRun, match=re.escape(refusal)):
         replay(run).check(**FITTING | change)
 
 
@@ -134,10 +134,10 @@ def test_a_negative_id_that_counts_is_refused_and_one_that_does_not_is_fine(tmp_
 def test_an_altered_batch_stops_the_replay(run: Path, tmp_path: Path, of: Callable[[Path], Path]) -> None:
     path = of(Path(shutil.copytree(run, tmp_path / "run")))
     np.save(path / "step_1/rank_0/tokens.npy", batch(9)["tokens"])
-    one = replay(path)
-    one.batch(0)
+    replayed = replay(path)
+    replayed.batch(0)
     with pytest.raises(RecordError, match=r"rank_0/tokens\.npy was changed since it was recorded"):
-        one.batch(1)
+        replayed.batch(1)
 
 
 @pytest.mark.parametrize("name", ["tokens", "labels"])
@@ -150,32 +150,32 @@ def test_a_batch_without_tokens_or_labels_is_refused(tmp_path: Path, name: str) 
 
 def test_micro_batches_are_rows_in_order_step_after_step(run: Path) -> None:
     fed = list(replay(run).micro_batches(2))
-    found = [arrays for _, arrays in fed]
+    micro_batches = [arrays for _, arrays in fed]
     assert [step for step, _ in fed] == [step for step in range(STEPS) for _ in range(ROWS // 2)]
-    assert [len(one["tokens"]) for one in found] == [2] * (STEPS * ROWS // 2)
+    assert [len(replayed["tokens"]) for replayed in micro_batches] == [2] * (STEPS * ROWS // 2)
     whole = np.concatenate([batch(step)["tokens"] for step in range(STEPS)])
-    np.testing.assert_array_equal(np.concatenate([one["tokens"] for one in found]), whole)
+    np.testing.assert_array_equal(np.concatenate([replayed["tokens"] for replayed in micro_batches]), whole)
 
 
 def test_a_hand_made_directory_can_be_replayed(tmp_path: Path) -> None:
-    one = replay(by_hand(tmp_path, steps=(0, 1), ranks=2))
-    one.check(sequence=SEQUENCE, vocabulary=VOCABULARY, rows=2 * ROWS)
-    np.testing.assert_array_equal(one.batch(1).tokens, np.concatenate([batch(10)["tokens"], batch(11)["tokens"]]))
+    replayed = replay(by_hand(tmp_path, steps=(0, 1), ranks=2))
+    replayed.check(sequence=SEQUENCE, vocabulary=VOCABULARY, rows=2 * ROWS)
+    np.testing.assert_array_equal(replayed.batch(1).tokens, np.concatenate([batch(10)["tokens"], batch(11)["tokens"]]))
 
 
 def test_what_a_hand_made_directory_lacks_is_filled_as_the_guide_assumes() -> None:
     arrays = batch(0)
-    found = filled(Batch(0, ((ROWS,),), tokens=arrays["tokens"], labels=arrays["labels"]))
-    assert found["loss_mask"].tolist() == np.ones((ROWS, SEQUENCE)).tolist()
-    assert found["position_ids"].tolist() == [list(range(SEQUENCE))] * ROWS
-    assert "attention_mask" not in found
+    complete = filled(Batch(0, ((ROWS,),), tokens=arrays["tokens"], labels=arrays["labels"]))
+    assert complete["loss_mask"].tolist() == np.ones((ROWS, SEQUENCE)).tolist()
+    assert complete["position_ids"].tolist() == [list(range(SEQUENCE))] * ROWS
+    assert "attention_mask" not in complete
 
 
 def test_what_was_recorded_is_not_replaced() -> None:
     arrays = batch(0) | {"loss_mask": np.zeros((ROWS, SEQUENCE)), "position_ids": np.full((ROWS, SEQUENCE), 7)}
-    found = filled(Batch(0, ((ROWS,),), **arrays))
-    assert found["loss_mask"].sum() == 0
-    assert (found["position_ids"] == 7).all()
+    complete = filled(Batch(0, ((ROWS,),), **arrays))
+    assert complete["loss_mask"].sum() == 0
+    assert (complete["position_ids"] == 7).all()
 
 
 def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every_row() -> None:

@@ -29,12 +29,12 @@ def injection(text: object) -> Injection:
 
 
 def test_a_fused_parameter_is_joined_from_its_pieces_by_name(run: Path) -> None:
-    one = injection(run)
-    one.check(SHAPES, range(STEPS))
+    injected = injection(run)
+    injected.check(SHAPES, range(STEPS))
     both = fused("w", {name: SHAPES[name] for name in ("lm_head.weight", "model.embed_tokens.weight")}, Blocks(1, (10, 10)))
     for step in (2, 0):
         expected = np.concatenate([RECORDED.gradients[step][name] for name in both.pieces])
-        np.testing.assert_array_equal(one.read(step, both), expected, strict=True)
+        np.testing.assert_array_equal(injected.read(step, both), expected, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ def test_a_fused_parameter_is_joined_from_its_pieces_by_name(run: Path) -> None:
     [("", range(3), (0, 1, 2)), ("", range(2), (0, 1)), ("", range(1, 9), (1, 2)), ("@1", range(3), (1,)), ("@0-1", range(3), (0, 1))],
 )
 def test_the_steps_are_those_chosen_recorded_and_made(run: Path, steps: str, planned: range, chosen: tuple[int, ...]) -> None:
-    one = injection(f"{run}{steps}")
-    one.check(SHAPES, planned)
-    assert one.steps == chosen
-    assert one.facts() == {"run": str(run), "run_id": one.run.facts.run_id, "steps": list(chosen)}
+    injected = injection(f"{run}{steps}")
+    injected.check(SHAPES, planned)
+    assert injected.steps == chosen
+    assert injected.facts() == {"run": str(run), "run_id": injected.run.facts.run_id, "steps": list(chosen)}
 
 
 @pytest.mark.parametrize(
-    ("steps", "planned", "said"),
+    ("steps", "planned", "refusal"),
     [
         ("@0-4", range(9), rf"has no gradients of step 3; record them with {PREFIX}GRADIENTS=3"),
         ("@2", range(2), r"step 2 is never made; this run makes steps 0 to 1"),
         ("", range(5, 9), r"has gradients of steps 0 to 2, this run makes steps 5 to 8; choose steps that both have"),
     ],
 )
-def test_steps_that_do_not_fit_are_refused(run: Path, steps: str, planned: range, said: str) -> None:
-    with pytest.raises(RefusedRun, match=said):
+def test_steps_that_do_not_fit_are_refused(run: Path, steps: str, planned: range, refusal: str) -> None:
+    with pytest.raises(RefusedRun, match=refusal):
         injection(f"{run}{steps}").check(SHAPES, planned)
 
 
@@ -71,15 +71,15 @@ def test_a_step_that_its_source_skipped_is_left_out_and_refused_where_it_was_nam
     source.rows[1]["skipped"] = True
     source.gradients[1][NAMES[0]][0] = np.inf
     source.write(tmp_path / "run")
-    one = injection(tmp_path / "run")
-    one.check(SHAPES, range(STEPS))
-    assert one.steps == (0, 2)
+    injected = injection(tmp_path / "run")
+    injected.check(SHAPES, range(STEPS))
+    assert injected.steps == (0, 2)
     with pytest.raises(RefusedRun, match="step 1 was skipped there, its gradients made no update; leave it out"):
         _ = injection(f"{tmp_path / 'run'}@0-1").recorded
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "refusal"),
     [
         (SHAPES | {"extra.weight": (2,)}, r"extra.weight \[2\] is missing"),
         ({name: SHAPES[name] for name in NAMES[1:]}, r"model.embed_tokens.weight \[10, 4\] is not of this model"),
@@ -87,8 +87,8 @@ def test_a_step_that_its_source_skipped_is_left_out_and_refused_where_it_was_nam
     ],
     ids=["missing", "too many", "shape"],
 )
-def test_names_or_shapes_that_do_not_fit_are_refused(run: Path, wanted: dict[str, tuple[int, ...]], said: str) -> None:
-    with pytest.raises(RefusedRun, match=said):
+def test_names_or_shapes_that_do_not_fit_are_refused(run: Path, wanted: dict[str, tuple[int, ...]], refusal: str) -> None:
+    with pytest.raises(RefusedRun, match=refusal):
         injection(run).check(wanted, range(STEPS))
 
 
@@ -100,6 +100,6 @@ def test_a_file_that_was_cut_short_is_refused_when_it_is_checked(tmp_path: Path)
 
 
 def test_a_run_of_endless_steps_is_checked_without_counting_them(run: Path) -> None:
-    one = injection(run)
-    one.check(SHAPES, range(10**15))
-    assert one.steps == tuple(range(STEPS))
+    injected = injection(run)
+    injected.check(SHAPES, range(10**15))
+    assert injected.steps == tuple(range(STEPS))

@@ -37,21 +37,21 @@ def test_every_element_moves_by_one_step_up_or_down(kind: str) -> None:
 
 
 def test_signs_are_those_of_the_seed_and_the_name() -> None:
-    one, again, other = (Perturbed(WEIGHTS, 0.5, seed) for seed in (1, 1, 2))
-    assert (one["a"] == again["a"]).all()
-    assert (one["a"] != other["a"]).mean() > 0.4
-    assert ((one["a"] > WEIGHTS["a"]) != (one["b"] > WEIGHTS["b"])).mean() > 0.3
+    moved, again, of_another_seed = (Perturbed(WEIGHTS, 0.5, seed) for seed in (1, 1, 2))
+    assert (moved["a"] == again["a"]).all()
+    assert (moved["a"] != of_another_seed["a"]).mean() > 0.4
+    assert ((moved["a"] > WEIGHTS["a"]) != (moved["b"] > WEIGHTS["b"])).mean() > 0.3
     assert Perturbed(Given(), 0.5, 1).keys() == set()
-    assert (len(one), one.shape("a")) == (2, (64, 32))
+    assert (len(moved), moved.shape("a")) == (2, (64, 32))
 
 
 def test_a_loader_moves_what_it_reads_and_leaves_types_alone(tmp_path: Path) -> None:
     weights = {NAME: np.full((8, 4), 0.5, np.float32)}
     save_file(weights, tmp_path / "model.safetensors")
     native = fused("embedding", {NAME: (8, 4)}, Blocks(1, (8,)))
-    found = Loader(Source(tmp_path, Steps.parse("0")), {NAME: (8, 4)}, perturb=(3, "bfloat16")).read(native)
-    assert found.dtype == np.float32
-    assert set(np.unique(found)) == {np.float32(0.5 * (1 - 2.0**-7)), np.float32(0.5 * (1 + 2.0**-7))}
+    tensor = Loader(Source(tmp_path, Steps.parse("0")), {NAME: (8, 4)}, perturb=(3, "bfloat16")).read(native)
+    assert tensor.dtype == np.float32
+    assert set(np.unique(tensor)) == {np.float32(0.5 * (1 - 2.0**-7)), np.float32(0.5 * (1 + 2.0**-7))}
 
 
 def test_it_needs_weights_to_move() -> None:

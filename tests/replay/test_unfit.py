@@ -13,8 +13,8 @@ def test_weights_that_fit_pass_and_others_are_named() -> None:
     refuse_unfit(wanted, dict(wanted), "x")
     with pytest.raises(RefusedRun) as caught:
         refuse_unfit(wanted, {"b": (4,), "c": (1,)}, "/run@0")
-    for told in ("/run@0", "a [2, 2] is missing", "c [1] is not of this model", "b is [4], this model has [3]"):
-        assert told in str(caught.value)
+    for part in ("/run@0", "a [2, 2] is missing", "c [1] is not of this model", "b is [4], this model has [3]"):
+        assert part in str(caught.value)
 
 
 def test_of_many_misfits_the_first_three_are_named_and_the_rest_counted() -> None:

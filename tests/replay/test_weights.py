@@ -77,12 +77,12 @@ def test_every_way_to_write_one_step_loads_it(run: Path, step: str) -> None:
 def test_a_hugging_face_directory_is_read_to_the_bit(tmp_path: Path, make: object) -> None:
     path = make(tmp_path / "hf")  # type: ignore[operator]
     assert is_checkpoint(path)
-    found = open_weights(source(path))
-    assert sorted(found) == sorted(NAMES)
-    assert len(found) == len(NAMES)
+    weights = open_weights(source(path))
+    assert sorted(weights) == sorted(NAMES)
+    assert len(weights) == len(NAMES)
     loader = Loader(source(path), SHAPES)
     for name in NAMES:
-        assert found.shape(name) == SHAPES[name]
+        assert weights.shape(name) == SHAPES[name]
         np.testing.assert_array_equal(loader.read(whole(name)), WEIGHTS[name], strict=True)
 
 
@@ -105,40 +105,40 @@ def stored(path: Path, kind: str, *tensors: tuple[str, bytes, list[int]]) -> Pat
 def test_every_floating_type_is_read_as_the_same_numbers_in_fp32(tmp_path: Path, kind: str) -> None:
     exact = np.array([[1.0, -2.5, 0.0], [-0.0, 96.0, 2.0**-14]], np.float32)  # each type has these numbers
     content = (exact.view(np.uint32) >> 16).astype("<u2") if kind == "BF16" else exact.astype(KINDS[kind])
-    found = open_weights(source(stored(tmp_path / "hf", kind, ("before", content.tobytes(), [6]), ("a", content.tobytes(), [2, 3]))))
-    np.testing.assert_array_equal(found["a"].view(np.uint32), exact.view(np.uint32), strict=True)  # the sign of a zero too
-    assert found.shape("before") == (6,)
+    weights = open_weights(source(stored(tmp_path / "hf", kind, ("before", content.tobytes(), [6]), ("a", content.tobytes(), [2, 3]))))
+    np.testing.assert_array_equal(weights["a"].view(np.uint32), exact.view(np.uint32), strict=True)  # the sign of a zero too
+    assert weights.shape("before") == (6,)
 
 
 def test_every_bf16_there_is_becomes_the_fp32_whose_upper_half_it_is(tmp_path: Path) -> None:
     """All 65536: numbers below the normal range, infinities and every NaN among them."""
     every = np.arange(1 << 16, dtype="<u2")
-    found = open_weights(source(stored(tmp_path / "hf", "BF16", ("a", every.tobytes(), [256, 256]))))["a"]
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found.view(np.uint32).reshape(-1), every.astype(np.uint32) << 16)
+    tensor = open_weights(source(stored(tmp_path / "hf", "BF16", ("a", every.tobytes(), [256, 256]))))["a"]
+    assert tensor.dtype == np.float32
+    np.testing.assert_array_equal(tensor.view(np.uint32).reshape(-1), every.astype(np.uint32) << 16)
 
 
 def test_a_double_that_fp32_lacks_is_refused_as_infinity(tmp_path: Path) -> None:
-    found = Loader(source(stored(tmp_path / "hf", "F64", ("a", np.array([1e300], "<f8").tobytes(), [1]))), {"a": (1,)})
+    loader = Loader(source(stored(tmp_path / "hf", "F64", ("a", np.array([1e300], "<f8").tobytes(), [1]))), {"a": (1,)})
     with pytest.raises(RefusedRun, match="a holds NaN or infinity"):
-        found.read(fused("a", {"a": (1,)}, Blocks(1, (1,))))
+        loader.read(fused("a", {"a": (1,)}, Blocks(1, (1,))))
 
 
 @pytest.mark.parametrize(("kind", "size"), [("F8_E4M3", 1), ("I8", 1), ("I64", 8)])
 def test_a_type_that_holds_no_plain_numbers_is_refused_by_tensor_and_file(tmp_path: Path, kind: str, size: int) -> None:
-    found = open_weights(source(stored(tmp_path / "hf", kind, ("model.norm.weight", bytes(4 * size), [4]))))
-    told = rf"hf/model.safetensors: model.norm.weight is {kind}, only F32, F64, F16, BF16 can be read here; load a .* in bf16$"
-    with pytest.raises(RecordError, match=told):
-        found["model.norm.weight"]
+    weights = open_weights(source(stored(tmp_path / "hf", kind, ("model.norm.weight", bytes(4 * size), [4]))))
+    refusal = rf"hf/model.safetensors: model.norm.weight is {kind}, only F32, F64, F16, BF16 can be read here; load a .* in bf16$"
+    with pytest.raises(RecordError, match=refusal):
+        weights["model.norm.weight"]
 
 
 @pytest.mark.parametrize("change", [lambda content: content[:-4], lambda content: content[:-4] + b"\0\0\0\0\0"])
 def test_a_checkpoint_that_changed_since_it_was_opened_is_refused(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
-    found = open_weights(source(checkpoint(tmp_path / "hf")))
+    weights = open_weights(source(checkpoint(tmp_path / "hf")))
     file = tmp_path / "hf" / "model.safetensors"
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(RecordError, match=r"model.safetensors was replaced while it was being read"):
-        found[NAMES[0]]
+        weights[NAMES[0]]
 
 
 def test_loading_weights_imports_nothing_that_only_another_package_brings() -> None:
@@ -147,8 +147,8 @@ def test_loading_weights_imports_nothing_that_only_another_package_brings() -> N
 
 
 def test_recorded_weights_of_one_rank_are_such_a_directory(run: Path) -> None:
-    found = open_weights(source(run / "step_0/rank_0/weights"))
-    np.testing.assert_array_equal(found[NAMES[0]], WEIGHTS[NAMES[0]])
+    weights = open_weights(source(run / "step_0/rank_0/weights"))
+    np.testing.assert_array_equal(weights[NAMES[0]], WEIGHTS[NAMES[0]])
 
 
 def test_a_missing_file_of_an_index_is_refused(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_a_source_without_the_padded_rows_of_the_model_is_refused(tmp_path: Path
 
 def test_a_tied_model_takes_a_checkpoint_that_keeps_the_copy(tmp_path: Path) -> None:
     tied = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
-    found = Loader(source(checkpoint(tmp_path / "hf")), tied).read(whole("model.embed_tokens.weight"))
-    np.testing.assert_array_equal(found, WEIGHTS["model.embed_tokens.weight"])
+    tensor = Loader(source(checkpoint(tmp_path / "hf")), tied).read(whole("model.embed_tokens.weight"))
+    np.testing.assert_array_equal(tensor, WEIGHTS["model.embed_tokens.weight"])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -221,8 +221,8 @@ def test_fused_parameters_are_joined_from_their_pieces(tmp_path: Path) -> None:
     shapes = {"a": (2, 3), "b": (2, 3)}
     given = tensors(1, shapes)
     loader = Loader(source(checkpoint(tmp_path / "hf", given)), shapes)
-    found = loader.read(fused("ab", {"a": (2, 3), "b": (2, 3)}, Blocks(2, (1, 1))))
-    np.testing.assert_array_equal(found, np.stack([given["a"][0], given["b"][0], given["a"][1], given["b"][1]]))
+    tensor = loader.read(fused("ab", {"a": (2, 3), "b": (2, 3)}, Blocks(2, (1, 1))))
+    np.testing.assert_array_equal(tensor, np.stack([given["a"][0], given["b"][0], given["a"][1], given["b"][1]]))
 
 
 def test_the_vocabulary_is_the_embeddings_rows(run: Path, tmp_path: Path) -> None:

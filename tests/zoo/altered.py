@@ -5,15 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import open_run
+from synthetic import save_by_hand
 
-Tensors = dict[str, np.ndarray[Any, Any]]
+Tensors = dict[str, np.ndarray]
 LAYER = "model.layers.{}."
+
+
+def by_name(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
+    return {function.__name__: function for function in functions}
 
 
 def checkpoint(name: str, reference: Path, where: Path) -> Path:
@@ -21,12 +25,12 @@ def checkpoint(name: str, reference: Path, where: Path) -> Path:
     shutil.copytree(reference / "step_0" / "rank_0" / "weights", where, dirs_exist_ok=True)
     tensors = load_file(where / "model.safetensors")
     WEIGHTS[name](tensors)
-    save_file({key: np.ascontiguousarray(one) for key, one in tensors.items()}, where / "model.safetensors")
+    save_file({key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}, where / "model.safetensors")
     return where
 
 
-def exchange(tensors: Tensors, one: str, other: str) -> None:
-    tensors[one], tensors[other] = tensors[other], tensors[one]
+def exchange(tensors: Tensors, first: str, second: str) -> None:
+    tensors[first], tensors[second] = tensors[second], tensors[first]
 
 
 def keys_as_values(tensors: Tensors) -> None:
@@ -39,10 +43,10 @@ def queries_transposed(tensors: Tensors) -> None:
 
 
 def queries_interleaved(tensors: Tensors) -> None:
-    for name, one in tensors.items():
+    for name, tensor in tensors.items():
         if name.endswith(("q_proj.weight", "k_proj.weight")):
-            heads = one.reshape(-1, 2, 8, one.shape[1])  # heads of 16: two halves of 8
-            tensors[name] = heads.swapaxes(1, 2).reshape(one.shape)
+            heads = tensor.reshape(-1, 2, 8, tensor.shape[1])  # heads of 16: two halves of 8
+            tensors[name] = heads.swapaxes(1, 2).reshape(tensor.shape)
 
 
 def gate_as_up(tensors: Tensors) -> None:
@@ -72,71 +76,52 @@ def layers_exchanged(tensors: Tensors) -> None:
 
 
 def through_bfloat16(tensors: Tensors) -> None:
-    for name, one in tensors.items():
-        bits = one.astype(np.float32).view(np.uint32)
+    for name, tensor in tensors.items():
+        bits = tensor.astype(np.float32).view(np.uint32)
         tensors[name] = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
 
 
-WEIGHTS: dict[str, Callable[[Tensors], None]] = {
-    one.__name__: one
-    for one in (
-        keys_as_values,
-        queries_transposed,
-        queries_interleaved,
-        gate_as_up,
-        values_negated,
-        norm_not_loaded,
-        embedding_rolled,
-        head_of_embedding,
-        layers_exchanged,
-        through_bfloat16,
-    )
-}
+WEIGHTS = by_name(keys_as_values, queries_transposed, queries_interleaved, gate_as_up, values_negated, norm_not_loaded)
+WEIGHTS |= by_name(embedding_rolled, head_of_embedding, layers_exchanged, through_bfloat16)
 
 
 def batches(name: str, reference: Path, where: Path) -> Path:
     """The reference's batches as the guide's snippet would have left them, altered by the function ``name``."""
     run = open_run(reference)
-    every = [{key: array.copy() for key, array in run.batch(step).arrays().items() if key != "attention_mask"} for step in run.steps]
-    BATCHES[name](every)
-    for step, arrays in enumerate(every):
-        place = where / f"step_{step}" / "rank_0"
-        place.mkdir(parents=True, exist_ok=True)
-        for key, array in arrays.items():
-            np.save(place / f"{key}.npy", array)
+    steps = [{key: array.copy() for key, array in run.batch(step).arrays().items() if key != "attention_mask"} for step in run.steps]
+    BATCHES[name](steps)
+    for step, arrays in enumerate(steps):
+        save_by_hand(where, step, arrays)
     return where
 
 
-def labels_rolled(every: list[Tensors]) -> None:
-    for one in every:
-        one["labels"] = np.roll(one["labels"], -1, axis=1)
+def labels_rolled(steps: list[Tensors]) -> None:
+    for arrays in steps:
+        arrays["labels"] = np.roll(arrays["labels"], -1, axis=1)
 
 
-def one_token(every: list[Tensors]) -> None:
-    every[0]["tokens"][1, 7] = (every[0]["tokens"][1, 7] + 1) % 256
+def one_token(steps: list[Tensors]) -> None:
+    steps[0]["tokens"][1, 7] = (steps[0]["tokens"][1, 7] + 1) % 256
 
 
-def mask_shorter(every: list[Tensors]) -> None:
-    for one in every:
-        one["loss_mask"][1, -8:] = 0
+def mask_shorter(steps: list[Tensors]) -> None:
+    for arrays in steps:
+        arrays["loss_mask"][1, -8:] = 0
 
 
-def rows_swapped(every: list[Tensors]) -> None:
-    for one in every:
-        for key in one:
-            one[key] = one[key][::-1]
+def rows_swapped(steps: list[Tensors]) -> None:
+    for arrays in steps:
+        arrays.update({key: array[::-1] for key, array in arrays.items()})
 
 
-def second_step(every: list[Tensors]) -> None:
-    every[1] = every[2]
+def second_step(steps: list[Tensors]) -> None:
+    steps[1] = steps[2]
 
 
-def masked(every: list[Tensors]) -> None:
+def masked(steps: list[Tensors]) -> None:
     """A mask that leaves each row another number of tokens: what the reference ``masked`` is trained on."""
-    for one in every:
-        one["loss_mask"] = (np.arange(one["tokens"].shape[1]) < np.array([[60], [128], [100], [90]])).astype(np.float32)
+    for arrays in steps:
+        arrays["loss_mask"] = (np.arange(arrays["tokens"].shape[1]) < np.array([[60], [128], [100], [90]])).astype(np.float32)
 
 
-BATCHES: dict[str, Callable[[list[Tensors]], None]] = {
-    one.__name__: one for one in (labels_rolled, one_token, mask_shorter, rows_swapped, second_step, masked)
-}
+BATCHES = by_name(labels_rolled, one_token, mask_shorter, rows_swapped, second_step, masked)

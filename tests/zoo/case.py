@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 MEGATRON, MINDFORMERS = "megatron", "mindformers"
 Flags = Mapping[str, str | None]
@@ -35,13 +34,13 @@ class Case:
     """
 
     name: str
-    what: str
+    title: str
     kind: str
     stage: str = ""
     culprit: tuple[str, ...] = ()
     side: str = MEGATRON
     flags: Flags = field(default_factory=dict)
-    change: Mapping[str, Any] = field(default_factory=dict)
+    change: Mapping[str, object] = field(default_factory=dict)
     plant: str = ""
     weights: str = ""
     batches: str = ""

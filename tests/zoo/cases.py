@@ -1,6 +1,6 @@
 """The zoo as data: what is wrong in a run, how it is planted, and what ``compare`` must say of it.
 
-``flags`` are arguments of Megatron, ``change`` dotted keys of MindFormers' YAML, ``plant`` a function of ``planted_megatron.py`` or
+``flags`` are arguments of Megatron, ``change`` dotted keys of MindFormers' YAML, ``plant`` a plant of ``planted_megatron.py`` or
 ``planted_mindformers.py``; ``weights`` and ``batches`` alter, by a function of ``altered.py``, what the run is fed. ``stage`` is the
 place to blame; ``culprit`` are patterns of canonical names, settings or words, one of which must be among the first three of what is
 named. A case without a stage is honest: nothing may be flagged. Cases that were written before ``compare`` had ever been run on them
@@ -8,8 +8,6 @@ stand in ``held_out.py``.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from zoo import held_out
 from zoo.case import MINDFORMERS, Case, Reference
@@ -19,16 +17,17 @@ ATTENTION = ("*.self_attn.*",)
 MLP = ("*.mlp.*",)
 
 
-def planted(name: str, what: str, kind: str, stage: str, *culprit: str, **more: Any) -> Case:
+def planted(name: str, title: str, kind: str, stage: str, *culprit: str, **options: object) -> Case:
     """A fault of ``planted_megatron.py``."""
-    return Case(name, what, kind, stage, culprit, plant=name, **more)
+    return Case(name, title, kind, stage, culprit, plant=name, **options)
 
 
+# fmt: off
+# A row begins a line, whatever its length: the formatter would give each argument a line of its own.
 CONFIGURATION = (
     Case("eps_flag", "--norm-epsilon 1e-6 for 1e-5", "configuration", "forward", ("rms_norm_eps",), flags={"--norm-epsilon": "1e-6"}),
-    Case(
-        "rope_base_flag", "--rotary-base 500000 for 10000", "configuration", "forward", ("rope_theta",), flags={"--rotary-base": "500000"}
-    ),
+    Case("rope_base_flag", "--rotary-base 500000 for 10000", "configuration", "forward", ("rope_theta",),
+        flags={"--rotary-base": "500000"}),
     Case("rope_base_1_percent", "--rotary-base 10100", "configuration", "forward", ("rope_theta",), flags={"--rotary-base": "10100"}),
     Case("no_seed_no_weights", "other initial weights", "weights", "weights", ("*",), weights="none", flags={"--init-method-std": "0.09"}),
     Case("lr", "--lr 2e-3", "optimizer", "configuration", ("learning_rate*", "learning rate*"), flags={"--lr": "2e-3", "--min-lr": "2e-3"}),
@@ -37,14 +36,8 @@ CONFIGURATION = (
     Case("adam_eps", "--adam-eps 1e-5", "optimizer", "configuration", ("eps*",), flags={"--adam-eps": "1e-5"}),
     Case("clip", "--clip-grad 0.5", "clipping", "configuration", ("clip_grad",), flags={"--clip-grad": "0.5"}),
     Case("warm_up", "--lr-warmup-iters 2", "schedule", "configuration", ("learning rate*",), flags={"--lr-warmup-iters": "2"}),
-    Case(
-        "cosine",
-        "--lr-decay-style cosine",
-        "schedule",
-        "configuration",
-        ("learning rate*",),
-        flags={"--lr-decay-style": "cosine", "--min-lr": "0"},
-    ),
+    Case("cosine", "--lr-decay-style cosine", "schedule", "configuration", ("learning rate*",),
+        flags={"--lr-decay-style": "cosine", "--min-lr": "0"}),
 )
 
 DATA = (
@@ -57,8 +50,8 @@ DATA = (
 )
 
 WEIGHTS = tuple(
-    Case(name, what, "conversion", "weights", culprit, weights=name)
-    for name, what, culprit in (
+    Case(name, title, "conversion", "weights", culprit, weights=name)
+    for name, title, culprit in (
         ("keys_as_values", "keys and values exchanged in one layer", ("*.0.self_attn.k_proj*", "*.0.self_attn.v_proj*")),
         ("queries_transposed", "one query projection transposed", ("*.1.self_attn.q_proj*",)),
         ("queries_interleaved", "rotary halves interleaved in all queries and keys", QK),
@@ -92,14 +85,8 @@ MODEL = (
     planted("norm_eps_outside", "eps added to the root", "norm", "forward", "*norm*", "*embed_tokens*"),
     planted("norm_centred", "the mean is taken off before attention", "norm", "forward", "*input_layernorm*", *QK),
     planted("norm_final_skipped", "the last norm does not normalise", "norm", "forward", "*model.norm*", "lm_head*"),
-    planted(
-        "norm_in_bfloat16",
-        "the norm before layer 1's MLP in bfloat16",
-        "precision",
-        "forward",
-        "*.1.post_attention_layernorm*",
-        "*.1.mlp.*",
-    ),
+    planted("norm_in_bfloat16", "the norm before layer 1's MLP in bfloat16", "precision", "forward", "*.1.post_attention_layernorm*",
+        "*.1.mlp.*"),
     planted("norm_weight_plus_one", "norm weights centred at zero on one side", "norm", "forward", "*input_layernorm*"),
     planted("gelu", "GELU for SiLU", "activation", "forward", *MLP),
     planted("silu_steeper", "quick GELU for SiLU", "activation", "forward", *MLP),
@@ -141,107 +128,39 @@ OPTIMIZER = (
 )
 
 PAIR = (
-    Case(
-        "mf_eps",
-        "rms_norm_eps 1e-6",
-        "configuration",
-        "forward",
-        ("rms_norm_eps",),
-        MINDFORMERS,
-        change={"model.model_config.rms_norm_eps": 1e-6},
-    ),
+    Case("mf_eps", "rms_norm_eps 1e-6", "configuration", "forward", ("rms_norm_eps",), MINDFORMERS,
+        change={"model.model_config.rms_norm_eps": 1e-6}),
     Case("mf_theta", "theta 10100", "rope", "forward", ("rope_theta",), MINDFORMERS, change={"model.model_config.theta": 10100.0}),
-    Case(
-        "mf_weight_decay",
-        "weight_decay 0.01",
-        "optimizer",
-        "configuration",
-        ("weight_decay*",),
-        MINDFORMERS,
-        change={"optimizer.weight_decay": 0.01},
-    ),
+    Case("mf_weight_decay", "weight_decay 0.01", "optimizer", "configuration", ("weight_decay*",), MINDFORMERS,
+        change={"optimizer.weight_decay": 0.01}),
     Case("mf_betas", "betas 0.9, 0.99", "optimizer", "configuration", ("betas*",), MINDFORMERS, change={"optimizer.betas": [0.9, 0.99]}),
-    Case(
-        "mf_unclipped",
-        "use_clip_grad False",
-        "clipping",
-        "configuration",
-        ("clip_grad*",),
-        MINDFORMERS,
-        change={"runner_wrapper.use_clip_grad": False},
-    ),
-    Case(
-        "mf_softmax_in_float16",
-        "softmax_compute_type float16",
-        "precision",
-        "forward",
-        (*ATTENTION, "*softmax*"),
-        MINDFORMERS,
-        change={"model.model_config.softmax_compute_type": "float16"},
-    ),
-    Case(
-        "mf_norm_in_float16",
-        "layernorm_compute_type float16",
-        "precision",
-        "forward",
-        ("*norm*",),
-        MINDFORMERS,
-        change={"model.model_config.layernorm_compute_type": "float16"},
-    ),
-    Case(
-        "mf_rope_in_float16",
-        "rotary_dtype float16",
-        "precision",
-        "forward",
-        (*QK, "*rotary*"),
-        MINDFORMERS,
-        change={"model.model_config.rotary_dtype": "float16"},
-    ),
-    Case(
-        "mf_keys_as_values",
-        "keys and values exchanged by the name table",
-        "conversion",
-        "forward",
-        ("*k_proj*", "*v_proj*"),
-        MINDFORMERS,
-        plant="keys_as_values",
-    ),
-    Case(
-        "mf_labels_shifted",
-        "labels shifted inside the model",
-        "loss",
-        "forward",
-        ("lm_head*", "*loss*"),
-        MINDFORMERS,
-        plant="labels_shifted",
-    ),
-    Case(
-        "mf_norms_decayed",
-        "norm weights are decayed too",
-        "optimizer",
-        "configuration",
-        ("weight_decay*",),
-        MINDFORMERS,
-        plant="norms_decayed",
-    ),
+    Case("mf_unclipped", "use_clip_grad False", "clipping", "configuration", ("clip_grad*",), MINDFORMERS,
+        change={"runner_wrapper.use_clip_grad": False}),
+    Case("mf_softmax_in_float16", "softmax_compute_type float16", "precision", "forward", (*ATTENTION, "*softmax*"), MINDFORMERS,
+        change={"model.model_config.softmax_compute_type": "float16"}),
+    Case("mf_norm_in_float16", "layernorm_compute_type float16", "precision", "forward", ("*norm*",), MINDFORMERS,
+        change={"model.model_config.layernorm_compute_type": "float16"}),
+    Case("mf_rope_in_float16", "rotary_dtype float16", "precision", "forward", (*QK, "*rotary*"), MINDFORMERS,
+        change={"model.model_config.rotary_dtype": "float16"}),
+    Case("mf_keys_as_values", "keys and values exchanged by the name table", "conversion", "forward", ("*k_proj*", "*v_proj*"), MINDFORMERS,
+        plant="keys_as_values"),
+    Case("mf_labels_shifted", "labels shifted inside the model", "loss", "forward", ("lm_head*", "*loss*"), MINDFORMERS,
+        plant="labels_shifted"),
+    Case("mf_norms_decayed", "norm weights are decayed too", "optimizer", "configuration", ("weight_decay*",), MINDFORMERS,
+        plant="norms_decayed"),
 )
 
 ALIKE = (
     Case("again", "the same run again", "honest"),
     Case("pair", "MindFormers for Megatron", "honest", side=MINDFORMERS),
     Case("tp2", "TP2 for one rank", "honest", flags={"--tensor-model-parallel-size": "2"}, ranks=2),
-    Case(
-        "dp2_distributed",
-        "two data-parallel ranks with the distributed optimizer",
-        "honest",
-        flags={"--use-distributed-optimizer": ""},
-        ranks=2,
-    ),
+    Case("dp2_distributed", "two data-parallel ranks with the distributed optimizer", "honest", flags={"--use-distributed-optimizer": ""},
+        ranks=2),
     Case("pp2", "two pipeline stages", "honest", flags={"--pipeline-model-parallel-size": "2"}, ranks=2),
     Case("micro_batches", "four micro-batches of one row", "honest", flags={"--micro-batch-size": "1"}),
     *(
-        Case(name, what, "honest", plant=name)
-        for name, what in (
+        Case(name, title, "honest", plant=name)
+        for name, title in (
             ("sums_in_another_order", "matrix products summed in halves"),
             ("fused_attention", "attention by a fused kernel"),
             ("rope_shifted", "all positions one on"),
@@ -253,6 +172,7 @@ ALIKE = (
     ),
 )
 
+# fmt: on
 REFERENCES = {
     "plain": Reference(),
     "masked": Reference(fed="plain", batches="masked"),

@@ -33,23 +33,23 @@ def variants(where: Path, precision: str, layers: int) -> dict[str, Path]:
     reference = where / "reference"
     if not (reference / "run.json").exists():
         frameworks.megatron(where / "work", change=flags, RUN=reference, **RECORDED).succeeded()
-    found = {"": reference}
+    runs = {"": reference}
     for name in (*HONEST, MOVED):
-        found[name] = where / name.replace(" ", "_")
-        if (found[name] / "run.json").exists():
+        runs[name] = where / name.replace(" ", "_")
+        if (runs[name] / "run.json").exists():
             continue
-        fed = {"RUN": found[name], "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, **RECORDED}
+        fed = {"RUN": runs[name], "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, **RECORDED}
         if name == MOVED:
             frameworks.megatron(where / "work", change=flags, PERTURB=1, **fed).succeeded()
         else:
             frameworks.megatron(where / "work", change=flags, script=SCRIPTS["megatron"], environment={"PLANTED": name}, **fed).succeeded()
-    return found
+    return runs
 
 
 def measured(reference: Path, run: Path, eps: float) -> dict[str, float]:
     """Of each kind the worst relative error at the first step, in eps."""
     both = open_run(reference), open_run(run)
-    return {kind: max(one.error for one in MEASURED[kind](*both, 0, eps)) / eps for kind in KINDS}
+    return {kind: max(distance.error for distance in MEASURED[kind](*both, 0, eps)) / eps for kind in KINDS}
 
 
 def main() -> None:
@@ -62,9 +62,9 @@ def main() -> None:
     for precision in PRECISIONS:
         for layers in LAYERS:
             runs = variants(where / f"{precision}_{layers}", precision, layers)
-            found = {name: measured(runs[""], runs[name], DEFAULTS[precision].eps) for name in (*HONEST, MOVED)}
-            worst = {kind: max(found[name][kind] for name in HONEST) for kind in KINDS}
-            rows.append({"precision": precision, "layers": layers, "honest": worst, "moved": found[MOVED]})
+            errors = {name: measured(runs[""], runs[name], DEFAULTS[precision].eps) for name in (*HONEST, MOVED)}
+            worst = {kind: max(errors[name][kind] for name in HONEST) for kind in KINDS}
+            rows.append({"precision": precision, "layers": layers, "honest": worst, "moved": errors[MOVED]})
             print(rows[-1], flush=True)
     (RESULTS / "depth.json").write_text(json.dumps(rows, indent=1) + "\n")
 

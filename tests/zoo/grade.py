@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
@@ -90,7 +89,7 @@ class Grade:
             f"WRONG {self.name}: {self.verdict}, {self.stage or '-'} for {self.expected or 'nothing'}; {', '.join(self.named)} {self.note}"
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """For the record of results."""
         return asdict(self)
 
@@ -98,7 +97,9 @@ class Grade:
 def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:
     """A pair judged in every way of :data:`WAYS`."""
     runs, repeat = (open_run(reference), open_run(candidate)), open_run(noise)
-    sketched, bare = ([way(*(getattr(run, one.name) for one in fields(Run))) for run in (*runs, repeat)] for way in (Sketched, WithNorms))
+    sketched, bare = (
+        [way(*(getattr(run, field.name) for field in fields(Run))) for run in (*runs, repeat)] for way in (Sketched, WithNorms)
+    )
     defaults = compare(*runs)
     failed = any(criterion.passed is False for criterion in defaults.acceptance)
     standard = Verdict.DIVERGED if failed else Verdict.ALIGNED
@@ -111,32 +112,32 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
     }
 
 
-def grade(case: Case, found: Comparison) -> Grade:
+def grade(case: Case, comparison: Comparison) -> Grade:
     """What a comparison said of a case."""
-    stage, named = found.first.name if found.first else "", ()
-    if found.blame is not None:
-        stage, named = found.blame.place.value, tuple(rendered(suspect.what) for suspect in found.blame.suspects[:NAMED])
-    culprit = any(fnmatchcase(what, f"*{one}*") for what in named[: case.among] for one in case.culprit)
-    return Grade(case.name, case.kind, found.verdict.text, case.stage, stage, named, culprit)
+    blame, first = comparison.blame, comparison.first
+    stage = blame.place.value if blame else first.name if first else ""
+    named = tuple(rendered(suspect.what) for suspect in blame.suspects[:NAMED]) if blame else ()
+    culprit = any(fnmatchcase(name, f"*{pattern}*") for name in named[: case.among] for pattern in case.culprit)
+    return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit)
 
 
 def rates(grades: Sequence[Grade]) -> dict[str, int]:
     """How many pairs: ``faults``, of these ``detected``, ``placed`` and with the right ``culprit``; ``honest`` and of these ``flagged``."""
-    faults, honest = [one for one in grades if not one.honest], [one for one in grades if one.honest]
+    faults, honest = [grade for grade in grades if not grade.honest], [grade for grade in grades if grade.honest]
     return {
         "faults": len(faults),
-        "detected": sum(one.detected for one in faults),
-        "placed": sum(one.placed for one in faults),
-        "culprit": sum(one.detected and one.culprit for one in faults),
+        "detected": sum(grade.detected for grade in faults),
+        "placed": sum(grade.placed for grade in faults),
+        "culprit": sum(grade.detected and grade.culprit for grade in faults),
         "honest": len(honest),
-        "flagged": sum(one.detected for one in honest),
+        "flagged": sum(grade.detected for grade in honest),
     }
 
 
 def summary(grades: Sequence[Grade]) -> str:
     """The rates in words."""
-    found = rates(grades)
+    counts = rates(grades)
     return (
-        f"detected {found['detected']}, right stage {found['placed']}, right culprit {found['culprit']} of {found['faults']}; "
-        f"honest pairs flagged: {found['flagged']} of {found['honest']}"
+        f"detected {counts['detected']}, right stage {counts['placed']}, right culprit {counts['culprit']} of {counts['faults']}; "
+        f"honest pairs flagged: {counts['flagged']} of {counts['honest']}"
     )

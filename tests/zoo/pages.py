@@ -67,31 +67,28 @@ def chromium() -> Iterator[Any]:
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         sys.exit("no Chromium: make browser")
-    with sync_playwright() as found:
-        browser = found.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
 
 
 def opened(browser: Any, path: Path, address: str = "", **options: Any) -> Any:
     """A page, every plot of it drawn."""
-    found = browser.new_context(**{"viewport": {"width": WIDTH, "height": HEIGHT}, "locale": "en-US"} | options).new_page()
-    found.goto(path.as_uri() + address)
-    found.wait_for_selector("html[data-drawn]", state="attached")
-    return found
+    view = browser.new_context(**{"viewport": {"width": WIDTH, "height": HEIGHT}, "locale": "en-US"} | options).new_page()
+    view.goto(path.as_uri() + address)
+    view.wait_for_selector("html[data-drawn]", state="attached")
+    return view
 
 
-def place(found: Any, case: Case) -> Place:
+def place(view: Any, case: Case) -> Place:
     """The first line under "first suspects" or "likely", or else of the evidence, that names the culprit of a case."""
-    for within, selector in (
-        ("first suspects", ".suspects li"),
-        ("likely", ".causes li"),
-        ("what shows it", "#verdict .findings tbody th"),
-    ):
-        for one in found.locator(selector).all():
-            text = one.inner_text()
+    lines = {"first suspects": ".suspects li", "likely": ".causes li", "what shows it": "#verdict .findings tbody th"}
+    for within, selector in lines.items():
+        for line in view.locator(selector).all():
+            text = line.inner_text()
             if any(fnmatchcase(text, f"*{pattern}*") for pattern in case.culprit):
-                box = one.bounding_box()
+                box = line.bounding_box()
                 bottom = math.ceil(box["y"] + box["height"])
                 return Place(case.name, text, within, bottom, max(0, math.ceil((bottom - HEIGHT) / HEIGHT)))
     return Place(case.name)
@@ -102,17 +99,17 @@ def pictures(browser: Any, path: Path, run: Path) -> None:
     DOCS.mkdir(exist_ok=True)
     path = renamed(path, {run: "runs/megatron", path.with_name("run"): "runs/candidate"})
     for file, (at, options, address) in PICTURES.items():
-        found = opened(browser, path, address, **options)
-        found.locator(at).scroll_into_view_if_needed()
-        found.evaluate("at => document.querySelector(at).closest('section').scrollIntoView()", at)
-        photograph(found, DOCS / file)
-        found.context.close()
+        view = opened(browser, path, address, **options)
+        view.locator(at).scroll_into_view_if_needed()
+        view.evaluate("at => document.querySelector(at).closest('section').scrollIntoView()", at)
+        photograph(view, DOCS / file)
+        view.context.close()
     run_file = path.with_name("run.html")
     read = open_run(run)
     run_file.write_text(run_page(health(read, holdings(read), not_whole(read)), __version__))
-    found = opened(browser, renamed(run_file, {run: "runs/megatron"}), viewport={"width": WIDTH, "height": 560})
-    photograph(found, DOCS / "show.png")
-    found.context.close()
+    view = opened(browser, renamed(run_file, {run: "runs/megatron"}), viewport={"width": WIDTH, "height": 560})
+    photograph(view, DOCS / "show.png")
+    view.context.close()
 
 
 def renamed(path: Path, names: dict[Path, str]) -> Path:
@@ -125,10 +122,10 @@ def renamed(path: Path, names: dict[Path, str]) -> Path:
     return copy
 
 
-def photograph(found: Any, path: Path) -> None:
+def photograph(view: Any, path: Path) -> None:
     """What is in the window, in few colours."""
-    found.wait_for_timeout(200)
-    found.screenshot(path=path)
+    view.wait_for_timeout(200)
+    view.screenshot(path=path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
@@ -143,21 +140,22 @@ def main() -> int:
     corpus_in(where)
     references = train_references(where, precision)
     noise = train_noise(references, precision)
-    found: list[Place] = []
+    places: list[Place] = []
     with chromium() as browser:
         for case in [CASES[name] for name in options.names] or FAULTS:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
             path.write_text(page(compare(*runs, noise=[open_run(noise[case.reference])]), __version__), encoding="utf-8")
             view = opened(browser, path)
-            found.append(place(view, case))
-            print(f"{case.name}: {found[-1].line or 'another culprit'} ({found[-1].within}), {found[-1].scrolls} scrolls", flush=True)
+            places.append(place(view, case))
+            print(f"{case.name}: {places[-1].line or 'another culprit'} ({places[-1].within}), {places[-1].scrolls} scrolls", flush=True)
             view.context.close()
             if case.name == SHOWN:
                 pictures(browser, path, references[case.reference])
     if not options.names:
-        (RESULTS / "pages.json").write_text(json.dumps([asdict(one) for one in found], indent=1, ensure_ascii=False) + "\n")
-    return int(any(one.scrolls is None for one in found))
+        facts = [asdict(each) for each in places]
+        (RESULTS / "pages.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    return int(any(each.scrolls is None for each in places))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Scaled(nn.Cell):  # type: ignore[misc]
     def construct(self, up, gate):  # type: ignore[no-untyped-def]
         return up * gate
 
-    def bprop(self, up, gate, found, gradient):  # type: ignore[no-untyped-def]
+    def bprop(self, up, gate, product, gradient):  # type: ignore[no-untyped-def]
         return gradient * gate * 0.9, gradient * up * 0.9
 
 
@@ -101,5 +101,5 @@ def mlp_gradient_scaled() -> None:
 PLANTS = (keys_as_values, labels_shifted, norms_decayed, rope_not_assigned, mlp_gradient_scaled)
 
 if __name__ == "__main__":
-    {one.__name__: one for one in PLANTS}[os.environ["PLANTED"]]()
+    {function.__name__: function for function in PLANTS}[os.environ["PLANTED"]]()
     runpy.run_path(str(Path(__file__).parents[2] / "launch" / "run_mindformer.py"), run_name="__main__")

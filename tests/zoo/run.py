@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -45,35 +44,33 @@ def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASE
     """The run of every reference that ``cases`` need, trained if it is not there; all start from the weights of ``plain``."""
     needed = {"plain", *(case.reference for case in cases)}
     needed |= {REFERENCES[name].fed for name in needed}
-    found = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
-    for name, run in found.items():
+    runs = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
+    for name, run in runs.items():
         if not (run / "run.json").exists():
             reference = REFERENCES[name]
-            given: dict[str, object] = {"LOAD_WEIGHTS": found["plain"]} if name != "plain" else {}
+            given: dict[str, object] = {"LOAD_WEIGHTS": runs["plain"]} if name != "plain" else {}
             if reference.fed:
-                fed = found[reference.fed]
+                fed = runs[reference.fed]
                 given["REPLAY_BATCHES"] = altered.batches(reference.batches, fed, run.parent / "batches") if reference.batches else fed
             train_reference(reference, run, precision, given)
-    return found
+    return runs
 
 
 def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, Path]:
     """Each reference once more, its weights moved by one rounding step."""
-    found = {name: run.parents[1] / f"{name}_noise" / "run" for name, run in references.items()}
-    for name, run in found.items():
+    runs = {name: run.parents[1] / f"{name}_noise" / "run" for name, run in references.items()}
+    for name, run in runs.items():
         if not (run / "run.json").exists():
-            fed: dict[str, object] = {"REPLAY_BATCHES": references[name], "LOAD_WEIGHTS": references[name], "PERTURB": 1}
-            train_reference(REFERENCES[name], run, precision, fed)
-    return found
+            train_reference(REFERENCES[name], run, precision, frameworks.fed_by(references[name]) | {"PERTURB": 1})
+    return runs
 
 
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
-    more: dict[str, Any] = {**fed, "RUN": run, **frameworks.EVERYTHING}
     if reference.side == MINDFORMERS:
-        frameworks.mindformers(run.parent, **more).succeeded()
+        frameworks.recorded(frameworks.mindformers, run.parent, **fed)
     else:
-        frameworks.megatron(run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **more).succeeded()
+        frameworks.recorded(frameworks.megatron, run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **fed)
 
 
 def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
@@ -82,15 +79,15 @@ def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
     if (run / "run.json").exists():
         return run
     fed = fed_to(case, reference, where / case.name)
-    more: dict[str, Any] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
+    planted: dict[str, object] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
     if case.side == MINDFORMERS:
-        done = frameworks.mindformers(where / case.name, change=case.change, **more, **fed, RUN=run, **frameworks.EVERYTHING)
+        done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     else:
         change = {**precision, **case.flags}
         if case.earlier is not None:
             change |= checkpoint(case, fed, where / case.name, {**change, **case.earlier})
             fed["LOAD_WEIGHTS"] = None  # the checkpoint has them
-        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **more, **fed, RUN=run, **frameworks.EVERYTHING)
+        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     (where / case.name / "log").write_text(done.output)
     done.succeeded()
     return run
@@ -101,9 +98,9 @@ def script(case: Case) -> Path:
     return HERE / case.script if case.script else SCRIPTS[case.side]
 
 
-def fed_to(case: Case, reference: Path, where: Path) -> dict[str, Any]:
+def fed_to(case: Case, reference: Path, where: Path) -> dict[str, object]:
     """The variables that say which batches and weights the candidate of a case gets."""
-    fed: dict[str, Any] = {"REPLAY_BATCHES": reference if case.replayed else None, "LOAD_WEIGHTS": reference}
+    fed: dict[str, object] = {"REPLAY_BATCHES": reference if case.replayed else None, "LOAD_WEIGHTS": reference}
     if case.batches:
         fed["REPLAY_BATCHES"] = altered.batches(case.batches, reference, where / "batches")
     if case.weights == "none":
@@ -145,17 +142,17 @@ def main(arguments: Iterable[str] | None = None) -> int:
         return grades(case, references[case.reference], run, noise[case.reference])
 
     with ThreadPoolExecutor(options.workers) as pool:
-        found = []
-        for one in pool.map(judged, cases):
-            print(one["measured"].line, flush=True)
-            found.append(one)
+        judgements = []
+        for judgement in pool.map(judged, cases):
+            print(judgement["measured"].line, flush=True)
+            judgements.append(judgement)
     if not options.names:
         RESULTS.mkdir(exist_ok=True)
-        rows = [{way: grade.facts() for way, grade in one.items()} for one in found]
+        rows = [{way: grade.facts() for way, grade in judgement.items()} for judgement in judgements]
         (RESULTS / f"{options.precision}.json").write_text(json.dumps(rows, indent=1) + "\n")
-    for way, what in WAYS.items():
-        print(f"{what}: {summary([one[way] for one in found])}")
-    return int(any(not one["measured"].good for one in found))
+    for way, description in WAYS.items():
+        print(f"{description}: {summary([judgement[way] for judgement in judgements])}")
+    return int(not all(judgement["measured"].good for judgement in judgements))
 
 
 if __name__ == "__main__":

@@ -30,16 +30,14 @@ def table() -> str:
         "| computed in | judged by | detected | right stage | right culprit | honest pairs flagged |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    found = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
-    for precision, rows in found.items():
-        for way, what in WAYS.items():
+    results = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
+    for precision, rows in results.items():
+        for way, description in WAYS.items():
             rate = rates([row[way] for row in rows])
-            told = [
-                f"{rate[key]} of {rate['faults']}" if way != "guide" or key == "detected" else "–"
-                for key in ("detected", "placed", "culprit")
-            ]
-            lines.append(f"| {precision} | {what} | {' | '.join(told)} | {rate['flagged']} of {rate['honest']} |")
-    for precision, rows in found.items():
+            shown = [key for key in ("detected", "placed", "culprit") if way != "guide" or key == "detected"]
+            numbers = [f"{rate[key]} of {rate['faults']}" for key in shown] + ["–"] * (3 - len(shown))
+            lines.append(f"| {precision} | {description} | {' | '.join(numbers)} | {rate['flagged']} of {rate['honest']} |")
+    for precision, rows in results.items():
         lines += [
             "",
             f"| {precision} | kind | must be blamed | blamed | named first | sketches | norms alone | the guide |",
@@ -63,21 +61,21 @@ def depth() -> str:
 
 def line(row: dict[str, Grade]) -> str:
     """One case."""
-    one = row["measured"]
-    blamed = one.stage if one.detected else one.verdict
-    named = ", ".join(f"`{name}`" for name in one.named[:1]) if one.detected else ""
-    mark = "" if one.good else " **✗**"
+    grade = row["measured"]
+    blamed = grade.stage if grade.detected else grade.verdict
+    named = ", ".join(f"`{name}`" for name in grade.named[:1]) if grade.detected else ""
+    mark = "" if grade.good else " **✗**"
     others = " | ".join(how_far(row[way]) for way in ("sketches", "norms", "guide"))
-    return f"| {CASES[one.name].what} | {one.kind} | {one.expected or 'nothing'} | {blamed}{mark} | {named} | {others} |"
+    return f"| {CASES[grade.name].title} | {grade.kind} | {grade.expected or 'nothing'} | {blamed}{mark} | {named} | {others} |"
 
 
-def how_far(one: Grade) -> str:
+def how_far(grade: Grade) -> str:
     """How much of a case was seen, in a word."""
-    if one.honest:
-        return "flagged" if one.detected else ""
-    if not one.detected:
+    if grade.honest:
+        return "flagged" if grade.detected else ""
+    if not grade.detected:
         return "not seen"
-    return "named" if one.good else "placed" if one.placed and one.stage else "flagged"
+    return "named" if grade.good else "placed" if grade.placed and grade.stage else "flagged"
 
 
 FIVE = ("keys_as_values", "rope_missing_on_keys", "loss_over_fewer_tokens", "decay_in_gradient", "labels_shifted")
@@ -90,7 +88,7 @@ def pages() -> str:
     lines = ["| planted | the line that names it | under | ends at pixel | scrolls |", "| --- | --- | --- | --- | --- |"]
     for name in FIVE:
         row = rows[name]
-        lines.append(f"| {CASES[name].what} | {row['line']} | {row['within']} | {row['bottom']} of {HEIGHT} | {row['scrolls']} |")
+        lines.append(f"| {CASES[name].title} | {row['line']} | {row['within']} | {row['bottom']} of {HEIGHT} | {row['scrolls']} |")
     first = sum(row["scrolls"] == 0 for row in rows.values())
     return "\n".join([*lines, "", f"Of all {len(rows)} faults the culprit is named on the first screen in {first}."]) + "\n"
 

@@ -60,4 +60,4 @@ def test_a_pair_is_graded_in_every_way(tmp_path: Path) -> None:
     reference, noise = (Synthetic().write(tmp_path / name) for name in ("reference", "noise"))
     graded = grades(Case("case", "what", "kind", "data", ("tokens of step 0",)), reference, candidate.write(tmp_path / "run"), noise)
     assert graded.keys() == WAYS.keys()
-    assert {way: one.good for way, one in graded.items()} == {**dict.fromkeys(WAYS, True), "guide": False}
+    assert {way: judged.good for way, judged in graded.items()} == {**dict.fromkeys(WAYS, True), "guide": False}

@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +31,10 @@ from megatron.training import training
 from megatron.training.arguments import add_megatron_arguments, core_transformer_config_from_args, moe_freq_type, parse_args, validate_args
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value as JSON holds it."""
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if callable(value) and not isinstance(value, type):
         return getattr(value, "__name__", str(value))
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value).rpartition(".")[2]
@@ -46,13 +47,13 @@ def takes(action: argparse.Action) -> str:
     return {int: "integer", float: "number"}.get(action.type, "text") if action.nargs is None else "text"  # type: ignore[call-overload]
 
 
-def flags() -> dict[str, Any]:
+def flags() -> dict[str, dict[str, object]]:
     """Every flag of the parser, with the attribute that it sets."""
     parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     return {
-        option: {"dest": one.dest, "const": plain(one.const), "default": plain(one.default), "takes": takes(one)}
-        for one in parser._actions
-        for option in one.option_strings
+        option: {"dest": action.dest, "const": plain(action.const), "default": plain(action.default), "takes": takes(action)}
+        for action in parser._actions
+        for option in action.option_strings
     }
 
 
@@ -64,7 +65,7 @@ def validated(command: str) -> Any:
     return arguments
 
 
-def schedule(command: str, steps: int) -> dict[str, Any]:
+def schedule(command: str, steps: int) -> dict[str, list[float] | int]:
     """The rate and the weight decay that every step's update uses: the trainer moves the scheduler after it."""
     arguments = validated(command)
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0, "weight_decay": 0.0, "wd_mult": 1.0}])
@@ -78,17 +79,17 @@ def schedule(command: str, steps: int) -> dict[str, Any]:
     return {"rates": rates, "decays": decays, "steps": arguments.train_iters}
 
 
-def model(command: str) -> dict[str, Any]:
+def model(command: str) -> dict[str, object]:
     """The configuration that a model is built with."""
     arguments = validated(command)
     config = core_transformer_config_from_args(arguments)
     names = ("num_query_groups", "kv_channels", "ffn_hidden_size", "moe_ffn_hidden_size", "gated_linear_unit", "layernorm_epsilon")
-    found = {name: plain(getattr(config, name)) for name in names}
+    values = {name: plain(getattr(config, name)) for name in names}
     padded = vocab_size_with_padding(arguments.vocab_size, arguments, False) if arguments.vocab_size else None
-    return found | {"activation": plain(config.activation_func), "padded": padded}
+    return values | {"activation": plain(config.activation_func), "padded": padded}
 
 
-def decaying(**more: Any) -> dict[str, list[str]]:
+def decaying(**options: object) -> dict[str, list[str]]:
     """Which weights of a tiny model decay, with norms of queries and keys, and biases."""
     config = TransformerConfig(
         num_layers=1, hidden_size=16, num_attention_heads=2, use_cpu_initialization=True, add_qkv_bias=True, qk_layernorm=True
@@ -96,16 +97,16 @@ def decaying(**more: Any) -> dict[str, list[str]]:
     built = GPTModel(config, get_gpt_layer_local_spec(qk_layernorm=True), vocab_size=32, max_sequence_length=8)
     names = {id(parameter): name for name, parameter in built.named_parameters()}
     shapes = {name: list(parameter.shape) for name, parameter in built.named_parameters()}
-    settings = OptimizerConfig(optimizer="adam", lr=1e-3, weight_decay=0.1, **more)
+    settings = OptimizerConfig(optimizer="adam", lr=1e-3, weight_decay=0.1, **options)
     groups = _get_param_groups([built], settings, get_standard_config_overrides(settings))
     return {
-        "decays": sorted(names[id(one)] for group in groups if group["wd_mult"] for one in group["params"]),
-        "spared": sorted(names[id(one)] for group in groups if not group["wd_mult"] for one in group["params"]),
+        "decays": sorted(names[id(weight)] for group in groups if group["wd_mult"] for weight in group["params"]),
+        "spared": sorted(names[id(weight)] for group in groups if not group["wd_mult"] for weight in group["params"]),
         "shapes": shapes,
     }
 
 
-def tried(function: Any, *arguments: Any, **named: Any) -> Any:
+def tried(function: Callable[..., object], *arguments: object, **named: object) -> dict[str, object]:
     """What a function gives, or what it refuses with."""
     try:
         return {"value": function(*arguments, **named)}
@@ -114,9 +115,9 @@ def tried(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 asked = json.loads(QUESTIONS.read_text())
-answers: dict[str, Any] = {
+answers: dict[str, object] = {
     "flags": flags(),
-    "schedules": {name: tried(schedule, one["command"], one["steps"]) for name, one in asked["schedules"].items()},
+    "schedules": {name: tried(schedule, question["command"], question["steps"]) for name, question in asked["schedules"].items()},
     "models": {name: tried(model, command) for name, command in asked["models"].items()},
     "patterns": {pattern: plain(moe_freq_type(pattern)) for pattern in asked["patterns"]},
 }

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -51,11 +52,11 @@ HEAD = "use_legacy: {}\nrun_mode: train\ncontext: {{mode: 0, device_target: CPU}
 class Built(nn.Cell):
     """What GPTModel is called with, in place of a network."""
 
-    said: dict[str, Any]
+    arguments: dict[str, object]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        Built.said = arguments
+        Built.arguments = arguments
 
 
 class Converted:
@@ -70,12 +71,12 @@ class Converted:
         return Converted.config
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value as JSON holds it."""
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, int | float | str | bool | type(None)):
         return value
     shown = str(value).lower()
@@ -93,7 +94,7 @@ def loaded(text: str, *, legacy: bool) -> MindFormerConfig:
     return config
 
 
-def newer(text: str, architecture: str) -> dict[str, Any]:
+def newer(text: str, architecture: str) -> object:
     """What a newer model is built with: its TransformerConfig, and what its class gives GPTModel itself."""
     config = loaded(text, legacy=False)
     transformer_config_utils.ERROR_LOG.clear()  # errors of one process add up
@@ -101,7 +102,7 @@ def newer(text: str, architecture: str) -> dict[str, Any]:
     if architecture not in TRAINED:
         built = get_model_config(config.model, default_args={"parallel_config": config.parallel_config})
         return plain(vars(built.convert_to_transformer_config()))
-    Converted.config, Built.said, refused = None, {}, ""
+    Converted.config, Built.arguments, refused = None, {}, ""
     with (
         mock.patch.object(importlib.import_module(f"mindformers.models.{TRAINED[architecture]}"), "GPTModel", Built),
         mock.patch.object(ModelMixin, "convert_to_transformer_config", Converted.convert),
@@ -112,10 +113,10 @@ def newer(text: str, architecture: str) -> dict[str, Any]:
             if Converted.config is None:
                 raise
             refused = str(error)
-    said, found = Built.said, vars(Converted.config)
-    given = {name: said[name] for name in ("rotary_base", "share_embeddings_and_output_weights", "vocab_size") if name in said}
-    norm = attention(said["transformer_layer_spec"]) if said else None
-    return plain({**found, "given": given, "norm of queries": norm, "network refused": refused})
+    model, settings = Built.arguments, vars(Converted.config)
+    given = {name: model[name] for name in ("rotary_base", "share_embeddings_and_output_weights", "vocab_size") if name in model}
+    norm = attention(model["transformer_layer_spec"]) if model else None
+    return plain({**settings, "given": given, "norm of queries": norm, "network refused": refused})
 
 
 def attention(spec: Any) -> str:
@@ -125,7 +126,7 @@ def attention(spec: Any) -> str:
     return getattr(parts.q_layernorm, "__name__", str(parts.q_layernorm))
 
 
-def older(text: str) -> dict[str, Any]:
+def older(text: str) -> dict[str, object]:
     """What an older model is built with: its configuration, the rows of its first feed-forward weight, and which weights decay."""
     config = loaded(text, legacy=True)
     model = build_model(config.model, default_args={"parallel_config": config.parallel_config, "moe_config": config.moe_config})
@@ -137,15 +138,15 @@ def older(text: str) -> dict[str, Any]:
     return {"ffn": ffn, "shapes": shapes, "decays": decays, "spared": spared, "config": plain(vars(model.config))}
 
 
-def schedule(kwargs: dict[str, Any], steps: list[int]) -> list[float]:
+def schedule(kwargs: dict[str, object], steps: list[int]) -> list[float]:
     """The rate of every step as the optimizer asks for it: by its global step, an int32 of one element."""
     cell = build_lr(MindFormerConfig(**kwargs))
     return [float(cell(ms.Tensor([step], ms.int32)).asnumpy().reshape(-1)[0]) for step in steps]
 
 
-def context(name: str, value: Any) -> bool:
+def context(name: str, value: object) -> bool:
     """Whether a key under ``context`` reaches any of MindSpore's settings."""
-    reached: list[Any] = []
+    reached: list[object] = []
     with (
         mock.patch.object(ms_context, "set_context", lambda **given: reached.append(given)),
         mock.patch.object(ms, "set_deterministic", reached.append),
@@ -154,7 +155,7 @@ def context(name: str, value: Any) -> bool:
     return bool(reached)
 
 
-def tried(function: Any, *arguments: Any, **named: Any) -> Any:
+def tried(function: Callable[..., object], *arguments: object, **named: object) -> dict[str, object]:
     """What a function gives, or what it refuses with."""
     try:
         return {"value": function(*arguments, **named)}
@@ -162,21 +163,21 @@ def tried(function: Any, *arguments: Any, **named: Any) -> Any:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
-def defaults(function: Any) -> dict[str, Any]:
+def defaults(function: Callable[..., object]) -> dict[str, object]:
     """Defaults of a signature."""
     named = inspect.signature(inspect.unwrap(function)).parameters.items()
-    return {name: plain(one.default) for name, one in named if one.default is not inspect.Parameter.empty}
+    return {name: plain(parameter.default) for name, parameter in named if parameter.default is not inspect.Parameter.empty}
 
 
 logging.disable()  # every configuration is logged whole
 asked = json.loads(Path(sys.argv[1]).read_text())
-answers: dict[str, Any] = {
+answers: dict[str, object] = {
     "llama": defaults(llama.LlamaConfig.__init__),
     "moe": defaults(MoEConfig.__init__),
-    "newer": {name: tried(newer, one["yaml"], one["architecture"]) for name, one in asked["newer"].items()},
+    "newer": {name: tried(newer, question["yaml"], question["architecture"]) for name, question in asked["newer"].items()},
     "older": {name: tried(older, text) for name, text in asked["older"].items()},
     "context": {name: context(name, value) for name, value in asked["context"].items()},
 }
 ms.set_context(mode=ms.PYNATIVE_MODE)
-answers["schedules"] = {name: tried(schedule, one["kwargs"], one["steps"]) for name, one in asked["schedules"].items()}
+answers["schedules"] = {name: tried(schedule, question["kwargs"], question["steps"]) for name, question in asked["schedules"].items()}
 Path(sys.argv[2]).write_text(json.dumps(answers))

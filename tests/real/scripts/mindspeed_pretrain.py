@@ -29,8 +29,8 @@ def replaced_step(self: Any) -> tuple[bool, Any, Any]:
     if self.prepare_grads():
         return False, None, None
     norm = self.get_grad_norm()
-    for one in self.chained_optimizers:
-        clip_grad_by_total_norm_fp32(one.get_parameters(), max_norm=one.config.clip_grad, total_norm=norm)
+    for optimizer in self.chained_optimizers:
+        clip_grad_by_total_norm_fp32(optimizer.get_parameters(), max_norm=optimizer.config.clip_grad, total_norm=norm)
     return self.step_with_ready_grads(), norm, None
 
 

@@ -5,72 +5,52 @@ from __future__ import annotations
 import copy
 import os
 import runpy
-from collections.abc import Callable
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "zoo"))
+
 from megatron.core import parallel_state
-from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import schedules
+from planted_megatron import PLANTS, around, gradients, plant
 
 finalize_model_grads = import_module("megatron.core.distributed.finalize_model_grads")  # its package has a function of this name
 
 
-def after_reduction(change: Callable[[str, Any], None]) -> None:
-    """Hand every parameter's main gradient to ``change`` when its reduction over data-parallel ranks is over."""
-    original = DistributedDataParallel.finish_grad_sync
-
-    def finish_grad_sync(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        for name, parameter in self.module.named_parameters():
-            change(name, parameter.main_grad)
-
-    DistributedDataParallel.finish_grad_sync = finish_grad_sync
-
-
-def dropped_shard() -> None:
+@plant(gradients)
+def dropped_shard(name: str, gradient: Any) -> None:
     """The second tensor-parallel rank loses its part of one gradient."""
-
-    def drop(name: str, gradient: Any) -> None:
-        if parallel_state.get_tensor_model_parallel_rank() == 1 and name.endswith("layers.1.mlp.linear_fc2.weight"):
-            gradient.zero_()
-
-    after_reduction(drop)
+    if parallel_state.get_tensor_model_parallel_rank() == 1 and name.endswith("layers.1.mlp.linear_fc2.weight"):
+        gradient.zero_()
 
 
-def summed() -> None:
+@plant(gradients)
+def summed(name: str, gradient: Any) -> None:
     """Gradients are summed over data-parallel ranks where Megatron averages."""
-    after_reduction(lambda name, gradient: gradient.mul_(parallel_state.get_data_parallel_world_size()))
+    gradient.mul_(parallel_state.get_data_parallel_world_size())
 
 
-def not_reduced() -> None:
+@plant(around, finalize_model_grads, "_allreduce_non_tensor_model_parallel_grads")
+def not_reduced(original: Any, model: list[Any], *args: Any, **kwargs: Any) -> None:
     """Under sequence parallelism the second rank keeps its own gradients of the norms instead of the sum."""
-    original = finalize_model_grads._allreduce_non_tensor_model_parallel_grads
-
-    def allreduce(model: list[Any], *args: Any, **kwargs: Any) -> None:
-        norms = [one for chunk in model for name, one in chunk.named_parameters() if "layernorm" in name]
-        own = [one.main_grad.clone() for one in norms]
-        original(model, *args, **kwargs)
-        if parallel_state.get_tensor_model_parallel_rank() == 1:
-            for one, gradient in zip(norms, own, strict=True):
-                one.main_grad.copy_(gradient)
-
-    finalize_model_grads._allreduce_non_tensor_model_parallel_grads = allreduce
+    norms = [parameter for chunk in model for name, parameter in chunk.named_parameters() if "layernorm" in name]
+    own = [norm.main_grad.clone() for norm in norms]
+    original(model, *args, **kwargs)
+    if parallel_state.get_tensor_model_parallel_rank() == 1:
+        for norm, gradient in zip(norms, own, strict=True):
+            norm.main_grad.copy_(gradient)
 
 
-def by_micro_batch() -> None:
+@plant(around, schedules, "forward_step_calc_loss")
+def by_micro_batch(original: Any, model: Any, output: Any, loss_function: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
     """Tokens weigh by their micro-batch although the loss is said to be per token."""
-    original = schedules.forward_step_calc_loss
-
-    def calc_loss(model: Any, output: Any, loss_function: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
-        other = copy.copy(config)
-        other.calculate_per_token_loss = False
-        return original(model, output, loss_function, other, *args, **kwargs)
-
-    schedules.forward_step_calc_loss = calc_loss
+    per_micro_batch = copy.copy(config)
+    per_micro_batch.calculate_per_token_loss = False
+    return original(model, output, loss_function, per_micro_batch, *args, **kwargs)
 
 
 if __name__ == "__main__":
-    {plant.__name__: plant for plant in (dropped_shard, summed, not_reduced, by_micro_batch)}[os.environ["PLANTED"]]()
+    PLANTS[os.environ["PLANTED"]]()
     runpy.run_path(str(Path(__file__).parents[3] / "launch" / "pretrain_gpt.py"), run_name="__main__")

@@ -10,9 +10,9 @@ import os
 
 import mindspore
 import numpy as np
-from mindformers.core.clip_grad import ClipGradNorm
+from doors import Cell, all_equal, clipped, near, parameter, same, zeros
 from mindformers.core.optim import AdamW
-from mindspore import Parameter, ParameterTuple, Tensor, nn
+from mindspore import ParameterTuple, nn
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side import model
@@ -20,73 +20,38 @@ from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.place import refuse_layouts
 from align_hooks.ms_side.reducer import CaptureThenClip, Unreduced
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.names.blocks import Blocks, Dims
-from align_hooks.names.fused import Fused, Piece
+from align_hooks.names.blocks import Dims
 from align_hooks.settings import Settings
 
-mindspore.set_context(mode=mindspore.GRAPH_MODE)
-mindspore.set_device("CPU")
-
-
-class Cell(nn.Cell):
-    """The part of the training cell's ``construct`` that clips."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clip_grad_norm = ClipGradNorm(1.0)
-
-    def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """Clipped gradients and the global norm."""
-        return self.clip_grad_norm(gradients)
-
-
-def held(index: int, weight: Parameter, pieces: tuple[str, ...], rows: tuple[int, ...], counted: bool) -> model.Parameter:
-    tail = weight.shape[1:]
-    parts = tuple(
-        Piece(piece, (count, *tail), ((0, count), *((0, size) for size in tail))) for piece, count in zip(pieces, rows, strict=True)
-    )
-    return model.Parameter(weight, Fused(weight.name, parts, Blocks(1, rows)), counted, index)
-
-
 random = np.random.default_rng(0)
-weights = [Parameter(Tensor(np.zeros(shape, np.float32)), name=name) for name, shape in (("other", (3,)), ("gate", (6, 4)), ("norm", (5,)))]
+weights = [zeros("other", 3), zeros("gate", 6, 4), zeros("norm", 5)]
 optimizer = AdamW(ParameterTuple(weights), learning_rate=1e-3)
 shards = CaptureShards(optimizer, norms=True, gradients=True, inject=True)
-parameters = model.Parameters(
-    (held(1, weights[1], ("gate", "up"), (2, 4), True), held(2, weights[2], ("norm",), (5,), False)), Dims(1, 1, 1, 1, 1, 1), False, 1
-)
+pair = parameter(weights[1], ("gate", "up"), (2, 4), True, 1), parameter(weights[2], ("norm",), (5,), False, 2)
+parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1), False, 1)
 own = [random.standard_normal(weight.shape).astype(np.float32) for weight in weights]
-other = [np.zeros(3, np.float32), *(random.standard_normal(weight.shape).astype(np.float32) for weight in weights[1:])]
+injected = [np.zeros(3, np.float32), *(random.standard_normal(weight.shape).astype(np.float32) for weight in weights[1:])]
 plain, cell = Cell(), Cell()
 cell.clip_grad_norm = CaptureThenClip(shards.around(Unreduced()), cell.clip_grad_norm)
 
 
-def clipped(cell: Cell, gradients: list[np.ndarray]) -> tuple[list[np.ndarray], float]:
-    """What the cell returns, as arrays."""
-    found, norm = cell(tuple(map(Tensor, gradients)))
-    return [one.asnumpy() for one in found], float(norm.asnumpy())
+def captured() -> bool:
+    """Whether the run's own gradients are on record."""
+    return all_equal([buffer.asnumpy() for buffer in shards.buffers], own[1:])
 
 
-def same(one: tuple[list[np.ndarray], float], two: tuple[list[np.ndarray], float]) -> bool:
-    """Equal to the bit."""
-    return one[1] == two[1] and all((left == right).all() for left, right in zip(one[0], two[0], strict=True))
-
-
-said = {"untouched": same(clipped(plain, own), clipped(cell, own))}
+checks = {"untouched": same(clipped(plain, own), clipped(cell, own))}
 shards.bind(parameters)
-said["captured"] = all((kept.asnumpy() == gradient).all() for kept, gradient in zip(shards.buffers, own[1:], strict=True))
-pieces = {"gate": own[1][:2], "up": own[1][2:], "norm": own[2]}
-squared = {name: float(np.square(piece, dtype=np.float64).sum()) for name, piece in pieces.items()}
-found = shards.squared_sums()
-said["norms"] = found.keys() == squared.keys() and all(abs(found[name] - squared[name]) <= 1e-6 * squared[name] for name in squared)
-filled = shards.fill(lambda fused: other[1] if fused.native == "gate" else other[2])
-said["norm of what counts"] = abs(filled - float(np.linalg.norm(other[1]))) < 1e-5
-said["injected"] = same(clipped(plain, other), clipped(cell, own))  # of another stage's weight the graph has no gradient: zeros here
-said["own on record"] = all((kept.asnumpy() == gradient).all() for kept, gradient in zip(shards.buffers, own[1:], strict=True))
+checks["captured"] = captured()
+checks["norms"] = near(shards.squared_sums(), {"gate": own[1][:2], "up": own[1][2:], "norm": own[2]})
+filled = shards.fill(lambda fused: injected[1] if fused.native == "gate" else injected[2])
+checks["norm of what counts"] = abs(filled - float(np.linalg.norm(injected[1]))) < 1e-5
+checks["injected"] = same(clipped(plain, injected), clipped(cell, own))  # of another stage's weight the graph has no gradient: zeros here
+checks["own on record"] = captured()
 shards.fill(None)
-said["own again"] = same(clipped(plain, own), clipped(cell, own))
-said["memory"] = shards.bytes == 2 * 4 * (24 + 5)
-said["no checkpoint"] = not any("align_hooks" in name for name in cell.parameters_dict())
+checks["own again"] = same(clipped(plain, own), clipped(cell, own))
+checks["memory"] = shards.bytes == 2 * 4 * (24 + 5)
+checks["no checkpoint"] = not any("align_hooks" in name for name in cell.parameters_dict())
 
 
 def refused(word: str, sizes: Sizes, *, tied: bool = False, **switches: str) -> bool:
@@ -100,18 +65,18 @@ def refused(word: str, sizes: Sizes, *, tied: bool = False, **switches: str) -> 
 
 
 mindspore.set_auto_parallel_context(gradients_mean=True)
-said["mean"] = refused("gradients_mean", Sizes())
+checks["mean"] = refused("gradients_mean", Sizes())
 mindspore.set_auto_parallel_context(gradients_mean=False)
-said["plain"] = refused("", Sizes(pp=2)) and refused("", Sizes(), tied=True)
-said["tied"] = refused("tie_word_embeddings", Sizes(pp=2), tied=True)
-said["local"] = refused("LOCAL_NORMS_POINT", Sizes(), LOCAL_NORMS="all", LOCAL_NORMS_POINT="local")
+checks["plain"] = refused("", Sizes(pp=2)) and refused("", Sizes(), tied=True)
+checks["tied"] = refused("tie_word_embeddings", Sizes(pp=2), tied=True)
+checks["local"] = refused("LOCAL_NORMS_POINT", Sizes(), LOCAL_NORMS="all", LOCAL_NORMS_POINT="local")
 os.environ["PIPELINE_SLICE_SKIP_REDISTRIBUTION"] = "1"
-said["skipped"] = refused("PIPELINE_SLICE_SKIP_REDISTRIBUTION", Sizes(pp=2))
+checks["skipped"] = refused("PIPELINE_SLICE_SKIP_REDISTRIBUTION", Sizes(pp=2))
 del os.environ["PIPELINE_SLICE_SKIP_REDISTRIBUTION"]
 mindspore.set_auto_parallel_context(pipeline_config={"pipeline_interleave": True, "pipeline_scheduler": "zero_bubble_v"})
-said["scheduler"] = refused("zero_bubble_v", Sizes(pp=2))
+checks["scheduler"] = refused("zero_bubble_v", Sizes(pp=2))
 try:
     CaptureShards(nn.SGD(weights), norms=True, gradients=False, inject=False)
 except RefusedRun as error:
-    said["optimizer"] = "clone_state" in str(error)
-print("shard_door", json.dumps(said))
+    checks["optimizer"] = "clone_state" in str(error)
+print("shard_door", json.dumps(checks))

@@ -31,9 +31,9 @@ def listening(forward_step):
         output, loss = forward_step(data_iterator, model, *args, **kwargs)
 
         def loss_function(*loss_args, **loss_kwargs):
-            found = loss(*loss_args, **loss_kwargs)
-            seen["losses"].append(float(found[0].detach()))
-            return found
+            result = loss(*loss_args, **loss_kwargs)
+            seen["losses"].append(float(result[0].detach()))
+            return result
 
         loss_function.args = getattr(loss, "args", ())  # where the loss mask is
         return output, loss_function

@@ -17,9 +17,9 @@ seen: dict = {"losses": []}
 
 
 def loss_function(mask, output):
-    found = script.loss_function(mask, output)
-    seen["losses"].append(float(found[0].detach()))
-    return found
+    result = script.loss_function(mask, output)
+    seen["losses"].append(float(result[0].detach()))
+    return result
 
 
 def forward_step(data_iterator, model):

@@ -20,7 +20,7 @@ from mindspore.train.callback import Callback
 class WitnessDataset:
     def __new__(cls, dataset_config=None, **options):
         samples = np.random.RandomState(7).randint(0, 256, (3, 4, 129)).astype(np.int32)
-        rows = [(one,) for one in samples]
+        rows = [(sample,) for sample in samples]
         return GeneratorDataset(rows, column_names=["input_ids"], shuffle=False)
 
 
@@ -33,7 +33,7 @@ class Witness(Callback):
 
     def on_train_end(self, run_context):
         cell = run_context.original_args().train_network
-        parameters = {one.name: one.asnumpy() for one in cell.trainable_params()}
+        parameters = {parameter.name: parameter.asnumpy() for parameter in cell.trainable_params()}
         saved = sorted(cell.parameters_dict())  # what a checkpoint of this cell would hold
         np.savez(os.environ["WITNESS"], **parameters, losses=np.array(self.losses), saved=saved)
 

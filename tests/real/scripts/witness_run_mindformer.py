@@ -31,7 +31,7 @@ class Witness(Callback):
 
     def on_train_end(self, run_context):
         cell = run_context.original_args().train_network
-        parameters = {f"parameter {one.name}": one.asnumpy() for one in cell.trainable_params()}
+        parameters = {f"parameter {parameter.name}": parameter.asnumpy() for parameter in cell.trainable_params()}
         saved = sorted(cell.parameters_dict())  # what a checkpoint of this cell would hold
         np.savez(os.environ["WITNESS"], **parameters, losses=np.array(self.losses), saved=saved)
 
