@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.compare.measures import distances, ratio
-from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.registry import BY_NAME
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.ending import HowEnded

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
 from align_hooks.torch_side.hooks import forward

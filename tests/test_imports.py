@@ -85,6 +85,45 @@ def test_only_a_side_itself_imports_that_side(side: str) -> None:
     assert [name for name in importers(side) if not inside(name, side)] == []
 
 
+FLOORS = (
+    ("errors", "messages", "quantities"),
+    ("names", "process", "configuration"),
+    ("families", "settings"),
+    ("record",),
+    ("replay", "hooking", "compare", "evidence", "checklist", "patched"),
+    ("session",),
+    ("job",),
+    ("torch_side", "ms_side", "doctor"),
+    ("report",),
+    ("cli",),
+)
+"""The rooms of the package, the lowest floor first. A room imports rooms of floors below its own, and none beside it."""
+ROOMS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+ENTRANCE = "__main__"
+"""What ``python -m`` starts: it stands above all floors, in whatever room it lies, and no module imports it."""
+
+
+def room_of(name: str) -> str:
+    return name.split(".")[1]
+
+
+def test_every_room_is_on_one_floor() -> None:
+    rooms = {room_of(name) for name in MODULES if name not in ("align_hooks", f"align_hooks.{ENTRANCE}")}
+    assert sorted(rooms) == sorted(room for floor in FLOORS for room in floor)
+
+
+def test_rooms_import_only_what_stands_on_floors_below() -> None:
+    inner = [name for name in MODULES if name != "align_hooks" and not name.endswith(ENTRANCE)]
+    arrows = {(room_of(name), room_of(target), name) for name in inner for target in ours(name) if target != "align_hooks"}
+    assert {target for _, target, _ in arrows if target not in ROOMS} == {"__version__"}
+    between = [(room, target, name) for room, target, name in sorted(arrows) if target in ROOMS and target != room]
+    assert [(name, target) for room, target, name in between if ROOMS[target] >= ROOMS[room]] == []
+
+
+def test_nothing_imports_an_entrance() -> None:
+    assert importers(*(name for name in MODULES if name.endswith(ENTRANCE))) == set()
+
+
 READS = (
     *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems"),
     "layout",  # for the type of an array
@@ -139,9 +178,7 @@ def test_only_pages_need_the_html_extra() -> None:
     assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page")} == importers("align_hooks.report.frame")
 
 
-def test_messages_need_no_other_room() -> None:
-    rooms = [name for name in MODULES if inside(name, "align_hooks.messages")]
-    assert [name for name in rooms if not all(inside(one, "align_hooks.messages") for one in ours(name))] == []
+def test_only_the_renderer_of_messages_reads_catalogues() -> None:
     assert importers("polib") == {"align_hooks.messages.render"}
 
 
@@ -151,30 +188,6 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
     for library, module in readers.items():
         assert importers(library) == {f"align_hooks.configuration.{module}"}
     assert importers("tokenizers") == {"align_hooks.checklist.batches"}
-
-
-def test_configurations_and_checklist_need_no_room_but_their_own() -> None:
-    below = {
-        "align_hooks.configuration": ("errors", "messages", "configuration"),
-        "align_hooks.checklist": ("errors", "job.paths", "messages", "configuration", "checklist", "record.reader"),
-    }
-    for room, needed in below.items():
-        rooms = [name for name in MODULES if inside(name, room)]
-        assert len(rooms) > 5
-        assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
-
-
-def test_names_families_quantities_and_record_need_no_room_above_them() -> None:
-    below = {
-        "names": ("errors", "names"),
-        "families": ("errors", "names", "families"),
-        "quantities": ("quantities",),
-        "record": ("errors", "job.ranks", "job.streams", "job.paths", "messages", "settings", "names", "quantities", "record"),
-    }
-    for room, needed in below.items():
-        rooms = [name for name in MODULES if inside(name, f"align_hooks.{room}")]
-        assert len(rooms) > 3
-        assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{other}" for other in needed)) for one in ours(name))] == []
 
 
 def test_only_what_knows_models_imports_families() -> None:

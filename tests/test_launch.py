@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "a", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
 MSRUN = {"RANK_ID": "3", "MS_WORKER_NUM": "8", "MS_SCHED_HOST": "a", "MS_SCHED_PORT": "1"}

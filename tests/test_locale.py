@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.job.paths import well_formed
+from align_hooks.process.paths import well_formed
 from evidence.test_logs import megatron as printed
 from started import scrubbed
 from synthetic import Synthetic

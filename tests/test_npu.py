@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from align_hooks.job.entry import variables
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 from align_hooks.torch_side import environment, seeds
 from align_hooks.torch_side.hooks import arguments

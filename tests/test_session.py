@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.errors import RefusedRun
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.record.ending import HowEnded

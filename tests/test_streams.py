@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.job.streams import say
+from align_hooks.process.streams import say
 from evidence.test_logs import megatron as printed
 from started import scrubbed, write
 from synthetic import Synthetic

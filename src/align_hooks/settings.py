@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import SettingsError, shown
-from align_hooks.job.paths import path_of, well_formed
+from align_hooks.process.paths import path_of, well_formed
 from align_hooks.quantities.kind import Kind, Option, Switch
 from align_hooks.quantities.registry import SWITCHES
 

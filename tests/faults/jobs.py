@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.ending import HowEnded

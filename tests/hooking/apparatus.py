@@ -8,7 +8,7 @@ from typing import Any
 
 from align_hooks.hooking.attach import VERSION_MODULES, attach
 from align_hooks.hooking.hook import Hook
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.session import Session
 from align_hooks.session.accounting import exit_code, failure, finish
 from align_hooks.settings import Settings

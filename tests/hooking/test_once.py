@@ -19,7 +19,7 @@ ranks = [
 ]
 sys.exit(max(rank.wait() for rank in ranks))
 """.replace("RANKS", str(RANKS))
-REFUSED = "from align_hooks.errors import RefusedRun; from align_hooks.job.script import report; report(RefusedRun('{}'))"
+REFUSED = "from align_hooks.errors import RefusedRun; from align_hooks.process.script import report; report(RefusedRun('{}'))"
 
 
 def job(where: Path, text: str, *, logs: str = "joined", **environment: str) -> list[str]:

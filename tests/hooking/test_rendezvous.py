@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession
 

@@ -20,7 +20,7 @@ from align_hooks.record.last_words import LARGEST, SIGNALS, Ended, read
 
 STEPS = """
     import faulthandler, os, re, signal, subprocess, sys, threading, time
-    from align_hooks.job.ranks import Launch
+    from align_hooks.process.ranks import Launch
     from align_hooks.session import Session
     from align_hooks.session.accounting import finish
     from align_hooks.settings import Settings

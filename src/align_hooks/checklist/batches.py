@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from align_hooks.configuration.values import Setting
 from align_hooks.errors import AlignHooksError, shown
-from align_hooks.job.paths import path_of
 from align_hooks.messages import Message, message
+from align_hooks.process.paths import path_of
 
 Array: TypeAlias = NDArray[Any]
 """Ids or weights, in whatever type they were recorded."""

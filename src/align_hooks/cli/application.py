@@ -9,8 +9,8 @@ import typer
 
 from align_hooks import __version__
 from align_hooks.errors import AlignHooksError
-from align_hooks.job.script import report
-from align_hooks.job.streams import forgive
+from align_hooks.process.script import report
+from align_hooks.process.streams import forgive
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 INTERNAL, INTERRUPTED = 5, 130

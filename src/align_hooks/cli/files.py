@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
-from align_hooks.job.paths import path_of, well_formed
+from align_hooks.process.paths import path_of, well_formed
 from align_hooks.record import atomic
 from align_hooks.report.text import plain
 

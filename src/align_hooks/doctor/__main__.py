@@ -7,8 +7,8 @@ import sys
 
 from align_hooks.doctor.examination import examine
 from align_hooks.errors import AlignHooksError
-from align_hooks.job.script import report
-from align_hooks.job.streams import forgive
+from align_hooks.process.script import report
+from align_hooks.process.streams import forgive
 from align_hooks.report.doctor_text import lines
 
 

@@ -20,7 +20,7 @@ from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.job.entry import AT_START, room
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import Settings
 

@@ -13,8 +13,8 @@ from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
-from align_hooks.job.paths import well_formed
-from align_hooks.job.ranks import Launch
+from align_hooks.process.paths import well_formed
+from align_hooks.process.ranks import Launch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.reader import open_run
 from align_hooks.record.start import holds_a_run

@@ -1,1 +1,1 @@
-"""One process among many: its rank, how it was started and attached to, what it says of itself, and what it prints."""
+"""Starting what trains: a process under hooks, all processes of a command, a command that stops at its arguments."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from align_hooks.errors import NothingRecorded, RecordError, SettingsError, shown
 from align_hooks.job.descendants import adopt, descendants, end
-from align_hooks.job.processes import attached_processes
-from align_hooks.job.script import report
-from align_hooks.job.streams import flush, say
+from align_hooks.process.script import report
+from align_hooks.process.status import attached_processes
+from align_hooks.process.streams import flush, say
 from align_hooks.record import atomic
 from align_hooks.settings import PREFIX, Settings
 

@@ -21,10 +21,10 @@ from align_hooks.errors import AlignHooksError
 from align_hooks.hooking.attach import attach
 from align_hooks.hooking.hook import Hook
 from align_hooks.job import arguments_only
-from align_hooks.job.processes import REFUSED, VARIABLE, tell
-from align_hooks.job.ranks import Launch
-from align_hooks.job.script import die_of_interrupt, find_script, report, run_script
-from align_hooks.job.streams import flush, hold, say
+from align_hooks.process.ranks import Launch
+from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
+from align_hooks.process.status import REFUSED, VARIABLE, tell
+from align_hooks.process.streams import flush, hold, say
 from align_hooks.settings import Settings
 
 if TYPE_CHECKING:

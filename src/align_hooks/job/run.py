@@ -23,10 +23,10 @@ from types import FrameType
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError
 from align_hooks.job import arguments_only
 from align_hooks.job.entry import variables
-from align_hooks.job.processes import VARIABLE, Process, attached_processes, unheard
-from align_hooks.job.ranks import Launch
-from align_hooks.job.script import report
-from align_hooks.job.streams import hold, say
+from align_hooks.process.ranks import Launch
+from align_hooks.process.script import report
+from align_hooks.process.status import VARIABLE, Process, attached_processes, unheard
+from align_hooks.process.streams import hold, say
 from align_hooks.record import last_words
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings, Source

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.session import MsSession
+from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 
 FRAMEWORK = ("mindspore",)

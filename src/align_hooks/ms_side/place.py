@@ -9,9 +9,9 @@ from mindspore.communication import get_group_size, get_rank
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import ModelConfig
-from align_hooks.job.ranks import Launch
 from align_hooks.ms_side.feeding import Sizes, sizes_of
 from align_hooks.ms_side.objects import Config
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 

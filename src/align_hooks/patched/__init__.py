@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from align_hooks.errors import SettingsError
-from align_hooks.job.paths import path_of
-from align_hooks.job.ranks import Launch
+from align_hooks.process.paths import path_of
+from align_hooks.process.ranks import Launch
 from align_hooks.record.norms import print_norms
 from align_hooks.settings import Steps
 

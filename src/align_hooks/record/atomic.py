@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.job.paths import well_formed
+from align_hooks.process.paths import well_formed
 from align_hooks.record import digests
 from align_hooks.record.folder import TEMPORARY
 from align_hooks.record.layout import Array

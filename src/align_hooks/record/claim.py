@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.record.folder import is_shared
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.weakness import Weakness

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from align_hooks.job.streams import say
+from align_hooks.process.streams import say
 from align_hooks.record.layout import Array
 
 CHUNK = 8192

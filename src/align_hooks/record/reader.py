@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.job.paths import path_of
 from align_hooks.messages import Message, message
+from align_hooks.process.paths import path_of
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record import claim, folder, last_words, layout
 from align_hooks.record.committed import Committed, read_committed

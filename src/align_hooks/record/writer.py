@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.job.ranks import Launch
 from align_hooks.names.blocks import PADDING
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
-from align_hooks.job.script import report
+from align_hooks.process.script import report
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.ending import HowEnded

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from align_hooks.job.ranks import Launch
-from align_hooks.job.streams import say
+from align_hooks.process.ranks import Launch
+from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.last_words import LastWords

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
-from align_hooks.job.processes import WORKER, tell
-from align_hooks.job.ranks import Launch
-from align_hooks.job.streams import say
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.process.ranks import Launch
+from align_hooks.process.status import WORKER, tell
+from align_hooks.process.streams import say
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms

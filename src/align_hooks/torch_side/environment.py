@@ -8,7 +8,7 @@ that fits every cluster, so it is only recorded.
 from __future__ import annotations
 
 from align_hooks.errors import SettingsError
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.session import TorchSession

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 
 KEPT = 3600
 """Seconds after which a file of an earlier job is removed."""

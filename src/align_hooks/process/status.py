@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.job.ranks import Launch
+from align_hooks.process.ranks import Launch
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"

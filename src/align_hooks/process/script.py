@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, SettingsError
-from align_hooks.hooking.once import first_to_say
-from align_hooks.job.paths import well_formed
-from align_hooks.job.streams import flush, say
+from align_hooks.process.once import first_to_say
+from align_hooks.process.paths import well_formed
+from align_hooks.process.streams import flush, say
 
 _interrupted: list[bool] = []
 
