@@ -51,7 +51,7 @@ class Parsed:
     rank: int
     world_size: int
     trains: bool
-    environment: Mapping[str, object]
+    environment: object
     arguments: Mapping[str, str]
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
 from align_hooks.record import layout
 from align_hooks.record.batch import Batch
+from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 
@@ -100,7 +99,7 @@ class Replay:
                 raise RecordError(f"{self.source}: step {step} has no {name}")
         return batch
 
-    def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+    def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
         """Step and micro-batch of ``rows`` rows, one after the other, with a loss mask and position ids in any case.
 
         Rows of a record stand in the order micro-batch, data-parallel rank, row: a rank's micro-batches stand ``ranks`` apart.
@@ -112,7 +111,7 @@ class Replay:
                 yield step, {name: array[start : start + rows] for name, array in arrays.items()}
 
 
-def filled(batch: Batch) -> dict[str, NDArray[Any]]:
+def filled(batch: Batch) -> dict[str, Array]:
     """Arrays that training needs, each ``[rows, sequence]``: what a hand-made directory lacks is what the guide assumes.
 
     Without a loss mask every token counts; without position ids they are 0 … sequence-1. A causal attention mask is left

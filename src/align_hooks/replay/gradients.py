@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
@@ -101,6 +100,6 @@ class Injection:
             self._open = {step: self.run.gradients(step)}
         return fused.join(self._open[step])
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """As run.json keeps it: the run that the gradients came from, and the steps."""
         return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}

@@ -9,23 +9,35 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from align_hooks.record.layout import Array
 
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """One rounding step of a number of size 1, by compute type."""
 
 
+class Weights(Protocol):
+    """Whole tensors by canonical name, each read when it is asked for."""
+
+    def __getitem__(self, name: str, /) -> Array: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+
+
 @dataclass(frozen=True)
-class Perturbed(Mapping[str, NDArray[Any]]):
+class Perturbed(Mapping[str, Array]):
     """Weights, each element moved by ``eps`` of itself, up or down by ``seed``.
 
     Signs belong to an element's place in the whole tensor, so that every layout loads the same weights.
     """
 
-    weights: Any
+    weights: Weights
     eps: float
     seed: int
 
@@ -39,17 +51,8 @@ class Perturbed(Mapping[str, NDArray[Any]]):
         """Shape of a tensor, without reading it."""
         return tuple(self.weights.shape(name))
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         tensor = self.weights[name]
         bits = np.random.Generator(np.random.Philox(key=[self.seed, zlib.crc32(name.encode())])).integers(0, 2, tensor.shape, np.int8)
-        moved: NDArray[Any] = tensor * (1 + np.float32(self.eps) * (2 * bits - 1).astype(np.float32))
+        moved: Array = tensor * (1 + np.float32(self.eps) * (2 * bits - 1).astype(np.float32))
         return moved.astype(tensor.dtype, copy=False)
-
-
-def perturbation(session: Any, compute_type: str) -> tuple[int, str] | None:
-    """Seed and compute type by which a session's loaded weights are moved; None where that was not asked for."""
-    seed = session.settings.perturb
-    if seed is None:
-        return None
-    session.override("loaded weights", "as they are", f"moved by {EPS[compute_type]:.3g} of themselves", f"ALIGN_HOOKS_PERTURB={seed}")
-    return seed, compute_type

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.families.registry import embeddings, outputs
@@ -16,12 +14,11 @@ from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
 from align_hooks.record.files import STORED, TensorFile
+from align_hooks.record.layout import Array
 from align_hooks.record.reader import OptimizerState, Run, open_run
-from align_hooks.replay.perturb import EPS, Perturbed
+from align_hooks.replay.perturb import EPS, Perturbed, Weights
 from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.settings import Source
-
-Array = NDArray[Any]
 
 REMEDY = "load a whole checkpoint of floating-point weights: copy it again, or save it in bf16"
 """The way out of a Hugging Face checkpoint that cannot be read."""
@@ -60,7 +57,7 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "model.safetensors").exists() or (path / "model.safetensors.index.json").exists()
 
 
-def open_weights(source: Source) -> Any:
+def open_weights(source: Source) -> Weights:
     """The weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names: a mapping with ``shape(name)``."""
     if is_checkpoint(source.path):
         return Checkpoint(source.path)

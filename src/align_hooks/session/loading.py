@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from align_hooks.record.reader import OptimizerState
-from align_hooks.replay.perturb import perturbation
+from align_hooks.replay.perturb import EPS
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
@@ -18,7 +18,11 @@ def load_state(session: Session, compute_type: str, load_moments: Callable[[Opti
     """
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
-    perturb = perturbation(session, compute_type)
+    seed = session.settings.perturb
+    if seed is not None:
+        moved = f"moved by {EPS[compute_type]:.3g} of themselves"
+        session.override("loaded weights", "as they are", moved, f"{PREFIX}PERTURB={seed}")
+    perturb = None if seed is None else (seed, compute_type)
     parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.hooking.ledger import Ledger
@@ -24,6 +24,7 @@ from align_hooks.process.streams import say
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms
+from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
@@ -72,7 +73,7 @@ class Session:
     replay: Replay | None = None
     injection: Injection | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
     planned: range | None = None
     made: int = 0
     unrecorded: set[str] = field(default_factory=set)
@@ -162,8 +163,8 @@ class Session:
         self,
         *,
         place: Mapping[str, int],
-        shards: Any,
-        facts: Mapping[str, Any],
+        shards: Sequence[Shard],
+        facts: Mapping[str, object],
         steps: range,
         wanted: Mapping[str, tuple[int, ...]] | None = None,
         elsewhere: Callable[[str], bool] = lambda name: False,

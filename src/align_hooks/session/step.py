@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
@@ -35,7 +35,7 @@ class Batch:
     arrays: Mapping[str, Array]
     rows: Sequence[int]
     slices: Sequence[Sequence[int]] | None = None
-    joined_first: Mapping[str, Any] | None = None
+    joined_first: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LocalNorms:
     squared: Mapping[str, float]
     printed: Container[str]
     parts: Container[str] = ()
-    taken: Sequence[Mapping[str, Any]] = ()
+    taken: Sequence[Mapping[str, object]] = ()
 
 
 class Step(Protocol):
@@ -65,7 +65,7 @@ class Step(Protocol):
     def gradient_sketches(self) -> Mapping[str, Sequence[float]] | None:
         """Signed sums of its gradients by canonical name, without copies; None where this side has none to give."""
 
-    def row(self) -> Mapping[str, Any]:
+    def row(self) -> Mapping[str, object]:
         """Its scalars."""
 
 
