@@ -43,5 +43,5 @@ def test_what_it_takes_beyond_megatrons_arguments_is_seen_too(model: Callable[..
 def test_a_forward_that_names_nothing_ends_recording_and_not_training(capsys: pytest.CaptureFixture[str]) -> None:
     session, result = seen(unnamed)
     assert result == "output"
-    assert session.recording.stopped is not None and "functools.wraps" in session.recording.stopped
+    assert session.recording.stopped is not None and "functools.wraps" in str(session.recording.stopped)
     assert "training goes on" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Value
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.record.ending import from_words
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.problems import ProblemKind, distinct
@@ -86,7 +87,7 @@ def cut(rows: Path, left: int) -> None:
 
 
 def ended(text: str | None) -> Callable[[Synthetic], object]:
-    return lambda run: setattr(run, "ended", text)
+    return lambda run: setattr(run, "ended", text and from_words(text))
 
 
 def as_it_is(unchanged: object) -> None:

@@ -97,9 +97,8 @@ class Grade:
 def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[str, Grade]:
     """A pair judged in every way of :data:`WAYS`."""
     runs, repeat = (open_run(reference), open_run(candidate)), open_run(noise)
-    sketched, bare = (
-        [way(*(getattr(run, field.name) for field in fields(Run))) for run in (*runs, repeat)] for way in (Sketched, WithNorms)
-    )
+    parts = [[getattr(run, field.name) for field in fields(Run) if field.init] for run in (*runs, repeat)]
+    sketched, bare = ([way(*given) for given in parts] for way in (Sketched, WithNorms))
     defaults = compare(*runs)
     failed = any(criterion.passed is False for criterion in defaults.acceptance)
     standard = Verdict.DIVERGED if failed else Verdict.ALIGNED
