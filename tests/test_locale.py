@@ -13,10 +13,10 @@ import pytest
 from align_hooks import open_run
 from align_hooks.process.paths import well_formed
 from evidence.test_logs import megatron as printed
+from job.test_entry import megatron
+from process.test_streams import TRAINS
 from started import scrubbed
 from synthetic import Synthetic
-from test_launcher import megatron
-from test_streams import TRAINS
 
 LOCALES = {
     "C": {"LC_ALL": "C"},

@@ -14,7 +14,7 @@ from align_hooks.configuration.source import read
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.job.arguments_only import Parsed, choose
 from align_hooks.messages import message
-from test_run import STAND_INS, Ended, end, interruptible, script, write
+from job.test_run import STAND_INS, Ended, end, interruptible, script, write
 
 __all__ = ["interruptible"]
 

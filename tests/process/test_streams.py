@@ -14,9 +14,9 @@ import pytest
 
 from align_hooks.process.streams import say
 from evidence.test_logs import megatron as printed
+from job.test_entry import RUNNER, megatron
 from started import scrubbed, write
 from synthetic import Synthetic
-from test_launcher import RUNNER, megatron
 
 SEEDED = {"ALIGN_HOOKS_SEED": "7", "PYTHONHASHSEED": "7"}
 GONE = ("closed", "full", "unread")
