@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from align_hooks import open_run
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Status, Verdict
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.messages import rendered
+from align_hooks.messages import Side, message, rendered
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.problems import ProblemKind
 from align_hooks.replay.batches import Replay
@@ -24,7 +25,7 @@ from record.conftest import failing
 from sharded import Grid, Model, write
 from synthetic import Synthetic, begun, job
 
-MISSING = "1 of 4 ranks left no manifest, first rank 3"
+MISSING = message("run.ranks_missing", count=1, ranks=4, rank=3)
 
 
 @pytest.fixture
@@ -37,9 +38,9 @@ def lacking(tmp_path: Path) -> Path:
 def test_the_run_names_it_and_refuses_norms_of_its_shards(lacking: Path) -> None:
     run = open_run(lacking)
     assert run.problems == [run.missing]
-    assert (run.missing.kind, run.missing.rank, str(run.missing)) == (ProblemKind.RANKS_MISSING, 3, MISSING)
+    assert (run.missing.kind, run.missing.rank, run.missing.message) == (ProblemKind.RANKS_MISSING, 3, MISSING)
     assert "4 ranks, 1 steps, 1 problems" in repr(run)
-    with pytest.raises(RecordError, match=f"is not whole: {MISSING}"):
+    with pytest.raises(RecordError, match=f"is not whole: {re.escape(rendered(MISSING))}"):
         run.local_norms(0)
 
 
@@ -55,14 +56,14 @@ def test_it_is_compared_with_nothing(tmp_path: Path, lacking: Path, side: str) -
     whole = write(tmp_path / "whole", Grid(tp=2, dp=2, distributed=True), Model().tensors(0))
     comparison = compare(*map(open_run, (lacking, whole) if side == "reference" else (whole, lacking)))
     assert comparison.verdict is Verdict.NOT_COMPARABLE
-    assert rendered(comparison.first.summary) == f"of the {side} {MISSING}; copy or record every rank"
+    assert comparison.first.summary == message("match.ranks_missing", side=Side(side), missing=MISSING)
     assert [stage.name for stage in comparison.stages if stage.status is Status.DIFFERENT] == []
 
 
 def test_its_batches_and_weights_are_not_fed_to_another_run(lacking: Path) -> None:
-    with pytest.raises(RefusedRun, match=f"{MISSING}; copy or record every rank"):
+    with pytest.raises(RefusedRun, match=f"{re.escape(rendered(MISSING))}; copy or record every rank"):
         Replay(Source(lacking, Steps.parse("all"))).check(sequence=5, vocabulary=10, rows=4)
-    with pytest.raises(RecordError, match=f"{MISSING}; copy or record every rank"):
+    with pytest.raises(RecordError, match=f"{re.escape(rendered(MISSING))}; copy or record every rank"):
         open_weights(Source(lacking, Steps.parse("0")))
 
 
