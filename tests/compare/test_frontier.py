@@ -8,7 +8,7 @@ import pytest
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.sharding import sides, spans, unused
 from align_hooks.compare.verdict import Finding
-from align_hooks.messages import CHINESE, Side, all_of, message, rendered, sentences
+from align_hooks.messages import Side, all_of, message, sentences
 
 QKV, MLP = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 LAYER = ("input_layernorm", *QKV, "self_attn.o_proj", "post_attention_layernorm", *MLP)
@@ -75,6 +75,6 @@ def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:
 
 
 def test_places_in_a_row_are_joined() -> None:
-    assert rendered(spans(np.array([3]))) == "3"
-    assert rendered(spans(np.array([0, 1, 2, 8, 9, 12]))) == "0 to 2 and 8 to 9 …"
-    assert rendered(spans(np.array([0, 1, 2, 8, 9, 12])), CHINESE) == "0至2和8至9等"
+    assert spans(np.array([3])) == all_of(3)
+    rows = [message("unused.span", first=first, last=last) for first, last in ((0, 2), (8, 9))]
+    assert spans(np.array([0, 1, 2, 8, 9, 12])) == message("unused.and_further", places=all_of(*rows))

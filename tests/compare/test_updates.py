@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks.compare.formula import FITS
 from align_hooks.compare.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
-from align_hooks.messages import CHINESE, ENGLISH, Message, Side, message, rendered
+from align_hooks.messages import Message, Side, message
 from compare.conftest import Compared, scale
 from compare.conftest import stage as stage_of
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
@@ -144,23 +144,23 @@ def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: C
     assert grouped == ([GROUPED[term]] if term in GROUPED else [])
 
 
-WORDS = {
-    ("beta2", ENGLISH): "betas of the candidate's updates: [0.9, 0.95] on record against [0.9, 0.949] found",
-    ("beta2", CHINESE): "待测更新中的betas: 记录为[0.9, 0.95] against 反推为[0.9, 0.949]",
-    ("decay on nothing", ENGLISH): "decay grouping (lm_head.weight and 2 more) of the candidate's updates: decayed on record against not ",
-    ("decay on nothing", CHINESE): "待测更新中的衰减分组（lm_head.weight及另外2个）: 记录为衰减 against 反推为不衰减",
-    ("clip", ENGLISH): "clip coefficient of the candidate's updates: that of clipping to 1 on record against that of clipping to 0.9 found",
-    ("clip", CHINESE): "待测更新中的裁剪系数: 记录为裁剪到1的系数 against 反推为裁剪到0.9的系数",
-}
-
-
-@pytest.mark.parametrize(("term", "language"), WORDS)
-def test_a_term_in_words(compared: Compared, honest: Synthetic, term: str, language: str) -> None:
+@pytest.mark.parametrize(
+    ("term", "recorded", "fitted"),
+    [
+        ("beta2", message("after_update.betas", beta1=0.9, beta2=0.95), "after_update.fitted_betas"),
+        ("decay on nothing", message("after_update.decayed"), "after_update.not_decayed"),
+        ("clip", message("after_update.clipped_to", norm=1.0), "after_update.clipped_to_fitted"),
+    ],
+)
+def test_a_term_has_its_value_on_record_and_the_fitted_one(
+    compared: Compared, honest: Synthetic, term: str, recorded: Message, fitted: str
+) -> None:
     run = large()
     TERMS[term][0](run)
     (finding,) = stage(compared(run, against=honest)).findings
-    subject, recorded, used = (rendered(words, language) for words in (finding.what, finding.reference, finding.candidate))
-    assert f"{subject}: {recorded} against {used}".startswith(WORDS[term, language])
+    assert (finding.what.id, finding.what.arguments["side"]) == ("after_update.term", Side.CANDIDATE)
+    assert finding.reference == message("after_update.on_record", value=recorded)
+    assert (finding.candidate.id, finding.candidate.arguments["value"].id) == ("after_update.used", fitted)
 
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-6])
