@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import yaml
 from align_hooks.checklist.change import Action
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.row import Effect, Row
-from align_hooks.checklist.tables import GROUPS, ROWS
+from align_hooks.checklist.side_value import read_row
+from align_hooks.checklist.tables import GROUPS, ROW, ROWS
 from align_hooks.checklist.tables.structure import ALONE, BESIDE
+from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration, Value
 from align_hooks.messages import Side
 from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, flags, megatron, mindformers
@@ -202,3 +205,12 @@ def test_every_row_of_every_guide_has_a_row_here() -> None:
 def test_a_base_is_what_its_name_says() -> None:
     assert BASES[OLD]["use_legacy"] is True
     assert BASES[NEW]["use_legacy"] is False
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [("save", "output_dir: '1e-8'"), ("data_set", "train_dataset: {data_loader: {dataset_dir: '8.10'}}")],
+)
+def test_no_number_is_made_of_the_name_of_a_place(row: str, text: str) -> None:
+    value = read_row(ROW[row], read_yaml(f"model: {{model_config: {{num_layers: 2}}}}\n{text}\n", "x.yaml", Path()))
+    assert value.shown == text.split("'")[1]

@@ -132,12 +132,13 @@ class Advice:
 class Row:
     """One thing to check.
 
-    ``form`` brings what was written to one meaning. ``fact`` is where a record's ``run.json`` says it as built. ``when`` is the id of the
-    row that must hold something on either side for this one to mean anything (there are no experts in a dense model), or a value of that
-    row (``compute_dtype=float16``). ``tell`` says how two meanings differ that are too long to be shown. ``unless`` says why a difference
-    does no harm to these two sides; None where it does harm. ``asked_by`` are the tables and rows of the guides that ask for it; where it
-    is empty, the guide's ``comparison`` with Megatron-LM asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check
-    the row where neither configuration nor record can tell.
+    ``form`` brings what was written to one meaning; it is None for a path or a version, of which no number is made. ``fact`` is where a
+    record's ``run.json`` says it as built. ``when`` is the id of the row that must hold something on either side for this one to mean
+    anything (there are no experts in a dense model), or a value of that row (``compute_dtype=float16``). ``tell`` says how two meanings
+    differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
+    ``asked_by`` are the tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM
+    asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can
+    tell.
     """
 
     name: Name

@@ -47,7 +47,7 @@ CONTROL = (
     ),
     megatron_only("eval-iters", 100),
     megatron_only("eval-interval"),
-    harmless("save", Says(("save",), None), Says(("output_dir",), None)),
+    harmless("save", Says(("save",), None), Says(("output_dir",), None), form=None),
     harmless(
         "save-interval",
         Says(("save_interval",), None),

@@ -31,6 +31,7 @@ ENVIRONMENT = (
         message("row.framework"),
         Says(read=read.version("megatron-core")),
         Says(read=read.version("mindformers")),
+        form=None,
         by_hand=message("by_hand.record_versions"),
         asked_by=("CheckList: other: Version Check",),
     ),

@@ -92,6 +92,7 @@ SETUP = (
         message("row.data_set"),
         Says(("data_path",), None),
         Says(("train_dataset.data_loader.config.data_path", "train_dataset.data_loader.dataset_dir"), None),
+        form=None,
         advice=acceptance(message("advice.data_sets"), lambda path: any(name in str(path).lower() for name in ("wiki", "alpaca"))),
         asked_by=("set-up: acceptance: data set",),
     ),
