@@ -11,7 +11,7 @@ import pytest
 
 from align_hooks.compare.formula import FITS
 from align_hooks.compare.verdict import Comparison, Finding, Quantity, StageResult, Status, Term, Unit
-from align_hooks.messages import Message, Side, message
+from align_hooks.messages import Argument, Message, Side, message
 from compare.conftest import Compared, scale
 from compare.conftest import stage as stage_of
 from synthetic import NAMES, SHAPES, STEPS, Synthetic, adamw, grown, tensors
@@ -144,23 +144,28 @@ def test_a_term_that_is_not_as_recorded_is_named_with_the_value_used(compared: C
     assert grouped == ([GROUPED[term]] if term in GROUPED else [])
 
 
+GROUPING = message("after_update.decay_grouping", names=message("names.and_more", name="lm_head.weight", count=2))
+
+
 @pytest.mark.parametrize(
-    ("term", "recorded", "fitted"),
+    ("name", "term", "recorded", "fitted", "numbers"),
     [
-        ("beta2", message("after_update.betas", beta1=0.9, beta2=0.95), "after_update.fitted_betas"),
-        ("decay on nothing", message("after_update.decayed"), "after_update.not_decayed"),
-        ("clip", message("after_update.clipped_to", norm=1.0), "after_update.clipped_to_fitted"),
+        ("beta2", Term.BETAS, message("after_update.betas", beta1=0.9, beta2=0.95), "fitted_betas", {"beta1": 0.9, "beta2": 0.949}),
+        ("decay on nothing", GROUPING, message("after_update.decayed"), "not_decayed", {}),
+        ("clip", Term.CLIP_COEFFICIENT, message("after_update.clipped_to", norm=1.0), "clipped_to_fitted", {"norm": 0.9}),
     ],
 )
 def test_a_term_has_its_value_on_record_and_the_fitted_one(
-    compared: Compared, honest: Synthetic, term: str, recorded: Message, fitted: str
+    compared: Compared, honest: Synthetic, name: str, term: Argument, recorded: Message, fitted: str, numbers: dict[str, float]
 ) -> None:
     run = large()
-    TERMS[term][0](run)
+    TERMS[name][0](run)
     (finding,) = stage(compared(run, against=honest)).findings
-    assert (finding.what.id, finding.what.arguments["side"]) == ("after_update.term", Side.CANDIDATE)
+    assert finding.what == message("after_update.term", term=term, side=Side.CANDIDATE)
     assert finding.reference == message("after_update.on_record", value=recorded)
-    assert (finding.candidate.id, finding.candidate.arguments["value"].id) == ("after_update.used", fitted)
+    used = finding.candidate.arguments["value"]
+    assert (finding.candidate.id, used.id) == ("after_update.used", f"after_update.{fitted}")
+    assert dict(used.arguments) == pytest.approx(numbers, rel=1e-6)
 
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-6])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from align_hooks import open_run
+from align_hooks.messages import CHINESE, rendered
 from align_hooks.record.ending import End, HowEnded, Writing, ending, from_words
 from align_hooks.record.last_words import Ended
 from synthetic import Synthetic
@@ -34,6 +35,7 @@ WRITTEN: dict[str, tuple[End, dict[str, Any]]] = {
         End.STOPPED,
         {"what": Writing.WEIGHTS, "error": "OSError: full"},
     ),
+    "interrupted at step -3 (SIGINT)": (End.OTHER, {"how": "interrupted at step -3 (SIGINT)"}),
     "went home": (End.OTHER, {"how": "went home"}),
     "interrupted at step 9999999999999999999999 (SIGINT)": (End.OTHER, {"how": "interrupted at step 9999999999999999999999 (SIGINT)"}),
 }
@@ -44,6 +46,7 @@ def test_what_a_manifest_says(text: str) -> None:
     ended = ending(7, None, text, None)
     end, arguments = WRITTEN[text]
     assert (ended.end, dict(ended.message.arguments)) == (end, arguments if end is End.FINISHED else {"rank": 7, **arguments})
+    assert rendered(ended.message, CHINESE) != rendered(ended.message)
     assert ended.message.id == ("rank.ended_otherwise" if end is End.OTHER else f"rank.{from_words(text).form}")
 
 

@@ -38,8 +38,10 @@ def first_to_say(line: str) -> bool:
         return True
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except OSError as error:
-        return not isinstance(error, FileExistsError)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
     return True
 
 

@@ -60,10 +60,20 @@ FORMS = {
     "stopped": (End.STOPPED, "stopped recording at step {step} while writing {what}: {error}"),
     "stopped_between_steps": (End.STOPPED, "stopped recording between two steps while writing {what}: {error}"),
 }
-"""The forms of an ending, and the words of each; ``rank.FORM`` is its message. Of an older manifest the first form that fits counts."""
-SLOTS = {form: tuple(slot for _, slot, _, _ in Formatter().parse(words) if slot) for form, (_, words) in FORMS.items()}
+"""The forms of an ending, and the words of each; ``rank.FORM`` is its message."""
 NUMBERS = ("made", "planned", "step", "code")
-PATTERNS = {**dict.fromkeys(NUMBERS, "-?[0-9]{1,18}"), "what": ".+?", "error": ".+"}
+SLOTS = {**dict.fromkeys(NUMBERS, "[0-9]{1,18}"), "code": "-?[0-9]{1,18}", "what": ".+?", "error": ".+"}
+"""What may fill a slot."""
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    parts = Formatter().parse(words)
+    text = "".join(re.escape(literal) + (f"(?P<{slot}>{SLOTS[slot]})" if slot else "") for literal, slot, _, _ in parts)
+    return re.compile(text, re.DOTALL)
+
+
+PATTERNS = {form: _pattern(words) for form, (_, words) in FORMS.items()}
+"""Of the words of an older manifest the first form that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,11 @@ class HowEnded:
         """What is set, by slot."""
         return {slot: value for slot, value in asdict(self).items() if slot != "form" and value is not None}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this version has its form, and just the slots of that are filled."""
+        return self.form in PATTERNS and self.values().keys() == PATTERNS[self.form].groupindex.keys()
+
     def facts(self) -> dict[str, int | str]:
         """``end`` of the manifest."""
         return {"form": self.form, **self.values()}
@@ -101,7 +116,7 @@ class Ending:
 
 def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) -> Ending:
     """The ending by ``end`` and ``ended`` of a manifest, or by the last words of a process that did not live to write them."""
-    if how is None or how.values().keys() != set(SLOTS.get(how.form, ("no such form",))):  # of an older version, or of a newer one
+    if how is None or not how.is_known:  # of an older version, or of a newer one
         how = from_words(str(ended)) if ended else None
     if how is not None:
         arguments: dict[str, Argument] = {**how.values()} if how.form == "finished" else {"rank": rank, **how.values()}
@@ -121,10 +136,8 @@ def ending(rank: int, how: HowEnded | None, ended: object, words: Ended | None) 
 
 def from_words(text: str) -> HowEnded | None:
     """What the words of an older manifest say; None where they fit no form."""
-    for form, (_, words) in FORMS.items():
-        parts = Formatter().parse(words)
-        pattern = "".join(re.escape(literal) + (f"(?P<{slot}>{PATTERNS[slot]})" if slot else "") for literal, slot, _, _ in parts)
-        if match := re.fullmatch(pattern, text, re.DOTALL):
+    for form, pattern in PATTERNS.items():
+        if match := pattern.fullmatch(text):
             slots: dict[str, str] = match.groupdict()
             made, planned, step, code = (int(slots[name]) if name in slots else None for name in NUMBERS)
             return HowEnded(form, made, planned, step, code, slots.get("what"), slots.get("error"))

@@ -43,10 +43,11 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
     if recording.stopped is not None:
         problems.append(f"rank {rank} {recording.stopped}")
     if recording.writer is not None:
+        how = ended(session, failed)
         try:
-            recording.writer.finish(ended(session, failed), hooks=session.ledger.facts())
+            recording.writer.finish(how, hooks=session.ledger.facts())
             if session.made:
-                session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {ended(session, failed)}")
+                session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {how}")
             if recording.words is not None:
                 recording.words.withdraw()
         except (OSError, AlignHooksError) as error:
