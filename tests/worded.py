@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.verdict import Finding, StageResult, Status
-from align_hooks.messages import Joined, Message
+from align_hooks.messages import Argument, Joined, Message, message, rendered
 
 
 def messages(*values: object) -> Iterator[Message]:
@@ -29,6 +29,11 @@ def ids(*values: object) -> list[str]:
 def arguments(id: str, *values: object) -> dict[str, object]:
     """The arguments of the first message with an id."""
     return dict(next(message for message in messages(*values) if message.id == id).arguments)
+
+
+def words(id: str, **arguments: Argument) -> str:
+    """The English of a message, for what reaches a test as text alone."""
+    return rendered(message(id, **arguments))
 
 
 def result(name: str, status: Status, summary: str = "", findings: tuple[Finding, ...] = ()) -> StageResult:

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from align_hooks.checklist.result import Judgement, Scheduled
+from align_hooks.configuration import values
+from align_hooks.messages import message, rendered
 from checklist.exercises import MEGATRON, OLD, mindformers
 from synthetic import Synthetic
+from worded import words
 
 Done = subprocess.CompletedProcess[str]
 LAUNCH = Path(__file__).parents[2] / "launch"
@@ -50,19 +54,21 @@ def configuration(path: Path, **changes: Any) -> Path:
 def test_two_files_that_agree(tmp_path: Path) -> None:
     done = command(script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml"))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.startswith("clean: nothing that changes the result differs")
+    assert done.stdout.startswith(rendered(Judgement.CLEAN))
+    assert words("headline.nothing") in done.stdout
 
 
 def test_a_difference_with_both_values_their_places_and_the_change(tmp_path: Path) -> None:
     one = script(tmp_path / "train.sh", norm_epsilon="1e-6")
     done = command(one, configuration(tmp_path / "llama.yaml"), COLUMNS="120")
     assert done.returncode == 1
-    assert done.stdout.startswith("differs: 1 setting differs and changes the result")
+    assert done.stdout.startswith(rendered(Judgement.DIFFERS))
+    assert words("headline.settings", count=1) in done.stdout
     lines = done.stdout.splitlines()
     at = next(at for at, line in enumerate(lines) if "rms_norm_eps" in line)
     assert lines[at].split() == ["rms_norm_eps", "1e-06", "1e-05", "rms_norm_eps:", "1.0e-06"]
     number = next(at for at, line in enumerate(one.read_text().splitlines(), 1) if "norm-epsilon" in line)
-    assert f"line {number}" in lines[at + 1]
+    assert words("place.line", line=number) in lines[at + 1]
 
 
 def test_it_fits_eighty_columns(tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_it_fits_eighty_columns(tmp_path: Path) -> None:
 def test_what_is_not_told_is_no_agreement(tmp_path: Path) -> None:
     done = command(script(tmp_path / "train.sh", vocab_size="$VOCABULARY"), configuration(tmp_path / "llama.yaml"))
     assert done.returncode == 4
-    assert "nothing sets $VOCABULARY" in " ".join(done.stdout.split())
+    assert "$VOCABULARY" in done.stdout
     done = command(script(tmp_path / "train.sh", vocab_size="$VOCABULARY"), configuration(tmp_path / "llama.yaml"), VOCABULARY="256")
     assert done.returncode == 0
 
@@ -88,9 +94,9 @@ def test_the_learning_rate_of_the_whole_run(tmp_path: Path) -> None:
     done = command(one, other, "--json", tmp_path / "check.json")
     assert done.returncode == 1
     rates = json.loads((tmp_path / "check.json").read_text())["courses"][0]
-    assert (rates["name"], rates["same"], rates["steps"]) == ("learning rate of every step", False, list(range(10)))
+    assert (rates["id"], rates["same"], rates["steps"]) == (Scheduled.LEARNING_RATE.value, False, list(range(10)))
     assert rates["reference"][:3] == [0.0, 0.0005, 0.001]
-    assert rates["text"].startswith("differs at 7 of 10 steps, first at step 3")
+    assert (rates["differing"], rates["first"]) == (7, 3)
 
 
 def test_json_has_every_row_and_what_no_row_covers(tmp_path: Path) -> None:
@@ -105,7 +111,9 @@ def test_json_has_every_row_and_what_no_row_covers(tmp_path: Path) -> None:
 
 def test_unknown_names_are_listed(tmp_path: Path) -> None:
     done = command(script(tmp_path / "train.sh", quantum_entanglement=3), configuration(tmp_path / "llama.yaml"))
-    assert "Not covered, Megatron-LM: quantum_entanglement" in done.stdout
+    head = message("heading.not_covered")
+    line = words("check.not_covered", head=head, framework=values.MEGATRON, names="quantum_entanglement")
+    assert line in " ".join(done.stdout.split())
 
 
 def test_a_script_that_ends_before_it_trains_says_where(tmp_path: Path) -> None:
@@ -172,5 +180,5 @@ def test_the_models_of_launch_differ_in_what_a_person_would_name() -> None:
     """Their weights and data come from the record, so their own differ."""
     done = command(LAUNCH / "llama.args", LAUNCH / "llama.yaml")
     assert done.returncode == 1
-    assert done.stdout.startswith("differs: 1 setting differs")
+    assert words("headline.settings", count=1) in done.stdout
     assert "init_method_std" in done.stdout

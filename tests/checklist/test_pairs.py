@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from align_hooks.checklist.change import Action, Change
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.meaning import Optimizer, Origin
 from align_hooks.checklist.result import DIFFERS, Checklist, Scheduled
 from align_hooks.checklist.sides import check
-from align_hooks.messages import rendered
+from align_hooks.configuration.values import MINDFORMERS
+from align_hooks.messages import message, rendered, terms
 from checklist.exercises import row, to_change
 from checklist.shipped import REAL
 from checklist.wheels import installed, older
@@ -96,14 +98,13 @@ qwen3 32b | head_dim | 80 | --hidden-size | 128 | head_dim: | head_dim: 80
 qwen3 32b | hidden_dropout | 0.1 |  | 0 | hidden_dropout: | hidden_dropout: 0.1
 qwen3 32b | lr_warmup_iters | 40 | --lr-warmup-iters | 0 |  |
 telechat3 36b | beta2 | 0.999 | --adam-beta2 | 0.95 | betas: | optimizer.betas: [0.9, 0.999]
-telechat3 36b | tied_embeddings | True |  | False | tie_word_embeddings: | MindFormers has no setting that makes it True
+telechat3 36b | tied_embeddings | True |  | False | tie_word_embeddings: |
 telechat3 36b | lr_decay_style | cosine | --lr-decay-style | constant | type: ConstantWarmUpLR | lr_schedule.type: CosineWithWarmUpLR
 qwen3 30b a3b | size_of_an_expert | 1536 | --moe-ffn-hidden-size | 768 | moe_intermediate_size: | moe_intermediate_size: 1536
 qwen3 30b a3b | routed_scaling_factor | 1 |  | 1.5 | routed_scaling_factor: | routed_scaling_factor: 1.0
 qwen3 30b a3b | aux_loss_factor | 0.01 | --moe-aux-loss-coeff | 0.001 | moe_aux_loss_coeff: | moe_aux_loss_coeff: 0.01
 qwen3 30b a3b | weights_of_the_chosen_add_up_to_one | True |  | False | norm_topk_prob: | norm_topk_prob: True
 deepseek3 671b | position_embedding_type | yarn | --rope-type | rope |  | position_embedding_type: yarn
-deepseek3 671b | layers_with_experts | 1 dense, 60 with experts | --moe-layer-freq | 3 dense, 58 with experts |  | first_k_dense_replace
 deepseek3 671b | update_rate_of_that_bias | 0.001 | --moe-router-bias-update-rate | 0.0001 | moe_router_bias_update_rate: | moe_router_bias_update_rate: 0.001
 deepseek3 12b | v_head_dim | 128 | --v-head-dim | 192 | v_head_dim: | v_head_dim: 128
 deepseek3 12b | clip_grad | 0.5 | --clip-grad | 1 | use_clip_grad: | runner_wrapper.max_grad_norm: 0.5
@@ -134,6 +135,20 @@ def test_a_mistake_is_shown(
         at = next(number for number, held in enumerate(text.splitlines(), 1) if held.lstrip().startswith(key))
         assert one.candidate.where == f"{Path(pair.yaml).name}:{at}"
     assert change in to_change(one)
+
+
+def test_ties_that_a_family_has_no_setting_for_are_told_so(of: Of) -> None:
+    assert row(of("telechat3 36b"), "tied_embeddings").change == Change(Action.NONE, MINDFORMERS, value="True")
+
+
+def test_experts_in_other_layers_are_counted(of: Of) -> None:
+    one = row(of("deepseek3 671b"), "layers_with_experts")
+    for side, dense, sparse in ((one.reference, 1, 60), (one.candidate, 3, 58)):
+        counts = message("meaning.layers_dense", count=dense), message("meaning.layers_with_experts", count=sparse)
+        assert side.shown == terms(counts)
+    assert one.reference.where == f"{line('deepseek3_671b.sh', '--moe-layer-freq ')} --moe-layer-freq"
+    assert one.change is not None
+    assert one.change.key.endswith("first_k_dense_replace")
 
 
 TRAPS: list[tuple[str, str, str | None]] = [
@@ -193,8 +208,8 @@ def test_rates_of_groups_that_are_the_default_ones_are_no_difference(of: Of) -> 
 
 def test_a_suggested_warm_up_is_one(of: Of) -> None:
     """The file says warmup_ratio: 0, which MindFormers puts above warmup_steps; what is suggested must come to a warm-up."""
-    change = to_change(row(of("qwen3 32b"), "lr_warmup_iters"))
-    assert change == "make it come to 40 by lr_schedule.warmup_ratio"  # which wins over the steps
+    change = row(of("qwen3 32b"), "lr_warmup_iters").change
+    assert change == Change(Action.COME_TO, MINDFORMERS, "lr_schedule.warmup_ratio", "40")  # which wins over the steps
     result = of("qwen3 32b", yaml={"  warmup_ratio: 0\n": "  warmup_steps: 40\n"})
     assert row(result, "lr_warmup_iters").outcome is Outcome.SAME
 

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from align_hooks import Run, open_run
 from align_hooks.cli import app
+from align_hooks.compare.health import Condition
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Quantity, Status, at_step
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.evidence.convert import convert
 from align_hooks.evidence.logs import read_log
-from align_hooks.messages import Side
+from align_hooks.messages import Side, message, rendered, terms
 from compare.conftest import stage
 from synthetic import Synthetic, row
 from worded import arguments, ids, messages
@@ -200,4 +201,7 @@ def test_the_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "megatron.log"), str(tmp_path / "run")])
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "3 steps of Megatron-LM, 0 to 2"), done.output
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")])
-    assert (shown.exit_code, "clean: Megatron-LM, 1 rank, 3 of 3 steps" in shown.stdout) == (0, True), shown.output
+    assert shown.exit_code == 0, shown.output
+    headline = terms(["Megatron-LM", message("health.ranks", count=1), message("health.steps_of", count=3, planned=3)])
+    assert shown.stdout.startswith(rendered(Condition.CLEAN))
+    assert rendered(headline) in shown.stdout

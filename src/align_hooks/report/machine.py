@@ -27,6 +27,7 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "verdict": comparison.verdict.text,
         "exit_code": comparison.verdict.exit_code,
         "first": rendered(comparison.first.title) if comparison.first else None,
+        "first_id": comparison.first.stage.id if comparison.first else None,
         "blame": _blame(comparison.blame) if comparison.blame else None,
         "next": rendered(comparison.next),
         "stages": [_stage(stage) for stage in comparison.stages],
