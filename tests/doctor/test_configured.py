@@ -9,7 +9,9 @@ import pytest
 from align_hooks.configuration.source import read
 from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
+from align_hooks.messages import message, rendered, terms
 from synthetic import changed, settings
+from worded import words
 
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 
@@ -25,6 +27,7 @@ def test_what_can_be_run_is_not_refused(name: str, tmp_path: Path) -> None:
     assert refusals(name, where=tmp_path, device="cpu", run="run", deterministic=1, learning_rate="1e-3", weights="all") == []
 
 
+SPARSE = rendered(terms([message("meaning.layers_dense", count=1), message("meaning.layers_with_experts", count=1)]))
 MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "not deterministic": ("--cross-entropy-loss-fusion", {"deterministic": 1}, "--cross-entropy-loss-fusion is not deterministic"),
     "only on an accelerator": ("--fp8-format hybrid", {"device": "cpu"}, "--fp8-format only an accelerator can follow"),
@@ -32,8 +35,8 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
     "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
     "another family": ("--rotary-interleaved", {"run": "run"}, "rotary_interleaved is True (llama.args:"),
-    "another mixture": ("--num-experts 4 --moe-router-score-function sigmoid", {"run": "run"}, "score function is sigmoid"),
-    "experts in some layers": ("--num-experts 4 --moe-layer-freq [0,1]", {"run": "run"}, "layers with experts is 1 dense, 1 with experts"),
+    "another mixture": ("--num-experts 4 --moe-router-score-function sigmoid", {"run": "run"}, f"{words('row.score_function')} is sigmoid"),
+    "experts in some layers": ("--num-experts 4 --moe-layer-freq [0,1]", {"run": "run"}, f"{words('row.layers_with_experts')} is {SPARSE}"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 from axe_core_python.sync_playwright import Axe
 
-from align_hooks.compare.verdict import Comparison
-from align_hooks.messages import rendered
+from align_hooks.compare.health import Condition
+from align_hooks.compare.verdict import Comparison, Verdict, when
+from align_hooks.messages import CHINESE, message, rendered
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from report.conftest import FAULT, HOSTILE, Open, Opened, Pairs, assert_inert, drawn, healthy, model, planted, renamed
+from worded import words
 
 MEGABYTE = 1_000_000
 
@@ -53,8 +56,8 @@ def test_the_culprit_is_in_the_first_screen(opened: Open, text: str, javascript:
     box = suspect.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] < 800
-    assert visible(result, "#verdict-title").startswith("diverged")
-    assert "gradients" in visible(result, "#verdict-title")
+    assert visible(result, "#verdict-title").startswith(rendered(Verdict.DIVERGED))
+    assert words("stage.gradients") in visible(result, "#verdict-title")
 
 
 def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: Comparison) -> None:
@@ -96,22 +99,22 @@ def test_the_table_filters(whole: Any) -> None:
     assert names.first.inner_text() == FAULT
     whole.fill("#filter", "layers.1 MLP")
     assert set(names.all_inner_texts()) == {f"model.layers.1.mlp.{kind}_proj.weight" for kind in ("gate", "up", "down")}
-    whole.select_option("#of-stage", label="gradients")
+    whole.select_option("#of-stage", label=words("stage.gradients"))
     assert whole.locator("#tensor-table tbody tr").count() == 3
-    assert visible(whole, "#count").startswith("3 of 3 shown")
+    assert re.findall(r"\d+", visible(whole, "#count"))[:2] == ["3", "3"]  # shown, of those that match
     whole.fill("#filter", "")
     whole.check("#only-out")
     assert names.all_inner_texts() == [FAULT]
     whole.fill("#filter", "no such tensor")
-    assert visible(whole, "#count").startswith("0 of 0 shown")
+    assert re.findall(r"\d+", visible(whole, "#count"))[:2] == ["0", "0"]
 
 
 def test_the_table_sorts_by_a_key_press(whole: Any) -> None:
-    whole.select_option("#of-stage", label="gradients")
+    whole.select_option("#of-stage", label=words("stage.gradients"))
     errors = whole.locator("#tensor-table tbody tr td:nth-child(3)")
     whole.focus("#tensor-table button[data-key=error]")
     whole.keyboard.press("Enter")
-    assert whole.locator("#tensor-table th[aria-sort=descending]").inner_text().startswith("error")
+    assert whole.locator("#tensor-table th[aria-sort=descending]").inner_text().startswith(words("page.error"))
     values = [float(error) for error in errors.all_inner_texts()]
     assert values == sorted(values, reverse=True)
     whole.keyboard.press("Enter")
@@ -193,12 +196,13 @@ def test_a_plot_reads_values_out(whole: Any, diverged: Comparison) -> None:
     canvas.focus()
     whole.keyboard.press("End")
     curve = diverged.curves[0]
-    assert f"step 39 (iteration 40): reference {curve.reference[-1]:.9g}" in readout.inner_text()
+    assert readout.inner_text().startswith(rendered(when(39)))
+    assert words("page.value_of_reference", value=f"{curve.reference[-1]:.9g}") in readout.inner_text()
     whole.keyboard.press("ArrowLeft")
-    assert readout.inner_text().startswith("step 38 (iteration 39)")
+    assert readout.inner_text().startswith(rendered(when(38)))
     canvas.hover(position={"x": 600, "y": 60})
-    assert "noise" in readout.inner_text()
-    assert "limit" in readout.inner_text()
+    for kind in ("noise", "limit"):
+        assert words(f"page.value_of_{kind}", value="").strip() in readout.inner_text()
 
 
 def test_a_plot_zooms_by_dragging_and_by_numbers(whole: Any) -> None:
@@ -270,9 +274,11 @@ def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: Comparis
     result = opened(page(replace(diverged, curves=(odd,)), "1.2.3"))
     whole = drawn(result)
     whole.locator("#plot-loss .canvas").focus()
-    for text in ("candidate nan, difference NaN", "candidate inf, difference ∞", "candidate –, difference"):
+    for candidate, difference in (("nan", "NaN"), ("inf", "∞"), ("–", "")):
         whole.keyboard.press("ArrowRight")
-        assert text in visible(whole, "#plot-loss .readout")
+        readout = visible(whole, "#plot-loss .readout")
+        assert words("page.value_of_candidate", value=candidate) in readout
+        assert (words("page.value_of_difference", value=difference).strip() in readout) is (difference != "")
     assert result.clean
 
 
@@ -289,7 +295,7 @@ def test_the_picture_shows_where_it_starts_and_leads_to_the_tensor(whole: Any) -
     cells = whole.locator("#picture svg [role=graphics-symbol]")
     labels = {cell.get_attribute("aria-label") for cell in cells.all()}
     assert any(label and label.startswith(FAULT) for label in labels)
-    assert whole.locator("input[name=picture]:checked").evaluate("it => it.parentElement.innerText").strip() == "gradients"
+    assert whole.locator("input[name=picture]:checked").evaluate("it => it.parentElement.innerText").strip() == words("stage.gradients")
     cell = whole.locator(f"#picture svg [aria-label^='{FAULT}']")
     cell.hover()
     assert FAULT in visible(whole, ".vega-tip")
@@ -307,27 +313,29 @@ def test_the_picture_shows_where_it_starts_and_leads_to_the_tensor(whole: Any) -
 def test_chinese_by_the_switch_the_address_and_the_browser(opened: Open, text: str, whole: Any) -> None:
     whole.click("#language")
     assert whole.evaluate("document.documentElement.lang") == "zh"
-    assert "未对齐" in visible(whole, "#verdict-title")
-    assert "diverged" not in visible(whole, "main")
-    assert "误差" in visible(whole, "#tensor-table thead")
-    assert "步" in whole.locator("#plot-loss svg").text_content()
+    english, chinese = rendered(Verdict.DIVERGED), rendered(Verdict.DIVERGED, CHINESE)
+    assert chinese in visible(whole, "#verdict-title")
+    assert english not in visible(whole, "main")
+    assert rendered(message("page.error"), CHINESE) in visible(whole, "#tensor-table thead")
+    assert rendered(message("page.step"), CHINESE) in whole.locator("#plot-loss svg").text_content()
     labels = "[...document.querySelectorAll('[data-label-zh]')].map((one) => [one.getAttribute('aria-label'), one.dataset.labelZh])"
     labelled = whole.evaluate(labels)
     assert len(labelled) > 10
-    assert all(label == chinese for label, chinese in labelled)
+    assert all(shown == other for shown, other in labelled)
     assert whole.title() == whole.locator("title").get_attribute("data-zh")
     whole.click("#language")
-    assert [label for label, chinese in whole.evaluate(labels) if label == chinese] == []
-    assert "diverged" in visible(whole, "#verdict-title")
-    assert "未对齐" in visible(opened(text, "?lang=zh").page, "#verdict-title")
-    assert "未对齐" in visible(opened(text, locale="zh-CN").page, "#verdict-title")
-    assert "diverged" in visible(opened(text, "?lang=en", locale="zh-CN").page, "#verdict-title")
+    assert [shown for shown, other in whole.evaluate(labels) if shown == other] == []
+    assert english in visible(whole, "#verdict-title")
+    assert chinese in visible(opened(text, "?lang=zh").page, "#verdict-title")
+    assert chinese in visible(opened(text, locale="zh-CN").page, "#verdict-title")
+    assert english in visible(opened(text, "?lang=en", locale="zh-CN").page, "#verdict-title")
 
 
 def test_the_next_step_can_be_copied(opened: Open, text: str, diverged: Comparison) -> None:
     result = opened(text, permissions=["clipboard-read", "clipboard-write"]).page
     result.click("button.copy")
-    result.locator("button.copy:text-is('copied')").wait_for()  # not wait_for_function, whose eval the page's policy refuses
+    copied = result.locator(f"button.copy:text-is('{words('page.copied')}')")
+    copied.wait_for()  # not wait_for_function, whose eval the page's policy refuses
     assert result.evaluate("navigator.clipboard.readText()") == rendered(diverged.next)
 
 
@@ -353,15 +361,15 @@ def test_hostile_names_are_inert(opened: Open, hostile: Comparison) -> None:
 
 def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: Comparison) -> None:
     result = opened(page(aligned, "1.2.3"))
-    assert visible(drawn(result), "#verdict-title").startswith("aligned")
-    assert "closest to a limit" in visible(result.page, "#verdict")
+    assert visible(drawn(result), "#verdict-title").startswith(rendered(Verdict.ALIGNED))
+    assert words("page.closest") in visible(result.page, "#verdict")
     assert result.clean
 
 
 def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
     """No limits, no tensors; nothing of it makes a plot complain."""
     result = opened(page(compared(model(1, 12), model(2, 12)), "1.2.3"))
-    assert visible(drawn(result), "#verdict-title").startswith("not comparable")
+    assert visible(drawn(result), "#verdict-title").startswith(rendered(Verdict.NOT_COMPARABLE))
     assert result.page.locator("#tensors").count() == 0
     assert result.clean
 
@@ -369,7 +377,7 @@ def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
 def test_a_run_alone(opened: Open, tmp_path: Path) -> None:
     result = opened(run_page(healthy(model(2, 40), tmp_path / "run"), "1.2.3"))
     whole = drawn(result)
-    assert visible(whole, "#health-title").startswith("clean")
+    assert visible(whole, "#health-title").startswith(rendered(Condition.CLEAN))
     assert whole.locator(".plot svg").count() == 3
     assert whole.locator("#ranks").count() == 1
     assert Axe().run(whole)["violations"] == []

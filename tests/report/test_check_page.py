@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from align_hooks.checklist.result import check
-from align_hooks.compare.verdict import Comparison
+from align_hooks.checklist.result import Judgement, check
+from align_hooks.compare.verdict import Comparison, when
 from align_hooks.configuration.values import Place, Value
+from align_hooks.messages import rendered
 from align_hooks.report.check_page import check_page
 from align_hooks.report.page import page
 from checklist.exercises import OLD, megatron, mindformers
@@ -19,7 +20,7 @@ def test_the_difference_is_on_the_first_screen_with_both_values(opened: Open, ch
     assert row.bounding_box()["y"] < 800
     cells = [cell.inner_text() for cell in row.locator("th, td").all()]
     assert [cells[0], cells[1].split()[0], cells[2].split()[0], cells[3]] == ["rms_norm_eps", "1e-06", "1e-05", "rms_norm_eps: 1.0e-06"]
-    assert result.page.locator("#verdict-title .chip").inner_text() == "differs"
+    assert result.page.locator("#verdict-title .chip").inner_text() == rendered(Judgement.DIFFERS)
     assert result.clean
 
 
@@ -29,7 +30,7 @@ def test_the_learning_rate_is_drawn_and_read_out(opened: Open, check_text: str) 
     assert figure.locator("svg").count() == 1
     figure.locator(".canvas").focus()
     whole.keyboard.press("ArrowRight")
-    assert "step" in figure.locator(".readout").inner_text()
+    assert figure.locator(".readout").inner_text().startswith(rendered(when(0)))
 
 
 def test_every_row_is_on_the_page(opened: Open, check_text: str) -> None:
@@ -40,7 +41,7 @@ def test_every_row_is_on_the_page(opened: Open, check_text: str) -> None:
 
 def test_a_clean_check_says_so(opened: Open) -> None:
     result = opened(check_page(check(megatron(OLD, {}), mindformers(OLD, {})), "1.2.3"))
-    assert drawn(result).locator("#verdict-title .chip").inner_text() == "clean"
+    assert drawn(result).locator("#verdict-title .chip").inner_text() == rendered(Judgement.CLEAN)
     assert result.clean
 
 

@@ -9,11 +9,15 @@ import pytest
 from rich.console import Console
 
 from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.result import Scheduled
 from align_hooks.checklist.sides import check
+from align_hooks.messages import rendered
 from align_hooks.report.check_text import render_check, widths
 from checklist.exercises import to_change
+from worded import words
 
 LAUNCH = Path(__file__).parents[2] / "launch"
+HEAD, RATES = words("heading.change"), rendered(Scheduled.LEARNING_RATE)
 CHANGED = {"hidden_size: 64": "hidden_size: 128", "rms_norm_eps: 1.0e-5": "rms_norm_eps: 1.0e-6", "rope_theta": "theta_of_ropes"}
 
 
@@ -26,12 +30,12 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     checklist, out = check(str(LAUNCH / "llama.args"), str(tmp_path / "other.yaml"), {}), io.StringIO()
     render_check(checklist, Console(width=width, file=out))
     lines = out.getvalue().splitlines()
-    first = next(index for index, line in enumerate(lines) if "change or reason" in line)
-    tables = lines[first : next(index for index, line in enumerate(lines) if line.startswith("  learning rate"))]
+    first = next(index for index, line in enumerate(lines) if HEAD in line)
+    tables = lines[first : next(index for index, line in enumerate(lines) if line.startswith(f"  {RATES[:13]}"))]
     assert max(len(line.rstrip()) for line in tables) <= width
     last, start = "", 0
     for line in tables:
-        start = line.index("change or reason") if "change or reason" in line else start
+        start = line.index(HEAD) if HEAD in line else start
         last += line[start:].replace(" ", "")
     changes = [to_change(checked).replace(" ", "") for checked in checklist.of(Outcome.DIFFERENT)]
     assert len(changes) >= 2

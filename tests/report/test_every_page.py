@@ -9,6 +9,7 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 
 from report.conftest import FAULT, Open, drawn
+from worded import words
 
 
 @pytest.fixture(params=["text", "check_text"])
@@ -50,4 +51,4 @@ def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> No
 
 
 def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:
-    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label").startswith("loss: arrow keys")
+    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot="loss")

@@ -17,6 +17,7 @@ from rich.console import Console
 from align_hooks import open_run
 from align_hooks.compare.health import Condition, Health
 from align_hooks.compare.verdict import Quantity, when
+from align_hooks.messages import Message, rendered
 from align_hooks.record.holdings import bytes_by_kind, holdings, ranges
 from align_hooks.record.problems import ProblemKind
 from align_hooks.report.run_page import run_page
@@ -26,6 +27,7 @@ from align_hooks.settings import Steps
 from report.conftest import HOSTILE, healthy
 from rewritten import bend_rows, edit, edit_rows, older
 from synthetic import EVERYTHING, Synthetic, by_hand, row, scalars_only
+from worded import words
 
 
 def on_terminal(health: Health) -> str:
@@ -48,9 +50,11 @@ def test_a_clean_run(tmp_path: Path) -> None:
     run = healthy(Synthetic(), tmp_path / "run")
     assert (run.condition, run.exit_code) == (Condition.CLEAN, 0)
     text = on_terminal(run)
-    assert text.startswith("clean: ")
+    assert text.startswith(rendered(Condition.CLEAN))
     assert max(map(len, text.splitlines())) <= 80
-    assert "norms of 3 of 3 steps are the framework's own" in text
+    assert isinstance(run.checked, Message)
+    assert (run.checked.id, run.checked.arguments["count"], run.checked.arguments["every"]) == ("health.norms", 3, 3)
+    assert rendered(run.checked) in " ".join(text.split())
     for kind in EVERYTHING:
         assert kind in text
 
@@ -80,7 +84,7 @@ def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> Non
     (problem,) = run.problems
     assert (problem.kind, problem.step) == (ProblemKind.NOT_RECORDED, 0)
     assert problem.message.arguments == {"kind": "batches", "count": 3, "step": 0}
-    assert "batches of 3 steps were asked for and are not there, first 0" in on_terminal(run)
+    assert rendered(problem.message) in " ".join(on_terminal(run).split())
 
 
 def gone(place: str) -> Callable[[Path], None]:
@@ -91,22 +95,21 @@ def truncated(place: str) -> Callable[[Path], object]:
     return lambda path: (path / place).write_bytes((path / place).read_bytes()[:100])
 
 
-NOT_AS_IT_WAS = "was recorded and is not as it was, or not there"
 LOST = {
     "weights": (
         gone("step_1/rank_0/weights"),
-        f"rank 0: step_1/rank_0/weights/model.safetensors of step 1 {NOT_AS_IT_WAS}",
-        "weights of step 1 were asked for and are not there",
+        words("lost.of_step", rank=0, path="step_1/rank_0/weights/model.safetensors", step=1),
+        words("run.not_recorded", kind="weights", count=1, step=1),
     ),
     "state": (
         gone("step_2/rank_0/optimizer_state"),
-        f"rank 0: step_2/rank_0/optimizer_state/state.json of step 2 {NOT_AS_IT_WAS}",
-        "optimizer_state of step 2 were asked for and are not there",
+        words("lost.of_step", rank=0, path="step_2/rank_0/optimizer_state/state.json", step=2),
+        words("run.not_recorded", kind="optimizer_state", count=1, step=2),
     ),
     "sketches": (
         gone("sketches"),
-        f"rank 0: sketches/weights/rank_0.jsonl of 4 steps, first 0, {NOT_AS_IT_WAS}",
-        "sketches/weights of 4 steps were asked for and are not there, first 0",
+        words("lost.of_steps", rank=0, path="sketches/weights/rank_0.jsonl", count=4, step=0),
+        words("run.not_recorded", kind="sketches/weights", count=4, step=0),
     ),
     "gradients": (truncated("step_1/rank_0/gradients.safetensors"), *["gradients.safetensors is not a whole safetensors file"] * 2),
     "a batch": (truncated("step_1/rank_0/tokens.npy"), *["tokens.npy is not a whole .npy array"] * 2),
@@ -156,7 +159,7 @@ def test_what_is_of_no_known_type_is_refused_in_a_line(tmp_path: Path, file: str
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
     run = healthy(Synthetic(ended=None), tmp_path / "run")
     assert (run.condition, run.exit_code) == (Condition.INCOMPLETE, 3)
-    assert "never ended" in on_terminal(run)
+    assert words("rank.never_ended", rank=0) in on_terminal(run)
 
 
 @pytest.mark.parametrize(("name", "quantity"), [("loss", Quantity.LOSS), ("grad_norm", Quantity.GRAD_NORM)])
@@ -172,7 +175,7 @@ def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
     rows = [row(step, **({"grad_norm": float("inf"), "skipped": True} if step == 1 else {})) for step in range(3)]
     run = healthy(only_rows(rows), tmp_path / "run")
     assert run.exit_code == 0
-    assert "1 update was skipped for an overflow, at step 1 (iteration 2)" in on_terminal(run)
+    assert words("health.skipped", count=1, first=when(1)) in " ".join(on_terminal(run).split())
 
 
 def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:
@@ -184,17 +187,17 @@ def test_a_record_that_contradicts_itself_is_unwell(tmp_path: Path) -> None:
     bend_rows(path / "local_norms/rank_0.jsonl", quadruple)
     done = show(path, "--html", tmp_path / "run.html")
     assert done.returncode == 1
-    assert done.stdout.startswith("unwell: ")
-    assert "contradiction" in done.stdout
-    assert "says something twice and differently" in (tmp_path / "run.html").read_text()
+    assert done.stdout.startswith(rendered(Condition.UNWELL))
+    assert words("health.contradicts_itself") in " ".join(done.stdout.split())
+    assert words("health.contradicts_itself") in (tmp_path / "run.html").read_text()
 
 
 def test_a_directory_made_by_hand(tmp_path: Path) -> None:
     path = by_hand(tmp_path / "run")
     done = show(path, "--html", tmp_path / "run.html")
     assert done.returncode == 0, done.stderr
-    assert "made by hand" in done.stdout
-    assert "made by hand" in (tmp_path / "run.html").read_text()
+    assert words("health.directory_made_by_hand") in done.stdout
+    assert words("health.directory_made_by_hand") in (tmp_path / "run.html").read_text()
 
 
 def test_hostile_text_is_text(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from align_hooks.compare.health import Condition, Health
 from align_hooks.messages import Argument, Joined, Message, message, rendered, terms
 from align_hooks.record.holdings import ranges
-from align_hooks.report.text import escape, indented, shown, size
+from align_hooks.report.text import escape, indented, size, values
 
 COLOUR = {Condition.CLEAN: "bold green", Condition.UNWELL: "bold red", Condition.INCOMPLETE: "bold magenta"}
 SHOWN = 5
@@ -24,9 +24,10 @@ def render_run(health: Health, console: Console) -> None:
         indented(console, rendered(message("health.more_problems", count=len(health.problems) - SHOWN)))
     for remark in (*health.remarks, message("health.self_check", checked=health.checked)):
         indented(console, escape(remark))
+    if health.contradictions:
+        indented(console, f"[red]{escape(message('health.contradicts_itself'))}[/]")
     for finding in health.contradictions[:SHOWN]:
-        values = f"{escape(shown(finding.reference))} against {escape(shown(finding.candidate))}"
-        indented(console, f"[red]contradiction[/] {escape(finding.what)}: {values}")
+        indented(console, escape(message("terminal.finding", what=finding.what, values=values(finding))))
     if len(health.contradictions) > SHOWN:
         indented(console, rendered(message("health.more_contradictions", count=len(health.contradictions) - SHOWN)))
     console.print(holdings_table(health))

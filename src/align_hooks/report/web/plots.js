@@ -90,7 +90,7 @@ function rowsOf(one) {
 function told(one, at) {
   const where = one.names ? one.names[at] : when(one.x[at]);
   if (one.single) return say("page.read_out", { where, values: exact(one.a[at]) });
-  const [d, limit, noise] = [one.d, one.limit, one.noise].map((values) => (values[at] === undefined ? null : number(float(values[at]))));
+  const [d, limit, noise] = [one.d, one.limit, one.noise].map((values) => ((values[at] ?? null) === null ? null : number(float(values[at]))));
   const parts = [say("page.value_of_reference", { value: exact(one.a[at]) }), say("page.value_of_candidate", { value: exact(one.b[at]) })];
   if (d !== null) parts.push(say("page.value_of_difference", { value: d }));
   if (limit !== null) parts.push(say("page.value_of_limit", { value: limit }));
