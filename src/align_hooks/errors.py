@@ -26,7 +26,7 @@ def in_a_line(error: BaseException) -> str:
 def shown(text: str) -> str:
     """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
     cut = text if len(text) <= LONG else f"{text[:LONG]}…"
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in cut)
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in cut)
 
 
 class SettingsError(AlignHooksError):

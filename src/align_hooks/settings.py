@@ -87,14 +87,14 @@ def _range(part: str) -> range:
     return range(int(first), int(last) + 1 if dash else int(first) + 1, int(stride) if slash else 1)
 
 
-def _common(one: range, other: range) -> range:
+def _common(part: range, other: range) -> range:
     """The steps of both, which are a range too."""
-    shared, first = math.gcd(one.step, other.step), max(one.start, other.start)
-    if (other.start - one.start) % shared:
+    shared, first = math.gcd(part.step, other.step), max(part.start, other.start)
+    if (other.start - part.start) % shared:
         return range(0)
-    apart, cycle = one.step * other.step // shared, other.step // shared
-    met = one.start + (other.start - one.start) // shared * pow(one.step // shared, -1, cycle) % cycle * one.step
-    return range(met + -((met - first) // apart) * apart, min(one.stop, other.stop), apart)
+    apart, cycle = part.step * other.step // shared, other.step // shared
+    met = part.start + (other.start - part.start) // shared * pow(part.step // shared, -1, cycle) % cycle * part.step
+    return range(met + -((met - first) // apart) * apart, min(part.stop, other.stop), apart)
 
 
 def _distinct(parts: Sequence[range]) -> int:
@@ -102,7 +102,7 @@ def _distinct(parts: Sequence[range]) -> int:
     solid = _joined([range(part[0], part[-1] + 1) for part in parts if part and (part.step == 1 or len(part) == 1)])
     total = sum(map(len, solid))
     for part in (part for part in parts if part.step > 1 and len(part) > 1):
-        shared = [both for one in solid if (both := _common(part, one))]
+        shared = [both for whole in solid if (both := _common(part, whole))]
         if part not in shared:
             total += len(part) - _distinct(shared)
             solid.append(part)
@@ -111,7 +111,7 @@ def _distinct(parts: Sequence[range]) -> int:
 
 def _joined(parts: Sequence[range]) -> list[range]:
     joined: list[range] = []
-    for part in sorted(parts, key=lambda one: one.start):
+    for part in sorted(parts, key=lambda each: each.start):
         if joined and part.start <= joined[-1].stop:
             joined[-1] = range(joined[-1].start, max(joined[-1].stop, part.stop))
         else:
@@ -241,7 +241,7 @@ class Settings(_Recording):
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read all variables; raises SettingsError with one line for every problem found."""
         problems, values = [], {}
-        known = {PREFIX + one.name.upper(): one for one in fields(cls)}
+        known = {PREFIX + setting.name.upper(): setting for setting in fields(cls)}
         problems += [
             f"{name}: no such variable; did you mean {meant}?"
             for name in sorted(environment)
@@ -273,11 +273,11 @@ class Settings(_Recording):
 
     def any_set(self) -> bool:
         """Whether any variable asks for anything: with everything off no hook is installed."""
-        return any(getattr(self, one.name) != one.default for one in fields(self))
+        return any(getattr(self, setting.name) != setting.default for setting in fields(self))
 
     def as_text(self) -> dict[str, str | None]:
         """The settings as a record keeps them: field name to text, None where not set."""
-        return {one.name: _text(getattr(self, one.name)) for one in fields(self)}
+        return {setting.name: _text(getattr(self, setting.name)) for setting in fields(self)}
 
 
 def _text(value: object) -> str | None:

@@ -11,15 +11,15 @@ function speak(language) {
   button.textContent = say("page.other_language");
   button.lang = zh() ? "en-x-switch" : "zh";
   button.setAttribute("aria-label", say("page.switch_language"));
-  for (const one of document.querySelectorAll("[data-zh]")) {
-    one.dataset.en ??= one.textContent;
-    one.textContent = inLanguage([one.dataset.en, one.dataset.zh]);
+  for (const element of document.querySelectorAll("[data-zh]")) {
+    element.dataset.en ??= element.textContent;
+    element.textContent = inLanguage([element.dataset.en, element.dataset.zh]);
   }
-  for (const one of document.querySelectorAll("[data-label-zh]")) {
-    one.dataset.labelEn ??= one.getAttribute("aria-label");
-    one.setAttribute("aria-label", inLanguage([one.dataset.labelEn, one.dataset.labelZh]));
+  for (const element of document.querySelectorAll("[data-label-zh]")) {
+    element.dataset.labelEn ??= element.getAttribute("aria-label");
+    element.setAttribute("aria-label", inLanguage([element.dataset.labelEn, element.dataset.labelZh]));
   }
-  for (const one of drawn) one.view.signal("zh", zh()).runAsync();
+  for (const { view } of drawn) view.signal("zh", zh()).runAsync();
   if (tensors) { heads(); rows(); }
 }
 $("language").addEventListener("click", () => {
@@ -56,13 +56,13 @@ for (const button of document.querySelectorAll("button.copy")) button.addEventLi
   try { await navigator.clipboard.writeText(text); } catch { getSelection().selectAllChildren($(button.dataset.of)); document.execCommand("copy"); }
   button.textContent = say("page.copied");
 });
-addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.stage")) if (!one.classList.contains("not-compared")) one.open = true; });
+addEventListener("beforeprint", () => { for (const stage of document.querySelectorAll("details.stage")) if (!stage.classList.contains("not-compared")) stage.open = true; });
 
 // What is in sight is drawn first, the rest when there is time.
 speak(asked);
 follow();
 const waiting = new Map(data.pictures.length ? [[$("picture"), picturing]] : []);
-for (const one of data.plots) waiting.set($(one.id), () => plot(one));
+for (const series of data.plots) waiting.set($(series.id), () => plot(series));
 const start = async (figure) => {
   const it = waiting.get(figure);
   waiting.delete(figure);

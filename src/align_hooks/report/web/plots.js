@@ -61,65 +61,65 @@ function inSight(rows, [low, high]) {
     for (let i = start; i < end; i++) if (part[i].limit > 0 && part[i].d !== null && (furthest < 0 || Math.abs(part[i].d) / part[i].limit > Math.abs(part[furthest].d) / part[furthest].limit)) furthest = i;
     if (furthest >= 0) kept.add(furthest);
   }
-  return [...kept].sort((one, other) => one - other).map((i) => copy(part[i]));
+  return [...kept].sort((a, b) => a - b).map((i) => copy(part[i]));
 }
 
 // Where the axis of differences turns logarithmic, and its labels: the ends, the limit, zero.
 function differences(rows) {
   const limits = rows.map((row) => row.limit).filter((value) => value > 0), apart = rows.map((row) => row.d).filter((value) => value !== null);
   const [low, high] = [Math.min(0, ...spread(apart)), Math.max(0, ...spread(apart))];
-  const limit = limits.length ? limits.reduce((one, other) => Math.max(one, other)) : 0;
+  const limit = limits.length ? limits.reduce((a, b) => Math.max(a, b)) : 0;
   const ends = [low, high].filter((value) => Math.abs(value) > 3 * limit);
   return { small: (limit || Math.max(-low, high) || 1e-6) / 3, ticks: [...ends, -limit, 0, limit] };
 }
-const spread = (values) => values.length ? [values.reduce((one, other) => Math.min(one, other)), values.reduce((one, other) => Math.max(one, other))] : [];
+const spread = (values) => values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [];
 
 const minus = (value) => (value === null ? null : -value);
 const positive = (value) => (value === null || value <= 0 ? null : value);
 
 // The rows of a plot; norms stand on a logarithmic scale, where zero has no place and what is equal to the bit stands at the foot.
-function rowsOf(one) {
-  return one.x.map((x, i) => {
-    const [a, b, d, limit, noise] = [one.a, one.b, one.d, one.limit, one.noise].map((values) => finite(values[i]));
-    if (one.names) return { x, a: positive(a), b: positive(b), d: d === null ? null : Math.max(d, 1e-9), limit: positive(limit), noise };
+function rowsOf(series) {
+  return series.x.map((x, i) => {
+    const [a, b, d, limit, noise] = [series.a, series.b, series.d, series.limit, series.noise].map((values) => finite(values[i]));
+    if (series.names) return { x, a: positive(a), b: positive(b), d: d === null ? null : Math.max(d, 1e-9), limit: positive(limit), noise };
     return { x, a, b, d, limit, noise, below: minus(limit), quiet: minus(noise) };
   });
 }
 
 // What a plot shows at one place, in words.
-function told(one, at) {
-  const where = one.names ? one.names[at] : when(one.x[at]);
-  if (one.single) return say("page.read_out", { where, values: exact(one.a[at]) });
-  const [d, limit, noise] = [one.d, one.limit, one.noise].map((values) => ((values[at] ?? null) === null ? null : number(float(values[at]))));
-  const parts = [say("page.value_of_reference", { value: exact(one.a[at]) }), say("page.value_of_candidate", { value: exact(one.b[at]) })];
+function readOut(series, at) {
+  const where = series.names ? series.names[at] : when(series.x[at]);
+  if (series.single) return say("page.read_out", { where, values: exact(series.a[at]) });
+  const [d, limit, noise] = [series.d, series.limit, series.noise].map((values) => ((values[at] ?? null) === null ? null : number(float(values[at]))));
+  const parts = [say("page.value_of_reference", { value: exact(series.a[at]) }), say("page.value_of_candidate", { value: exact(series.b[at]) })];
   if (d !== null) parts.push(say("page.value_of_difference", { value: d }));
   if (limit !== null) parts.push(say("page.value_of_limit", { value: limit }));
   if (noise !== null) parts.push(say("page.value_of_noise", { value: noise }));
   return say("page.read_out", { where, values: parts.join(say("separator.terms")) });
 }
 
-async function plot(one) {
-  const figure = $(one.id), canvas = figure.querySelector(".canvas"), readout = figure.querySelector(".readout");
-  const rows = rowsOf(one), ends = [one.x[0], one.x[one.x.length - 1]];
+async function plot(series) {
+  const figure = $(series.id), canvas = figure.querySelector(".canvas"), readout = figure.querySelector(".readout");
+  const rows = rowsOf(series), ends = [series.x[0], series.x[series.x.length - 1]];
   if (ends[0] === ends[1]) { ends[0] -= 1; ends[1] += 1; }
-  const pad = one.names ? 0.7 : 0, extent = [ends[0] - pad, ends[1] + pad];
-  const first = { ...differences(rows), zh: zh(), extent, starts: one.starts, labels: one.labels };
-  const view = await draw(canvas, data.specs[one.spec], inSight(rows, extent), first);
+  const pad = series.names ? 0.7 : 0, extent = [ends[0] - pad, ends[1] + pad];
+  const first = { ...differences(rows), zh: zh(), extent, starts: series.starts, labels: series.labels };
+  const view = await draw(canvas, data.specs[series.spec], inSight(rows, extent), first);
   const zoom = zooming(figure, view, rows, ends, extent);
   let at = null;
   const read = (x) => {
     if (x === null) return;
-    at = nearest(one.x, x);
-    if (one.x[at] !== x) view.signal("hover", one.x[at]).runAsync();
-    readout.textContent = told(one, at);
+    at = nearest(series.x, x);
+    if (series.x[at] !== x) view.signal("hover", series.x[at]).runAsync();
+    readout.textContent = readOut(series, at);
   };
   view.addSignalListener("hover", (_, x) => read(x));
   canvas.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
     if (move === undefined) return;
     event.preventDefault();
-    at = Math.max(0, Math.min(one.x.length - 1, (at ?? (move > 0 ? -1 : one.x.length)) + move));
-    const domain = view.signal("domain"), x = one.x[at];
+    at = Math.max(0, Math.min(series.x.length - 1, (at ?? (move > 0 ? -1 : series.x.length)) + move));
+    const domain = view.signal("domain"), x = series.x[at];
     if (domain && (x < domain[0] || x > domain[1])) { const half = (domain[1] - domain[0]) / 2; zoom([x - half, x + half]); }
     view.signal("hover", x).runAsync();
     read(x);
@@ -139,7 +139,7 @@ function zooming(figure, view, rows, ends, extent) {
   view.addSignalListener("zoomed", (_, range) => { dragged = range; });
   view.addSignalListener("drag", (_, range) => {
     if (range !== null || dragged === null) return;
-    const sorted = [...dragged].sort((one, other) => one - other);
+    const sorted = [...dragged].sort((a, b) => a - b);
     dragged = null;
     if (sorted[1] - sorted[0] > (extent[1] - extent[0]) / 500) zoom(sorted);
   });
@@ -147,7 +147,7 @@ function zooming(figure, view, rows, ends, extent) {
   figure.querySelector(".reset").addEventListener("click", () => zoom(null));
   const within = (input, end) => Math.max(ends[0], Math.min(ends[1], input.value === "" ? end : Number(input.value)));
   for (const input of [from, to]) input.addEventListener("change", () => {
-    const [low, high] = [within(from, ends[0]), within(to, ends[1])].sort((one, other) => one - other);
+    const [low, high] = [within(from, ends[0]), within(to, ends[1])].sort((a, b) => a - b);
     zoom(low < high ? [low + extent[0] - ends[0], high + extent[1] - ends[1]] : null);
   });
   return zoom;
@@ -158,8 +158,8 @@ function zooming(figure, view, rows, ends, extent) {
 async function picturing() {
   const chosen = () => data.pictures[document.querySelector("input[name=picture]:checked").value];
   const cells = (it) => it.cells.map(([column, row, at, bin, star]) => {
-    const one = tensors[at];
-    return { ...one, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(one.excess), told: say("page.told_of_cell", { name: one.name, times: times(one) }) };
+    const tensor = tensors[at];
+    return { ...tensor, column: it.columns[column], row: it.rows[row], bin, star, fill: `var(--bin-${bin})`, text: short(tensor.excess), told: say("page.told_of_cell", { name: tensor.name, times: times(tensor) }) };
   });
   const it = chosen();
   const picture = await draw($("picture").querySelector(".canvas"), data.specs.picture, cells(it), { zh: zh(), columns: it.columns, rows: it.rows });

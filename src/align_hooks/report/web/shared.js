@@ -15,9 +15,9 @@ const drawn = [];
 // Rows of the table, from columns: names once, numbers that JSON has no word for as strings.
 const float = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
 const tensors = data.tensors && data.tensors.name.map((name, i) => {
-  const one = { name: data.tensors.names[name], stage: data.tensors.stage[i], step: data.tensors.step[i] };
-  for (const key of ["error", "limit", "excess", "scale", "direction"]) one[key] = float(data.tensors[key][i]);
-  return Object.assign(one, { eps: one.error / data.eps, out: !(one.excess <= 1) });
+  const tensor = { name: data.tensors.names[name], stage: data.tensors.stage[i], step: data.tensors.step[i] };
+  for (const key of ["error", "limit", "excess", "scale", "direction"]) tensor[key] = float(data.tensors[key][i]);
+  return Object.assign(tensor, { eps: tensor.error / data.eps, out: !(tensor.excess <= 1) });
 });
 
 // ---- numbers
@@ -29,6 +29,6 @@ const number = (value) => {
   return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? Number(value.toPrecision(3)).toString() : value.toExponential(2);
 };
 const exact = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : Number(value.toPrecision(9)).toString());
-const times = (one) => (Number.isFinite(one.excess) ? `${number(one.excess)} ×` : Number.isFinite(one.error) ? say("page.any_is_too_much") : say("page.not_finite"));
+const times = (tensor) => (Number.isFinite(tensor.excess) ? `${number(tensor.excess)} ×` : Number.isFinite(tensor.error) ? say("page.any_is_too_much") : say("page.not_finite"));
 const short = (excess) => (!Number.isFinite(excess) ? "≠" : excess >= 1000 ? excess.toExponential(1).replace("+", "") : excess >= 10 ? excess.toFixed(0) : excess.toFixed(1));
 const finite = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);

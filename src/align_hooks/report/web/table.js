@@ -29,8 +29,8 @@ function heads() {
   document.querySelector("#tensor-table thead").replaceChildren(line);
 }
 
-function compared(one, other) {
-  const [a, b] = [one[order.by], other[order.by]];
+function compared(tensor, other) {
+  const [a, b] = [tensor[order.by], other[order.by]];
   if (a === b) return 0;
   if (a === null) return 1;
   if (b === null) return -1;
@@ -39,18 +39,18 @@ function compared(one, other) {
   return order.down ? -less : less;
 }
 
-function cellOf(one, key) {
+function cellOf(tensor, key) {
   const cell = document.createElement(key === "name" ? "th" : "td");
-  if (key === "stage") { cell.textContent = inLanguage(data.stages[one.stage]); return cell; }
+  if (key === "stage") { cell.textContent = inLanguage(data.stages[tensor.stage]); return cell; }
   if (key !== "name") {
-    cell.className = key === "excess" && one.out ? "number out" : "number";
-    cell.textContent = key === "scale" && one.scale !== null ? Number(one.scale.toPrecision(6)).toString() : number(one[key]);
+    cell.className = key === "excess" && tensor.out ? "number out" : "number";
+    cell.textContent = key === "scale" && tensor.scale !== null ? Number(tensor.scale.toPrecision(6)).toString() : number(tensor[key]);
     return cell;
   }
   const code = document.createElement("code"), link = document.createElement("a");
   cell.scope = "row";
-  link.href = "#tensor=" + encodeURIComponent(one.name);
-  for (const part of one.name.split(/(?<=\.)/)) link.append(part, document.createElement("wbr"));
+  link.href = "#tensor=" + encodeURIComponent(tensor.name);
+  for (const part of tensor.name.split(/(?<=\.)/)) link.append(part, document.createElement("wbr"));
   code.append(link);
   cell.append(code);
   return cell;
@@ -58,19 +58,19 @@ function cellOf(one, key) {
 
 function rows() {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), stage = $("of-stage").value, out = $("only-out").checked;
-  const found = tensors.filter((one) => (stage === "" || one.stage === Number(stage)) && (!out || one.out) && words.every((word) => one.name.toLowerCase().includes(word)));
-  found.sort(compared);
+  const matching = tensors.filter((tensor) => (stage === "" || tensor.stage === Number(stage)) && (!out || tensor.out) && words.every((word) => tensor.name.toLowerCase().includes(word)));
+  matching.sort(compared);
   const body = document.createDocumentFragment();
-  for (const one of found.slice(0, shown)) {
+  for (const tensor of matching.slice(0, shown)) {
     const line = document.createElement("tr");
-    if (one.out) line.className = "out";
-    for (const [key] of columns) line.append(cellOf(one, key));
+    if (tensor.out) line.className = "out";
+    for (const [key] of columns) line.append(cellOf(tensor, key));
     body.append(line);
   }
   document.querySelector("#tensor-table tbody").replaceChildren(body);
-  const part = Math.min(shown, found.length);
-  $("count").textContent = say("page.rows_shown", { shown: part, matching: found.length, all: tensors.length });
-  $("more").hidden = found.length <= shown;
+  const part = Math.min(shown, matching.length);
+  $("count").textContent = say("page.rows_shown", { shown: part, matching: matching.length, all: tensors.length });
+  $("more").hidden = matching.length <= shown;
 }
 
 if (tensors) {
