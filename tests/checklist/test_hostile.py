@@ -19,7 +19,7 @@ from align_hooks.messages import message
 from checklist.scripts import FOLLOWED, TRICKIER
 from checklist.test_command import command, configuration, script
 from checklist.test_readers import BOMB, bash_says, values
-from worded import words
+from worded import ids, words
 from work import at_most
 
 TRAIN = "torchrun pretrain_gpt.py --num-layers 2"
@@ -183,7 +183,9 @@ def test_an_argument_list_that_may_hold_more_is_no_agreement(tmp_path: Path) -> 
     other = configuration(tmp_path / "llama.yaml")
     done = command(one, other)
     assert (done.returncode, done.stderr) == (UNDECIDED, "")
-    assert "$EXTRA may be more arguments: nothing sets $EXTRA" in " ".join(done.stdout.split())
+    (gap,) = read_script(one.read_text(), "train.sh", {}).gaps
+    assert ids(gap) == ["configuration.more_arguments", "configuration.unset"]
+    assert "$EXTRA" in done.stdout
     assert check(str(one), str(other), {"EXTRA": "--bf16"}, mindformers="1.9").exit_code == CLEAN
     assert check(str(one), str(other), {"EXTRA": "--qk-layernorm"}, mindformers="1.9").exit_code == DIFFERS
 
@@ -193,7 +195,8 @@ def test_a_sourced_file_that_is_not_here_is_no_agreement(tmp_path: Path) -> None
     one.write_text("source cluster/settings.sh\n" + one.read_text())
     done = command(one, configuration(tmp_path / "llama.yaml"))
     assert (done.returncode, done.stderr) == (UNDECIDED, "")
-    assert "reads cluster/settings.sh, which is not here" in " ".join(done.stdout.split())
+    place = f"{one}:1" if f"{one}:1" in done.stdout else "train.sh:1"
+    assert words("configuration.not_here", place=place, text="cluster/settings.sh") in " ".join(done.stdout.split())
     (tmp_path / "cluster").mkdir()
     (tmp_path / "cluster" / "settings.sh").write_text("SEED=7\n")
     assert check(str(one), str(tmp_path / "llama.yaml"), {}, mindformers="1.9").exit_code == CLEAN

@@ -18,6 +18,7 @@ from align_hooks.messages import message, rendered, terms
 from checklist.exercises import row, to_change
 from checklist.shipped import REAL
 from checklist.wheels import installed, older
+from worded import messages
 
 PAIRS = Path(__file__).parent / "pairs"
 RATE, DECAY = Scheduled.LEARNING_RATE, Scheduled.WEIGHT_DECAY
@@ -246,7 +247,8 @@ def test_a_model_that_lies_elsewhere_is_not_told(tmp_path: Path) -> None:
     yaml.write_text(installed("qwen3/finetune_qwen3.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     result = check(str(PAIRS / "qwen3_32b.sh"), str(yaml), {})
     assert {"num_layers", "hidden_size", "intermediate_size", "num_heads", "rms_norm_eps", "vocab_size"} <= names(result, Outcome.NOT_TOLD)
-    assert any("/path/to/Qwen3-32B/config.json, which is not on this machine" in rendered(note) for note in result.sides[1].notes)
+    (missing,) = (note for note in messages(*result.sides[1].notes) if note.id == "configuration.no_model_file")
+    assert missing.arguments["file"] == "/path/to/Qwen3-32B/config.json"
 
 
 # What msprobe's config_check does of a LLaMA2-7B script and pretrain_llama2_7b.yaml, which is the first to be right here.

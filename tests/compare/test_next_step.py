@@ -62,7 +62,7 @@ def test_nothing_is_fed_from_a_run_that_cannot_feed(compared: Compared) -> None:
     candidate.gradients[0] = {name: -reference for name, reference in candidate.gradients[0].items()}
     outcome = compared(candidate, against=HONEST_SKETCHED)
     assert (outcome.verdict, "LOAD_WEIGHTS" in rendered(outcome.next)) == (Verdict.DIVERGED, False)
-    assert "ALIGN_HOOKS_WEIGHTS=0 <the reference's command>" in rendered(outcome.next)
+    assert "ALIGN_HOOKS_WEIGHTS=0 " in rendered(outcome.next)
 
 
 def test_the_paths_of_the_pair_are_filled_in(compared: Compared, candidate: Synthetic) -> None:

@@ -39,11 +39,11 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 
 def noticed(path: Path) -> list[str]:
-    """What is wrong with a run by every reader."""
+    """What is wrong with a run by every reader, each problem behind its kind."""
     try:
         run = open_run(path)
         run.scalars()
-        return [str(problem) for problem in (*run.problems, *verify(run).wrong)]
+        return [f"{problem.kind.value}: {problem}" for problem in (*run.problems, *verify(run).wrong)]
     except RecordError as error:
         return [str(error)]
 
@@ -86,7 +86,7 @@ def test_what_is_gone_is_named(run: Path) -> None:
         if path.is_file() and path.suffix not in NO_PART and path.name not in ("run.json", "causal_attention_mask.npy"):
             content = path.read_bytes()
             path.unlink()
-            words = "rows were cut" if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
+            words = "rows_cut: " if path.parent.name == "scalars" else path.parent.name if path.suffix == ".jsonl" else path.name
             assert any(words in problem or "lost its manifests" in problem for problem in noticed(run)), path
             path.write_bytes(content)
     assert noticed(run) == []
@@ -156,7 +156,7 @@ def test_a_row_that_is_there_twice_makes_up_for_none_that_is_gone(run: Path) -> 
     rows = run / "scalars/rank_0.jsonl"
     *kept, _ = rows.read_bytes().splitlines(keepends=True)
     rows.write_bytes(b"".join([*kept, kept[-1]]))
-    assert any("its rows were cut" in problem for problem in noticed(run))
+    assert any(problem.startswith("rows_cut: ") for problem in noticed(run))
 
 
 @pytest.mark.parametrize("name", ["run.json", "manifest/rank_0.json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,14 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import at_step
+from align_hooks.messages import rendered
 from synthetic import Synthetic
+from worded import words
 from zoo.case import Case
 from zoo.grade import WAYS, Grade, grade, grades
+
+TOKENS = glob.escape(words("batches.differ_first", what="tokens", step=0, iteration=1, count=1, all=20, place="[0, 0]"))
 
 
 def other_tokens(candidate: Synthetic) -> None:
@@ -34,10 +40,10 @@ def nothing(candidate: Synthetic) -> None:
 @pytest.mark.parametrize(
     ("bend", "expected", "culprit", "good"),
     [
-        (other_tokens, "data", "tokens of step 0", True),
+        (other_tokens, "data", TOKENS, True),
         (other_tokens, "data", "labels", False),
-        (other_tokens, "forward", "tokens of step 0", False),
-        (other_loss, "next loss", "loss at step 1", True),
+        (other_tokens, "forward", TOKENS, False),
+        (other_loss, "next loss", rendered(at_step("loss", 1)), True),
         (other_loss, "", "", False),
         (other_base, "model settings", "rope_theta", False),  # inconclusive: it names no culprit
         (nothing, "", "", True),
@@ -58,6 +64,6 @@ def test_a_pair_is_graded_in_every_way(tmp_path: Path) -> None:
     candidate = Synthetic().drifted()
     other_tokens(candidate)
     reference, noise = (Synthetic().write(tmp_path / name) for name in ("reference", "noise"))
-    graded = grades(Case("case", "what", "kind", "data", ("tokens of step 0",)), reference, candidate.write(tmp_path / "run"), noise)
+    graded = grades(Case("case", "what", "kind", "data", (TOKENS,)), reference, candidate.write(tmp_path / "run"), noise)
     assert graded.keys() == WAYS.keys()
     assert {way: judged.good for way, judged in graded.items()} == {**dict.fromkeys(WAYS, True), "guide": False}
