@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from axe_core_python.sync_playwright import Axe
 
+from align_hooks.messages import message
 from report.conftest import FAULT, Open, drawn
 from worded import words
 
@@ -51,4 +52,4 @@ def test_without_scripts_nothing_pretends_to_work(opened: Open, text: str) -> No
 
 
 def test_plots_say_what_they_are_to_a_screen_reader(whole: Any) -> None:
-    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot="loss")
+    assert whole.locator("#plot-loss .canvas").get_attribute("aria-label") == words("page.arrow_keys", plot=message("quantity.loss"))
