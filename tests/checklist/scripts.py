@@ -176,6 +176,31 @@ FOLLOWED = {
 }
 """Scripts of which every argument is told, and is what bash passes."""
 
+NESTED = {
+    "a job of a here-document": "LR=1e-4\nsbatch <<EOF\n#!/bin/bash\n#SBATCH -N 2\nsrun @TRAIN --lr $LR\nEOF\n",
+    "a quoted mark": "LR=9\nexport SEED=7\nsbatch <<'EOF'\nLR=1e-4\nsrun @TRAIN --lr $LR --seed $SEED\nEOF\n",
+    "escaped": 'LR=9\nsbatch <<EOF\nLR=1e-4\nsrun @TRAIN --lr \\$LR --save \\"a\\"\nEOF\n',
+    "continued lines": "LR=1e-4\nbash <<EOF\n@TRAIN \\\\\n  --lr $LR \\\n  --seed 7\nEOF\n",
+    "tabs": "bash <<-EOF\n\t@TRAIN \\\\\n\t\t--lr 1e-4\n\tEOF\n",
+    "not exported": "SEED=9\nexport LR=1e-4\nbash <<'EOF'\n@TRAIN --lr $LR --seed ${SEED:-7}\nEOF\n",
+    "set before the command": "LR=1e-4 bash <<'EOF'\n@TRAIN --lr $LR\nEOF\n",
+    "a text": 'LR=1e-4\nbash -c "@TRAIN --lr $LR"\n',
+    "a text of a launcher": "export LR=1e-4\nsrun -N 2 bash -c '@TRAIN --lr $LR'\n",
+    "a text with arguments": "bash -ec '@TRAIN --lr $1 --seed $2' run 1e-4 7\n",
+    "options before a text": "bash -x -o pipefail -c '@TRAIN --lr 1e-4'\n",
+    "arguments of a here-document": "A=$(cat <<EOF\n--lr 1e-4\n--seed 7\nEOF\n)\n@TRAIN $A\n",
+    "arguments of a here-document with variables": 'LR=1e-4\nA="$(cat << EOF\n  --lr $LR \\\n  --seed 7\nEOF\n)"\n@TRAIN $A\n',
+    "what it sets is gone": "LR=1e-4\nbash -c 'LR=9; exit 0'\n@TRAIN --lr $LR\n",
+    "a file": "echo 'LR=9; exit' > other.sh\nLR=1e-4\nbash ./other.sh\n@TRAIN --lr $LR\n",
+    "a file that trains": "export LR=1e-4\nbash trains.sh 7\n",
+    "a file that a scheduler runs": "export LR=1e-4\nsbatch --nodes 2 trains.sh 7\n",
+    "an empty test": "if [ -z ${NONE} ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR\n",
+    "an empty test the other way": "if [ -n $NONE ]; then LR=1e-4; else LR=9; fi\n@TRAIN --lr $LR\n",
+    "an empty test turned": "LR=1e-4\nif [ ! -z ${NONE} ]; then LR=9; fi\n@TRAIN --lr $LR\n",
+    "an argument twice": "@TRAIN --lr 9 --seed 7 --lr 1e-4\n",
+}
+"""Scripts within scripts, and the like."""
+
 TRICKIER = {
     "arrays: append one": 'A=(--lr)\nA+=(1e-4)\nA[2]=--seed\nA[3]=7\n@TRAIN "${A[@]}"',
     "arrays: slice": 'A=(--lr 1e-4 --seed 7 --pp 2)\n@TRAIN "${A[@]:0:2}" "${A[@]:4}"',

@@ -121,7 +121,7 @@ def test_a_script_that_ends_before_it_trains_says_where(tmp_path: Path) -> None:
     one.write_text('if [[ -z "$DATA" ]]; then\n  exit 1\nfi\n' + one.read_text())
     done = command(one, configuration(tmp_path / "llama.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no command of train.sh trains: it ends at line 2; what it asks for there may be put before the command" in done.stderr
+    assert "no command of train.sh trains: it ends at train.sh:2; what it asks for there may be put before the command" in done.stderr
     assert command(f"DATA=/x bash {one}", configuration(tmp_path / "llama.yaml")).returncode == 0
 
 

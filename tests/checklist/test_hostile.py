@@ -16,7 +16,7 @@ from align_hooks.configuration.megatron import read_script, read_words
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.messages import message
-from checklist.scripts import FOLLOWED, TRICKIER
+from checklist.scripts import FOLLOWED, NESTED, TRICKIER
 from checklist.test_command import command, configuration, script
 from checklist.test_readers import BOMB, bash_says, values
 from worded import ids, words
@@ -31,6 +31,7 @@ SOURCED = {
     "args.sh": "LR=$1\n",
     "chain.sh": "source settings.sh\nLR=3e-4\n",
     "quits.sh": "LR=1e-4\nexit 0\n",
+    "trains.sh": f"{TRAIN} --lr $LR --seed $1\n",
 }
 
 NO_TRAINING = {
@@ -103,7 +104,7 @@ def wrong(found: Configuration, right: Configuration) -> dict[str, tuple[object,
     return {name: (told.get(name), true.get(name)) for name in {**told, **true} if name not in unknown and told.get(name) != true.get(name)}
 
 
-@pytest.mark.parametrize("text", FOLLOWED.values(), ids=FOLLOWED)
+@pytest.mark.parametrize("text", [*FOLLOWED.values(), *NESTED.values()], ids=[*FOLLOWED, *NESTED])
 def test_it_is_followed_to_the_end(tmp_path: Path, text: str) -> None:
     text = written(tmp_path, text)
     found = reads(tmp_path, text)

@@ -12,7 +12,7 @@ import pytest
 from align_hooks.configuration.megatron import is_bare_list, read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.source import read
-from align_hooks.configuration.values import Configuration, ConfigurationError
+from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Value
 from align_hooks.messages import Message, message
 from worded import words
 
@@ -87,12 +87,20 @@ def test_what_a_quoted_command_sets_counts(tmp_path: Path) -> None:
     assert read_command(f"OUT=/out bash {script} large", {}).values["save"].value == "/out"
 
 
+STUBS = {
+    "torchrun": 'printf "%s\\n" "$@" > "$WORDS"',
+    "sbatch": 'while [[ $1 == -* ]]; do shift 2; done\nexec bash "$@"',
+    "srun": 'while [[ $1 == -* ]]; do shift 2; done\nexec "$@"',
+}
+
+
 def bash_says(tmp_path: Path, text: str, *arguments: str) -> list[str]:
-    """What bash itself starts: torchrun replaced by what prints its words."""
-    stub = tmp_path / "bin" / "torchrun"
-    stub.parent.mkdir(exist_ok=True)
-    stub.write_text('#!/bin/bash\nprintf "%s\\n" "$@" > "$WORDS"\n')
-    stub.chmod(0o755)
+    """What bash itself starts: torchrun replaced by what prints its words, and a scheduler by bash."""
+    for name, program in STUBS.items():
+        stub = tmp_path / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text(f"#!/bin/bash\n{program}\n")
+        stub.chmod(0o755)
     script = tmp_path / "train.sh"
     script.write_text(text)
     environment = {"PATH": f"{stub.parent}:{os.environ['PATH']}", "WORDS": str(tmp_path / "words"), "OUT": "/out"}
@@ -138,11 +146,6 @@ NO_BASH = words("configuration.no_bash", place="train.sh:1", text="…").partiti
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "torchrun pretrain_gpt.py --lr 1e-4 --num-layers 2 --lr 1e-5",
-            r"--lr is given twice: train.sh:1 --lr 1e-4 and train.sh:1 --lr 1e-5; leave one out",
-        ),
-        ("torchrun pretrain_gpt.py --norm-epsilon 1e-5 --num-layers 2 \\\n --norm-epsilon=1e-6", r"--norm-epsilon is given twice"),
         ("echo hello", "no command of train.sh trains"),
         ("torchrun a.py --num-layers 2\ntorchrun a.py --num-layers 3", r"starts 2 trainings that differ \(lines 1, 2\)"),
         ("if [ 1 ]; then (((\n", re.escape(NO_BASH)),
@@ -248,3 +251,64 @@ def test_what_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(ConfigurationError, match="is no text"):
         read(str(tmp_path / "x.sh"), {})
+
+
+MODEL_ARGS = """ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+  BLEND: /blend
+MODEL_ARGS:
+  --num-layers: 12 # of the small model
+  --bf16: true
+  --lr: .00015
+  --split: 949,50,1
+  --moe-layer-freq: ([0]*3+[1]*9)
+  --data-path: ${BLEND}
+  --tokenizer-model: ${ASSETS}/tokenizer.json
+  --recompute-modules: [core_attn moe_act]
+  --train-iters: 50
+  --lr-decay-iters: 1e3
+MODEL_ARGS_2:
+  --num-layers: 24
+TEST_TYPE: regular
+"""
+
+
+def test_the_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
+    (tmp_path / "model_config.yaml").write_text(MODEL_ARGS)
+    result = read(str(tmp_path / "model_config.yaml"), {})
+    told = {name: value.value for name, value in result.values.items() if not value.unknown}
+    assert told == {
+        **{"num_layers": 12, "bf16": True, "lr": 0.00015, "split": "949,50,1", "moe_layer_freq": "([0]*3+[1]*9)", "data_path": "/blend"},
+        **{"recompute_modules": "core_attn moe_act", "train_iters": 50, "lr_decay_iters": 1000.0},
+    }
+    assert result.values["tokenizer_model"].unknown == message("configuration.unset", name="ASSETS", place="model_config.yaml:11")
+    assert (result.side, result.values["lr"].where) == (MEGATRON, "model_config.yaml:7 --lr")
+    assert result.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == Value("1", Place("model_config.yaml", 2))
+    told = read(str(tmp_path / "model_config.yaml"), {"ASSETS": "/assets", "BLEND": "/other"}).values
+    assert (told["tokenizer_model"].value, told["data_path"].value) == ("/assets/tokenizer.json", "/other")
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "latin-1", "utf-8-sig"])
+def test_comments_may_be_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    comment = "é" if encoding == "latin-1" else "训练"
+    text = f"# {comment}\nL=2  # {comment}\ntorchrun pretrain_gpt.py --num-layers $L --lr 1e-4\n"
+    (tmp_path / "train.sh").write_bytes(text.encode(encoding))
+    assert values(read(str(tmp_path / "train.sh"), {})) == {"num_layers": 2, "lr": 1e-4}
+    (tmp_path / "train.yaml").write_bytes(text.encode("utf-16"))
+    with pytest.raises(ConfigurationError, match="is no text"):
+        read(str(tmp_path / "train.yaml"), {})
+
+
+def test_of_an_argument_that_is_given_twice_the_last_counts() -> None:
+    result = read_script("torchrun pretrain_gpt.py --lr 1e-4 --num-layers 2 \\\n --lr=1e-5", "train.sh", {})
+    second = message("configuration.last_counts", flag="--lr", first="train.sh:1 --lr 1e-4", second="train.sh:2 --lr 1e-5")
+    assert (result.values["lr"].value, result.values["lr"].where, list(result.notes)) == (1e-5, "train.sh:2 --lr", [second])
+
+
+def test_words_of_another_file_have_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "settings.sh").write_text("# settings\n\nARGS='--lr 1e-4'\n")
+    (tmp_path / "train.sh").write_text("A=1\nsource settings.sh\ntorchrun pretrain_gpt.py $ARGS \\\n --num-layers 2\n")
+    (tmp_path / "job.sh").write_text("\nbash train.sh\n")
+    for name in ("train.sh", "job.sh"):
+        places = {key: value.where for key, value in read(str(tmp_path / name), {}).values.items()}
+        assert places == {"lr": "settings.sh:3 --lr", "num_layers": "train.sh:4 --num-layers"}

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
 from align_hooks.configuration.conditions import fits, holds, succeeds
-from align_hooks.configuration.files import read_text
+from align_hooks.configuration.files import SCRIPT, read_text
+from align_hooks.configuration.nested import Nested, script_in, written_again
 from align_hooks.configuration.script import Node, Script, Word, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
-from align_hooks.configuration.words import join, names_in, single, words
+from align_hooks.configuration.words import here_document, join, names_in, single, words
 from align_hooks.messages import Message, message
 
 DEEPEST = 8
@@ -51,7 +52,7 @@ def evaluate(text: str, name: str, environment: Mapping[str, str], arguments: Se
     script.set_arguments([Word(argument, 0) for argument in arguments])
     try:
         with ending("exit", "return"):
-            _follow(script, text)
+            _follow(script, text, name)
     except RecursionError:
         raise ConfigurationError(f"{name} is nested too deeply to be read; name a simpler script, or a list of arguments") from None
     return script
@@ -67,8 +68,8 @@ def ending(*words: str) -> Iterator[None]:
             raise
 
 
-def _follow(script: Script, text: str) -> None:
-    """Follow a text in the state of a script: the script itself, what it sources, or what it evaluates."""
+def _follow(script: Script, text: str, name: str = "") -> None:
+    """Follow a text in the state of a script: the script itself, a file that it reads, by its ``name``, or what it evaluates."""
     try:
         import tree_sitter
         import tree_sitter_bash
@@ -76,8 +77,9 @@ def _follow(script: Script, text: str) -> None:
         raise ConfigurationError(f"reading a script needs {error.name}, which is not installed; pip install 'align-hooks[cli]'") from None
     while text.rstrip().endswith("\\"):
         text = text.rstrip()[:-1]
-    written = (text.removeprefix("\ufeff").replace("\r\n", "\n") + "\n").encode("utf-8", "surrogateescape")
-    script.work(len(written) // 100 + 10)
+    script.work(len(text) // 100 + 10)
+    text = "\n" * (script.begin(name, text) if name else 0) + text.removeprefix("\ufeff").replace("\r\n", "\n") + "\n"
+    written = text.encode("utf-8", "surrogateescape")
     root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(written).root_node
     for cut in CUT_WORD.finditer(written):
         node = root.descendant_for_byte_range(cut.start(), cut.end())
@@ -147,15 +149,17 @@ def _function(script: Script, node: Node) -> None:
 
 def _redirected(script: Script, node: Node) -> None:
     """A command with redirections, between and after which its words go on."""
-    body, more = node.child_by_field_name("body"), list[Node]()
+    body, more, document = node.child_by_field_name("body"), list[Node](), None
     for child in node.named_children:
         parts = [inner for inner in child.named_children if inner.type != "file_descriptor" and not inner.type.startswith("heredoc_")]
         if child.type in ("file_redirect", "herestring_redirect"):
             more += parts[1:]
-        elif child.type == "heredoc_redirect" and any(inner.type not in ("pipeline", "file_redirect") for inner in parts):
-            script.not_followed(line_of(child), text_of(child).partition("\n")[0])
+        elif child.type == "heredoc_redirect":
+            document = here_document(script, child)
+            if any(inner.type not in ("pipeline", "file_redirect") for inner in parts):
+                script.not_followed(line_of(child), text_of(child).partition("\n")[0])
     if body is not None and body.type == "command":
-        _command(script, body, more)
+        _command(script, body, more, document)
     elif body is not None:
         _walk(script, body)
 
@@ -171,8 +175,8 @@ def _list(script: Script, node: Node) -> None:
         _walk(script, second)
 
 
-def _command(script: Script, node: Node, more: Sequence[Node] = ()) -> None:
-    """A command, what is assigned for it alone, and ``more`` of its words after a redirection."""
+def _command(script: Script, node: Node, more: Sequence[Node] = (), document: Word | None = None) -> None:
+    """A command, what is assigned for it alone, ``more`` of its words after a redirection, and the here-document that it reads."""
     named = next((child for child in node.named_children if child.type == "command_name"), node)
     assigned, started, end = list[Node](), list[Word](), -1
     for child in (*node.named_children, *more):
@@ -192,13 +196,13 @@ def _command(script: Script, node: Node, more: Sequence[Node] = ()) -> None:
         assign(script, child)
     script.exported |= names
     try:
-        _start(script, started, line_of(node))
+        _start(script, started, line_of(node), document)
     finally:
         script.put_back(before)
         script.exported = exported | (script.exported - names)
 
 
-def _start(script: Script, started: list[Word], line: int) -> None:
+def _start(script: Script, started: list[Word], line: int, document: Word | None) -> None:
     """Do what a command does, as far as it concerns the script."""
     replaced, variables = False, dict[str, Word]()
     while started and started[0].text in BEFORE:
@@ -212,6 +216,8 @@ def _start(script: Script, started: list[Word], line: int) -> None:
         COMMANDS[name](script, started, line)
     elif name in script.functions:
         _call(script, started, line)
+    elif (nested := script_in(script, started, document)) is not None and script.depth < DEEPEST:
+        _nested(script, nested, variables)
     elif name not in ("", *QUIET):
         script.start(started, variables)
     if replaced and name:
@@ -240,11 +246,11 @@ def _source(script: Script, started: list[Word], line: int) -> None:
     try:
         if (named.unknown and not beside) or script.depth >= DEEPEST or (script.moved and not (beside or path.is_absolute())):
             raise ConfigurationError(named.text)
-        text = read_text(path if path.is_absolute() or script.folder is None else script.folder / path)
+        text = read_text(path if path.is_absolute() or script.folder is None else script.folder / path, SCRIPT)
     except ConfigurationError:
         script.gaps.append(message("configuration.not_here", place=script.place(line), text=named.text))
         return
-    _within(script, started[2:] or script.variables["@"], lambda: _follow(script, text))
+    _within(script, started[2:] or script.variables["@"], lambda: _follow(script, text, path.name))
 
 
 def _call(script: Script, started: list[Word], line: int) -> None:
@@ -267,6 +273,21 @@ def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -
         follow()
     script.depth -= 1
     script.set_arguments(outer)
+
+
+def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> None:
+    """Follow a script that another bash reads: it has the exported variables alone, and what it sets is gone after it."""
+    before, ended = (script.variables, set(script.exported), script.functions), script.ended
+    text, stands = written_again(nested.text)
+    inherited = {name: script.variables[name] for name in script.exported if name in script.variables} if nested.inherits else {}
+    script.variables, script.functions = {**inherited, **{name: [word] for name, word in variables.items()}, **stands}, {}
+    script.exported = set(inherited) | set(variables)
+    script.set_arguments(nested.arguments)
+    script.depth += 1
+    with ending("exit", "return"):
+        _follow(script, "\n" * (nested.text.line - 1) + text, nested.name)
+    script.depth -= 1
+    (script.variables, script.exported, script.functions), script.ended = before, ended
 
 
 def _evaluate(script: Script, started: list[Word], line: int) -> None:
@@ -347,7 +368,8 @@ def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) ->
                 after.setdefault(name, []).append(script.variables.get(name, []))
     script.unsure -= 1
     script.variables = before
-    why = message("configuration.decided", line=line, script=script.name)
+    place = script.located(line)
+    why = message("configuration.decided", line=place.line, script=place.source)
     for name, ends in after.items():
         words_before = before.get(name, [])
         script.forget([name], line, why)

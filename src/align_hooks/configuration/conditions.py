@@ -36,6 +36,8 @@ def holds(script: Script, node: Node) -> bool | None:
     """Whether a condition holds; a variable that it sets by ``${A:=x}`` is set."""
     kind, text = node.type, text_of(node)
     inner = [child for child in node.named_children if child.type != "comment"]
+    if kind == "test_command" and text.startswith("[ ") and len(inner) == 1 and (answer := _without_operand(script, inner[0])) is not None:
+        return answer
     if kind == "test_command" and (text.startswith("((") or (text.startswith("[ ") and _confused(script, node))):
         return None
     if kind in ("test_command", "parenthesized_expression") and len(inner) == 1:
@@ -51,6 +53,21 @@ def holds(script: Script, node: Node) -> bool | None:
     if kind == "binary_expression" and len(inner) >= 2:
         return _compared(script, node, inner[0], inner[-1])
     return succeeds(script, node) if kind == "command" else None
+
+
+def _without_operand(script: Script, test: Node) -> bool | None:
+    """Whether ``-z $A`` or ``-n $A`` holds in single brackets where nothing is left of ``$A``: bash takes ``-z`` for a text then, and so
+    it holds; None of anything else."""
+    inner = test.named_children
+    if test.type != "unary_expression" or not inner:
+        return None
+    if text_of(test).startswith("!"):
+        answer = _without_operand(script, inner[-1])
+        return None if answer is None else not answer
+    if text_of(inner[0]) not in ("-z", "-n") or len(inner) != 2 or inner[1].type not in EXPANSIONS:
+        return None
+    word = _tested(script, inner[1])
+    return None if word.unknown or word.text.strip() else True
 
 
 def _both(node: Node, first: bool | None, second: bool | None) -> bool | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
 
+TEXT: Sequence[str] = ("utf-8",)
+SCRIPT: Sequence[str] = ("utf-8", "gb18030", "latin-1")
+"""Encodings of a file, tried in this order: bash reads bytes, and a script's comments may be in any."""
 LARGEST = 1_000_000
 """Bytes of a configuration; no script or YAML comes near."""
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, encodings: Sequence[str] = TEXT) -> str:
     """The text of a file.
 
     :raises ConfigurationError: it is not there, no regular file, too large, or no text.
@@ -25,9 +30,10 @@ def read_text(path: Path) -> str:
             content = file.read(LARGEST + 1)
         if b"\0" in content or len(content) > LARGEST:
             raise ConfigurationError(f"{path} is no text; {wanted}")
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is no text; {wanted}") from None
+        for encoding in encodings:
+            with suppress(UnicodeDecodeError):
+                return content.decode(encoding)
+        raise ConfigurationError(f"{path} is no text; {wanted}")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{str(path)[:200]} cannot be read: {why}; name a file that you may read") from None

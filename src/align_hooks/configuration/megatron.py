@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from align_hooks.configuration.bash import evaluate
-from align_hooks.configuration.files import read_text
+from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
 from align_hooks.messages import Argument, message, rendered
@@ -79,7 +79,7 @@ def read_script(
 ) -> Configuration:
     """The training command of a script, or a bare list of arguments, one or many a line.
 
-    :raises ConfigurationError: no command of it trains, several do, or an argument is given twice.
+    :raises ConfigurationError: no command of it trains, or several do.
     """
     if is_bare_list(text):
         script = bare_list(text, name, environment)
@@ -90,8 +90,8 @@ def read_script(
         gap = f" ({rendered(script.gaps[0])})" if script.gaps else ""
         if script.ended:
             raise ConfigurationError(
-                f"no command of {name} trains{gap}: it ends at line {script.ended}; what it asks for there may be put before the command, "
-                f"'NAME=... bash {name}'"
+                f"no command of {name} trains{gap}: it ends at {script.place(script.ended)}; what it asks for there may be put before the "
+                f"command, 'NAME=... bash {name}'"
             )
         raise ConfigurationError(
             f"no command of {name} trains{gap}: none has --num-layers, --hidden-size or --lr; name the script that starts pretrain_gpt.py, "
@@ -99,7 +99,7 @@ def read_script(
         )
     different = {" ".join(word.text for word in command) for command in trainings}
     if len(different) > 1:
-        lines = ", ".join(str(command[0].line) for command in trainings)
+        lines = ", ".join(str(script.located(command[0].line).line) for command in trainings)
         raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
     configuration = read_words(trainings[0], script)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
@@ -134,15 +134,15 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
     if at is not None and not any(word.startswith("--num-layers") for word in words):
         settings = dict(word.split("=", 1) for word in words[:at] if re.match(r"^\w+=", word))
         path = Path(words[at])
-        text = read_text(path)
+        text = read_text(path, SCRIPT)
         return read_script(text, path.name, {**environment, **settings}, words[at + 1 :], path.parent)
     return read_script(command, "the command", environment)
 
 
 def read_words(words: Sequence[Word], script: Script) -> Configuration:
-    """One command's words as a configuration.
+    """One command's words as a configuration; of an argument that is given twice the last counts, as argparse takes it.
 
-    :raises ConfigurationError: an argument is given twice.
+    :raises ConfigurationError: a flag that takes no value is given one.
     """
     name = script.name
     values: dict[str, Value] = {}
@@ -153,16 +153,15 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         flag, _, attached = word.text.partition("=")
         values_of_flag = [Word(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
         attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
-        where = Place(name, word.line, flag) if word.line else Place("the command", name=flag)
+        where = script.located(word.line, flag) if word.line else Place("the command", name=flag)
         as_written = f"{where} {_joined(values_of_flag)}".strip()
         unknown = next((value.unknown for value in values_of_flag if value.unknown), None)
         if constant is not None and values_of_flag and not unknown:
             raise ConfigurationError(f"{where} takes no value, and is given {_joined(values_of_flag)[:60]!r}; take it out")
         value = constant if constant is not None else number(_joined(values_of_flag)) if values_of_flag else True
-        if attribute in values and (values[attribute].value != value or unknown):
-            raise ConfigurationError(f"{flag} is given twice: {flags[attribute]} and {as_written}; leave one out")
         if attribute in values:
-            notes.append(message("configuration.given_twice", flag=flag, first=flags[attribute], second=as_written))
+            id = "configuration.given_twice" if values[attribute].value == value and not unknown else "configuration.last_counts"
+            notes.append(message(id, flag=flag, first=flags[attribute], second=as_written))
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
@@ -172,7 +171,7 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
-            values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), Place(name, word.line), number_word.unknown))
+            values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
     program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
     environment = next((environment for command, environment in script.started if command is words), {})
     return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program)

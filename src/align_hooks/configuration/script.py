@@ -45,7 +45,8 @@ class Script:
 
     ``unsure`` counts the conditions that only a run can tell, around the node that is followed. ``local`` are the local names of the
     function that is followed, with the words that they had outside it. ``odd`` are names whose values bash changes or keeps. ``ended`` is
-    the line of the last exit or return.
+    the line of the last exit or return. ``texts`` are the script and the files that it reads, each with the number of ``lines`` before it:
+    lines are numbered through, so that a word needs no file beside its line.
     """
 
     name: str
@@ -63,10 +64,24 @@ class Script:
     unsure: int = 0
     steps: int = 0
     ended: int = 0
+    texts: list[tuple[int, str]] = field(default_factory=list)
+    lines: int = 0
+
+    def begin(self, name: str, text: str) -> int:
+        """Number the lines of a text that is read after others; how many lines stand before it."""
+        before = self.lines
+        self.texts.append((before, name))
+        self.lines += text.count("\n") + 1
+        return before
+
+    def located(self, line: int, option: str = "") -> Place:
+        """The place of a line as :meth:`begin` numbers them, in its own text."""
+        before, name = next((text for text in reversed(self.texts) if text[0] < line), (0, self.name))
+        return Place(name, line - before, option)
 
     def place(self, line: int) -> str:
         """``train.sh:31``."""
-        return f"{self.name}:{line}"
+        return str(self.located(line))
 
     def work(self, steps: int) -> None:
         """Count the steps of following the script.
@@ -86,7 +101,7 @@ class Script:
         """Note a command with the exported variables as they stand, and those that ``env`` sets for it."""
         self.work(len(self.exported) // 20)
         first = {name: self.variables[name][0] for name in sorted(self.exported) if self.variables.get(name)} | dict(variables)
-        self.started.append((words, {name: Value(word.text, Place(self.name, word.line), word.unknown) for name, word in first.items()}))
+        self.started.append((words, {name: Value(word.text, self.located(word.line), word.unknown) for name, word in first.items()}))
 
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
         """Give variables the words that they had before; None takes a variable away."""

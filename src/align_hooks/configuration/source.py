@@ -1,13 +1,14 @@
-"""What ``check`` is given for one side: a record, what ``run --arguments-only`` wrote, a script, a YAML file, arguments, or a command."""
+"""What ``check`` is given for one side: a record, what ``run --arguments-only`` wrote, a script, YAML of either side, or a command."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from align_hooks.configuration.files import read_text
+from align_hooks.configuration.files import SCRIPT, TEXT, read_text
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.model_args import has_model_args, read_model_args
 from align_hooks.configuration.recorded import parsed
 from align_hooks.configuration.values import Configuration, ConfigurationError
 from align_hooks.errors import shown
@@ -28,11 +29,12 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
             f"{shown(side)} is no file and no recorded run; name a run's directory, a launch script (.sh), a YAML file (.yaml), or quote "
             f"a command with its arguments"
         )
-    text = read_text(path)
-    if path.suffix.lower() == ".json":
+    kind = path.suffix.lower()
+    text = read_text(path, TEXT if kind in (".json", ".yaml", ".yml") else SCRIPT)
+    if kind == ".json":
         return parsed(text, path.name)
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return read_yaml(text, path.name, path.parent)
+    if kind in (".yaml", ".yml"):
+        return read_model_args(text, path.name, environment) if has_model_args(text) else read_yaml(text, path.name, path.parent)
     return read_script(text, path.name, environment, folder=path.parent)
 
 

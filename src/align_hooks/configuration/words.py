@@ -21,8 +21,11 @@ NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
 """Whole numbers that are the same to bash and to Python."""
 EXPANSIONS = ("simple_expansion", "expansion")
 BRACES = re.compile(r"(?<!\$)\{[^{}$]*(,|\.\.)[^{}]*\}")
+CONTENT = ("string_content", "heredoc_content")
 ESCAPED = re.compile(r'\\([\\"$`\n])')
 """What a backslash means in double quotes."""
+IN_DOCUMENT = re.compile(r"\\([\\$`\n])")
+"""What it means in a here-document."""
 GLOB = re.compile(r"[^\[]*[*?][^\[]*")
 """A pattern that stands for files; a text with brackets is a list of layers, for no file is called so."""
 SPLIT = re.compile(r"'|\"\"|\".*\s", re.DOTALL)
@@ -107,6 +110,8 @@ def single(script: Script, node: Node) -> Word:
         except (ValueError, ZeroDivisionError):
             if re.search(r"\+\+|--|(?<![=!<>])=(?!=)", text):
                 script.forget(names_in(node), line)
+    if kind == "command_substitution" and (document := printed(script, node)) is not None:
+        return document
     if kind in ("command_substitution", "process_substitution"):
         return unknown(node, message("configuration.output", text=text, place=script.place(line)))
     return unfollowed(script, node)
@@ -128,17 +133,43 @@ def concatenated(script: Script, node: Node) -> Word:
     return join(pieces, line_of(node))
 
 
-def quoted(script: Script, node: Node) -> list[Word]:
-    """The pieces between double quotes; the grammar may give white space, and the end of a continued line, to no node."""
-    pieces, at = [Word("", line_of(node))], node.start_byte + 1
-    for child in [*(child for child in node.named_children if child.type != "string_content"), None]:
-        end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - 1
+def quoted(script: Script, node: Node, edge: int = 1, escaped: re.Pattern[str] = ESCAPED) -> list[Word]:
+    """The pieces between double quotes, or of a here-document, which has no ``edge``; the grammar may give white space, and the end of a
+    continued line, to no node."""
+    pieces, at = [Word("", line_of(node))], node.start_byte + edge
+    for child in [*(child for child in node.named_children if child.type not in CONTENT), None]:
+        end = child.start_byte + len(blank(child)) if child is not None else node.end_byte - edge
         written = node.text[at - node.start_byte : end - node.start_byte].decode("utf-8", "surrogateescape")
-        pieces.append(Word(ESCAPED.sub(lambda match: match[1].replace("\n", CONTINUED), written), 0))
+        pieces.append(Word(escaped.sub(lambda match: match[1].replace("\n", CONTINUED), written), 0))
         if child is not None:
             pieces.append(single(script, child))
             at = child.end_byte
     return pieces
+
+
+def here_document(script: Script, redirect: Node) -> Word | None:
+    """The text of a here-document, its variables expanded where its mark is not quoted; None where it has none."""
+    parts = {child.type: child for child in redirect.named_children}
+    if "heredoc_body" not in parts:
+        return None
+    body, line = parts["heredoc_body"], parts["heredoc_body"].start_point[0] + 1
+    if re.search(r"[\"'\\]", text_of(parts["heredoc_start"])):
+        word = Word(body.text.decode("utf-8", "surrogateescape"), line)
+    else:
+        word = join(quoted(script, body, edge=0, escaped=IN_DOCUMENT), line)
+    if redirect.children[0].type == "<<-":
+        word = Word(re.sub(r"(?m)^\t+", "", word.raw), line, word.unknown, word.parts)
+    return word
+
+
+def printed(script: Script, node: Node) -> Word | None:
+    """What ``$(cat <<EOF … )`` stands for; None of any other command."""
+    inner = node.named_children[0] if len(node.named_children) == 1 else None
+    if inner is None or inner.type != "redirected_statement" or len(inner.named_children) != 2:
+        return None
+    command, redirect = inner.named_children
+    document = here_document(script, redirect) if redirect.type == "heredoc_redirect" and text_of(command) == "cat" else None
+    return document and Word(document.raw.rstrip("\n"), line_of(node), document.unknown, document.parts)
 
 
 def expansion(script: Script, node: Node) -> list[Word]:
