@@ -18,6 +18,8 @@ from synthetic import Synthetic
 ROOT = Path(__file__).parents[1]
 LAUNCH = ROOT / "launch"
 
+DATA = {"align_hooks/checklist/changes_nothing.txt", "align_hooks/configuration/megatron_flags.txt"}
+
 
 def build(source: Path, where: Path, target: str) -> Path:
     """Build one kind of distribution of a source tree."""
@@ -74,7 +76,12 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.rpartition("/")[2] for name in examples} == {
         path.name for path in LAUNCH.iterdir() if path.suffix in (".py", ".args", ".yaml")
     } - {"shrink.py"}
-    assert {"align_hooks/py.typed", "align_hooks/configuration/megatron_flags.txt", "align_hooks/job/startup/sitecustomize.py"} < inside
+    assert {
+        "align_hooks/py.typed",
+        "align_hooks/checklist/changes_nothing.txt",
+        "align_hooks/configuration/megatron_flags.txt",
+        "align_hooks/job/startup/sitecustomize.py",
+    } < inside
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

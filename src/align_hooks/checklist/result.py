@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -15,9 +15,10 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.lookup import NotTold
 from align_hooks.checklist.schedule import RATE, Schedule, differences
-from align_hooks.checklist.side_value import ODD, show
+from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.traps import passed_over, traps
-from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction, Value
+from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
+from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
 
 NEWEST = "1.9"
@@ -64,14 +65,13 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """One side of a check: its framework, its source, notes on how it was read, the traps that it walks into, and what no row looked at:
-    name, value and place."""
+    """One side of a check: its framework, its source, notes on how it was read, the traps that it walks into, and what no row looked at."""
 
     framework: str
     source: str
     notes: tuple[Argument, ...]
     traps: tuple[Message, ...]
-    not_covered: tuple[tuple[str, Argument, str], ...]
+    not_covered: tuple[Uncovered, ...]
     recorded: bool
     look: Look | None = None
     gaps: tuple[Argument, ...] = ()
@@ -111,16 +111,28 @@ class Checklist:
         return [gap for side in self.sides for gap in side.gaps]
 
     @property
+    def uncovered(self) -> list[tuple[CheckedSide, Uncovered]]:
+        """What no row looks at and may change the result, with its side; of two sides of one framework, where they differ."""
+        alike = self.sides[0].framework == self.sides[1].framework
+        differ = {name for name, *_ in self.unlike}
+        return [
+            (side, setting)
+            for side in self.sides
+            for setting in side.not_covered
+            if setting.matters and (not alike or setting.name in differ)
+        ]
+
+    @property
     def judgement(self) -> Judgement:
         """Whether something differs, and if nothing does, whether all that matters is told."""
         if self.differing or self.problems:
             return Judgement.DIFFERS
-        untold = self.of(Outcome.NOT_TOLD) or self.gaps or any(course.same is None for course in self.courses)
+        untold = self.of(Outcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
         return Judgement.INCONCLUSIVE if untold else Judgement.CLEAN
 
     @property
     def exit_code(self) -> int:
-        """0 nothing differs, 1 something does, 4 nothing does but something that matters could not be told."""
+        """0 nothing differs, 1 something does, 4 nothing does but something that matters could not be told, or is looked at by no row."""
         return self.judgement.value
 
 
@@ -195,32 +207,11 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
 
 def checked_side(configuration: Configuration, look: Look | None) -> CheckedSide:
     """One side, with what no row looked at."""
-    uncovered = tuple((name, show(value.value), value.where) for name, value in not_covered(configuration))
     traps_of_side, recorded = tuple(traps(configuration)), configuration.facts is not None
     notes, gaps = tuple(configuration.notes), configuration.gaps
-    return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, uncovered, recorded, look, gaps)
-
-
-def not_covered(configuration: Configuration) -> Iterator[tuple[str, Value]]:
-    """Names that were set and that no row looked at; a name that a YAML repeats by an alias is named once."""
-    places = {(value.place, name.rpartition(".")[2]) for name, value in configuration.values.items() if name in configuration.used}
-    for name, value in configuration.not_covered(("launcher.",)):
-        place = (value.place, name.rpartition(".")[2])
-        if configuration.facts is not None or value.place is None or place not in places:
-            yield name, value
-        places.add(place)
-
-
-def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
-    """Of two sides of one framework, all settings that no row looks at and that differ, for the sides have the same names."""
-    if reference.side != candidate.side:
-        return ()
-    unset, looked_at = Value(None), reference.used | candidate.used
-    names = [name for name in {**reference.values, **candidate.values} if name not in looked_at]
-    differ = [name for name in names if reference.values.get(name, unset).value != candidate.values.get(name, unset).value]
-    sides = (reference.values, candidate.values)
-    ours, theirs = ([show(values[name].value) if name in values else "–" for name in differ] for values in sides)
-    return tuple(zip(differ, ours, theirs, strict=True))
+    return CheckedSide(
+        configuration.side, configuration.source, notes, traps_of_side, tuple(uncovered(configuration)), recorded, look, gaps
+    )
 
 
 def counts(checklist: Checklist) -> Mapping[Outcome, int]:

@@ -7,6 +7,7 @@ whatever stands behind it. Names are those of the attributes that Megatron's par
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -49,10 +50,18 @@ RENAMED: dict[str, tuple[str, Setting]] = {
 }
 """Flags whose attribute has another name: the attribute, and the value that the flag gives it, None where the flag takes one."""
 
-FLAGS: Mapping[str, str] = dict(
-    line.split() for line in (Path(__file__).parent / "megatron_flags.txt").read_text(encoding="utf-8").splitlines() if line[0] != "#"
-)
+_FLAGS = [
+    line.split(maxsplit=2)
+    for line in (Path(__file__).parent / "megatron_flags.txt").read_text(encoding="utf-8").splitlines()
+    if line[0] != "#"
+]
+FLAGS: Mapping[str, str] = {flag: takes for flag, takes, _ in _FLAGS}
 """Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
+
+DEFAULTS: Mapping[str, Setting] = {
+    RENAMED.get(flag.replace("-", "_"), (flag.replace("-", "_"), None))[0]: json.loads(default) for flag, _, default in _FLAGS
+}
+"""Attribute of Megatron-LM 0.19's arguments to its default."""
 
 LATEST = "latest_checkpointed_iteration.txt"
 """Beside a checkpoint that ``--load`` names, its iteration."""

@@ -86,7 +86,7 @@ def _side(side: CheckedSide) -> Table:
         "notes": _texts(side.notes),
         "traps": _texts(side.traps),
         "gaps": _texts(side.gaps),
-        "not_covered": [{"name": name, "value": rendered(value), "where": where} for name, value, where in side.not_covered],
+        "not_covered": [asdict(setting) | {"value": rendered(setting.value)} for setting in side.not_covered],
         "data": _look(side),
         "messages": {"notes": _data(side.notes), "traps": _data(side.traps), "gaps": _data(side.gaps)},
     }

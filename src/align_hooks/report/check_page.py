@@ -8,7 +8,7 @@ from align_hooks.compare.verdict import Curve
 from align_hooks.messages import message
 from align_hooks.record.schema import Table
 from align_hooks.report import plots
-from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, setups, shown_rows
+from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
 from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
 from align_hooks.report.text import plain
@@ -47,6 +47,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         traps=[trap for side in checklist.sides for trap in side.traps],
         notes=[note for side in checklist.sides for note in side.notes],
         advised=advised(checklist),
+        may_matter=not_covered_may_matter(checklist),
         setups=setups(checklist),
         by_hand=[(checked.row.name, checked.row.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
         first=shown_rows(checklist, FIRST),

@@ -45,6 +45,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         indented(console, f"[dim]{escape(message('check.sections'))}[/]")
     listed(console, message("heading.gaps"), checklist.gaps)
+    listed(console, message("heading.not_covered_may_matter"), not_covered_may_matter(checklist))
     for course in checklist.courses:
         indented(console, escape(message("course.text", course=course.name, text=course.text)))
     for line, *below in batches(checklist):
@@ -87,6 +88,7 @@ def headline(checklist: Checklist) -> Joined:
     """What follows the verdict."""
     differing, problems = len(checklist.of(Outcome.DIFFERENT)), len(checklist.problems)
     untold = len(checklist.of(Outcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
+    strange = len(checklist.uncovered)
     rounding, same = len(checklist.of(Outcome.ROUNDING)), len(checklist.of(Outcome.SAME))
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
@@ -95,6 +97,7 @@ def headline(checklist: Checklist) -> Joined:
         *(parts or [message("headline.nothing")]),
         message("headline.problems", count=problems) if problems else None,
         message("headline.untold", count=untold) if untold else None,
+        message("headline.not_covered", count=strange) if strange else None,
         message("headline.rounding", count=rounding) if rounding else None,
         message("headline.same", count=same),
     )
@@ -177,6 +180,11 @@ def batches(checklist: Checklist) -> list[list[Argument]]:
     return paragraphs
 
 
+def not_covered_may_matter(checklist: Checklist) -> list[Message]:
+    """What no row looks at and may change the result, a line each."""
+    return [message("check.may_matter", name=setting.name, value=setting.value, place=setting.where) for _, setting in checklist.uncovered]
+
+
 def advice(checked: Checked) -> Message | None:
     """What the guide recommends of a row, with the sides that do not keep to it; None where both do."""
     if checked.row.advice is None or not checked.advised:
@@ -249,7 +257,8 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
 
 def uncovered(console: Console, side: CheckedSide, *, everything: bool) -> None:
     """Names that were set and that no row looks at."""
-    names = [f"{name} {rendered(value)}".strip() if everything else name for name, value, _ in side.not_covered]
+    settings = [setting for setting in side.not_covered if everything or side.recorded or not setting.matters]
+    names = [f"{setting.name} {rendered(setting.value)}".strip() if everything else setting.name for setting in settings]
     if not names:
         return
     head, framework = message("heading.not_covered"), side.framework

@@ -1,0 +1,89 @@
+"""Settings that no row looks at: each is listed, and one that is not known to change nothing keeps a check from being clean.
+
+What is known to change nothing is data, in ``changes_nothing.txt``: names, or a name with a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+
+from align_hooks.checklist.row import MODEL
+from align_hooks.checklist.side_value import same, show
+from align_hooks.configuration.megatron import DEFAULTS, number
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Value
+from align_hooks.messages import Argument
+
+FILE = Path(__file__).parent / "changes_nothing.txt"
+LAUNCHER = "launcher."
+"""What names of the launcher's own options begin with, of which nothing depends but the layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """A setting that no row looks at, and whether it ``matters``: it is not known to change nothing."""
+
+    name: str
+    value: Argument
+    where: str
+    matters: bool
+
+
+def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
+    """Settings of a side that no row looked at; a name that a YAML repeats by an alias is given once."""
+    values = configuration.values
+    places = {(value.place, name.rpartition(".")[2]) for name, value in values.items() if name in configuration.used}
+    for name, value in configuration.not_covered((LAUNCHER,)):
+        place = (value.place, name.rpartition(".")[2])
+        if configuration.facts is not None or value.place is None or place not in places:
+            where = str(replace(value.place, name="")) if value.place is not None else configuration.source
+            yield Uncovered(name, show(value.value), where, matters(configuration, name, value))
+        places.add(place)
+
+
+def unlike(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
+    """Of two sides of one framework, all settings that no row looks at and that differ, for the sides have the same names."""
+    if reference.side != candidate.side:
+        return ()
+    unset, looked_at = Value(None), reference.used | candidate.used
+    names = [name for name in {**reference.values, **candidate.values} if name not in looked_at]
+    differ = [name for name in names if reference.values.get(name, unset).value != candidate.values.get(name, unset).value]
+    sides = (reference.values, candidate.values)
+    ours, theirs = ([show(values[name].value) if name in values else "–" for name in differ] for values in sides)
+    return tuple(zip(differ, ours, theirs, strict=True))
+
+
+def matters(configuration: Configuration, name: str, value: Value) -> bool:
+    """Whether a setting may change the result: it is not known to change nothing, and is not what its framework does without it.
+
+    A record of MindFormers holds what was set and what MindFormers filled in; there only names of the model tell of somebody.
+    """
+    if value.value in (None, "None", "", [], {}) or name in configuration.passed_over:
+        return False
+    if configuration.facts is not None and configuration.side == MINDFORMERS and not name.startswith(MODEL):
+        return False
+    if not value.unknown and configuration.side == MEGATRON and name in DEFAULTS and same(value.value, DEFAULTS[name]):
+        return False
+    return not any(fnmatchcase(name, pattern) and _fits(value, at) for pattern, at in changing_nothing()[configuration.side])
+
+
+def _fits(value: Value, at: Setting) -> bool:
+    """Whether a value is the one at which a setting changes nothing; ``at`` is None where it is any."""
+    return at is None or (not value.unknown and same(value.value, at))
+
+
+@lru_cache(maxsize=1)
+def changing_nothing() -> Mapping[str, list[tuple[str, Setting]]]:
+    """Framework to what changes nothing there: a pattern of names, and the value at which it does, None for any."""
+    known: dict[str, list[tuple[str, Setting]]] = {}
+    framework = ""
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            framework = line.strip("[]")
+        for word in line.split() if not line.startswith(("#", "[")) else ():
+            name, mark, at = word.partition("=")
+            known.setdefault(framework, []).append((name, number(at) if mark else None))
+    return known
