@@ -184,7 +184,7 @@ def test_only_the_renderer_of_messages_reads_catalogues() -> None:
 
 def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
     """And the tables of the CheckList, and what judges by them, need none."""
-    readers = {"tree_sitter": "bash", "tree_sitter_bash": "bash", "yaml": "mindformers"}
+    readers = {"tree_sitter": "bash", "tree_sitter_bash": "bash", "yaml": "yaml_files"}
     for library, module in readers.items():
         assert importers(library) == {f"align_hooks.configuration.{module}"}
     assert importers("tokenizers") == {"align_hooks.checklist.batches"}
