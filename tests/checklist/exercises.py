@@ -225,6 +225,7 @@ groups_of_experts | --moe-router-num-groups 4 | m.n_group: 4 | m.n_group: 2 | la
 groups_chosen | --moe-router-group-topk 2 | m.topk_group: 2 | m.topk_group: 4 | latent
 routed_scaling_factor | --moe-router-topk-scaling-factor 2.5 | m.routed_scaling_factor: 2.5 |  | experts
 bias_of_the_experts | --moe-router-enable-expert-bias | m.moe_router_enable_expert_bias: true |  | latent
+that_bias_is_moved | --moe-router-enable-expert-bias | m.moe_router_enable_expert_bias: true, callbacks: [{type: TopkBiasBalanceCallback}] | m.moe_router_enable_expert_bias: true, callbacks: [{type: MFLossMonitor}] | latent
 update_rate_of_that_bias | --moe-router-enable-expert-bias --moe-router-bias-update-rate 1e-4 | m.moe_router_enable_expert_bias: true, m.moe_router_bias_update_rate: 1.0e-4 | m.moe_router_enable_expert_bias: true | latent
 aux_loss_factor | --moe-aux-loss-coeff 0.01 | m.moe_aux_loss_coeff: 0.01 |  | experts
 aux_loss_factor | --num-experts 4 --moe-aux-loss-coeff 0.01 | moe_config.expert_num: 4, moe_config.aux_loss_factor: 0.01 | moe_config.expert_num: 4 |

@@ -135,7 +135,8 @@ def _tried(key: str, says: Says, candidate: Configuration, meaning: Setting) -> 
     """Values that may have the meaning and that the key takes: the meaning, a switch, what stands for nothing, a number of the meaning."""
     standing = candidate.values[key].value if key in candidate.values else None
     if says.choices:
-        yield from says.choices
+        both = isinstance(standing, list)  # what stands in the list stays
+        yield from ([*(standing or ()), *choice] if both and isinstance(choice, list) else choice for choice in says.choices)
     elif isinstance(standing, list):
         yield from ([*standing[:at], meaning, *standing[at + 1 :]] for at in range(min(len(standing), LONGEST)))
     else:

@@ -143,6 +143,11 @@ def default(field: str) -> Read:
     return read
 
 
+def where_told(value: Setting) -> Read:
+    """``value`` where nothing sets a field; not known where the model's own ``config.json`` is not here to be read."""
+    return lambda configuration: UNSET if configuration.unread else value
+
+
 LLAMA_KEYS = frozenset(
     [
         *("batch_size", "seq_length", "hidden_size", "num_layers", "num_heads", "n_kv_heads", "max_position_embedding", "vocab_size"),

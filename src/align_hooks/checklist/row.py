@@ -56,6 +56,7 @@ UNSET = Unset.UNSET
 Read: TypeAlias = Callable[[Configuration], Setting]
 Form: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
+Unless: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
@@ -150,7 +151,7 @@ class Row:
     fact: str = ""
     when: str = ""
     tell: Callable[[Setting, Setting], Words | None] | None = None
-    unless: Callable[[Configuration, Configuration], Words | None] | None = None
+    unless: Unless | None = None
     advice: Advice | None = None
     asked_by: Sequence[str] = ()
     comparison: str = ""

@@ -37,9 +37,16 @@ NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\
 """Numbers that YAML 1.1 reads as text, for it wants a point and a sign."""
 
 
+OLDER_WITHOUT_EFFECT = frozenset(model("initializer_range"))
+"""Names of Hugging Face that the older models keep and do not read."""
+
+
 def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
-    """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read them all."""
-    if configuration.side != MINDFORMERS or not is_new(configuration) or not ignores(version):
+    """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read all of the newer
+    models'."""
+    if configuration.side == MINDFORMERS and not is_new(configuration):
+        return OLDER_WITHOUT_EFFECT
+    if configuration.side != MINDFORMERS or not ignores(version):
         return frozenset()
     return frozenset(MODEL + name for name in (*ignored(family(configuration)), *WITHOUT_EFFECT))
 

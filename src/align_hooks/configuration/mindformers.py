@@ -66,6 +66,8 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
     if not isinstance(facts, dict):
         raise ConfigurationError(f"{file} is no Hugging Face configuration: it holds no table")
     for key, value in facts.items():
+        if any(name == MODEL + key or name.startswith(f"{MODEL}{key}.") for name in values):  # of a table the YAML's own replaces all
+            continue
         nested = {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
         for name, inner in nested.items():
             values.setdefault(MODEL + name, Value(inner, Place(str(file))))

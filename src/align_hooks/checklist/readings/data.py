@@ -6,7 +6,8 @@ from pathlib import PurePosixPath
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import TwoLengths, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
+from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, value_of
+from align_hooks.checklist.readings.structure import positions
 from align_hooks.checklist.row import UNSET, model, plain
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
@@ -17,6 +18,18 @@ LOADER = "train_dataset.data_loader"
 def replayed(reference: Configuration, candidate: Configuration) -> Words | None:
     """Data settings mean nothing where a run was fed the other's batches."""
     return message("harmless.replayed") if any(c.fact("settings.replay_batches") for c in (reference, candidate)) else None
+
+
+def ids_unread(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Ids of positions mean nothing where positions are turned: each side turns by where a token stands in the sample.
+
+    MindFormers reads them where ``use_eod_reset`` starts anew at the end of a document.
+    """
+    if unused := replayed(reference, candidate):
+        return unused
+    sides = (reference, candidate)
+    turned = all(positions(c) in ("rope", "yarn", "partial_rope", "none") for c in sides)
+    return message("harmless.ids_unread") if turned and not any(is_on(c, *model("use_eod_reset")) for c in sides) else None
 
 
 def blend(value: Setting) -> Setting:

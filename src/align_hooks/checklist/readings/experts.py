@@ -12,6 +12,8 @@ from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_f
 from align_hooks.checklist.row import UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 
+MOVES_THE_BIAS = "TopkBiasBalanceCallback"
+
 
 def megatron_experts(c: Configuration) -> Setting:
     """Experts of a layer; None in a dense model."""
@@ -41,9 +43,9 @@ def _in_mindformers(c: Configuration) -> Setting:
     dense = value_of(c, keys, default("first_k_dense_replace") if is_new(c) else 0)
     every = value_of(c, model("moe_layer_freq"), 1)
     layers = value_of(c, LAYERS, default("num_layers"))
-    if mindformers_experts(c) in (None, UNSET):
-        return ""
-    if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense:
+    if (experts := mindformers_experts(c)) in (None, UNSET):
+        return "" if experts is None else UNSET
+    if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
         return "0" * int(dense) + "1" * int(layers - dense)
     return _layers(1 if family(c) == "qwen3_moe" else every, layers)
 
@@ -62,7 +64,7 @@ def in_runs(digits: Setting) -> Setting:
 
 def _layers(every: Setting, layers: Setting) -> Setting:
     """One digit a layer, from a frequency, a list, or Megatron's ``([0]+[1]*3)*2``; UNSET where it cannot be told."""
-    if not are_numbers(layers):
+    if not are_numbers(layers) or layers > LONGEST:
         return UNSET
     if isinstance(every, int):
         return "".join("1" if at % every == 0 else "0" for at in range(int(layers))) if every else UNSET
@@ -118,6 +120,14 @@ def mindformers_score(c: Configuration) -> Setting:
     if function is UNSET and sigmoid is not UNSET:
         return "sigmoid" if sigmoid else "softmax"
     return of_hugging_face if function is UNSET else function
+
+
+def bias_is_moved(c: Configuration) -> Setting:
+    """Whether MindFormers moves the bias of the experts after a step, which a callback does and nothing else."""
+    callbacks = value_of(c, ("callbacks",), [])
+    if not isinstance(callbacks, list):
+        return UNSET
+    return any(isinstance(callback, dict) and callback.get("type") == MOVES_THE_BIAS for callback in callbacks)
 
 
 def megatron_normalised(c: Configuration) -> Setting:

@@ -54,7 +54,7 @@ def mindformers_groups(c: Configuration) -> Setting:
     if mindformers_mla(c):
         return heads
     if groups is UNSET and are_numbers(heads):
-        return heads if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
+        return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
     return groups
 
 
@@ -70,6 +70,8 @@ def mindformers_head_dim(c: Configuration) -> Setting:
     hidden, heads = value_of(c, model("hidden_size"), default("hidden_size")), mindformers_heads(c)
     if size is not UNSET:
         return size
+    if c.unread:
+        return UNSET
     of_family = HEAD_DIM.get(family(c) or "")
     return of_family if of_family is not None else hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
@@ -89,6 +91,8 @@ def mindformers_activation(c: Configuration) -> Setting:
         return "swiglu" if family(c) in OLDER else UNSET
     act = text(value_of(c, model("hidden_act"), default("hidden_act")))
     gated = value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+    if UNSET in (act, gated):
+        return UNSET
     if act in ("swiglu", "fusedswiglu") or (act in ("silu", "swish") and gated):
         return "swiglu"
     known_as = {"gelu": "gelu", "gelu_new": "gelu (tanh)", "gelu_pytorch_tanh": "gelu (tanh)", "relu2": "squared relu"}
@@ -191,11 +195,11 @@ def megatron_rope_scaling(c: Configuration) -> Setting:
 
 def mindformers_rope_scaling(c: Configuration) -> Setting:
     """The scaling with its factor, or none; older models know PI and NTK too, which Megatron does not."""
-    kind = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), "none"))
+    kind = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none"))
     factor = value_of(c, model("rope_scaling.factor", "scaling_factor.factor", "scaling_factor", "rotary_scaling_factor"), 1.0)
     flagged = value_of(c, model("use_rope_scaling"), False)
-    if kind in ("none", "default", "yarn", "rope") and not flagged:
-        return "none"
+    if kind in (UNSET, "none", "default", "yarn", "rope") and not flagged:
+        return UNSET if kind is UNSET else "none"
     return Scaling("llama3" if flagged else str(kind), float(factor) if are_numbers(factor) else factor)
 
 
@@ -224,6 +228,8 @@ def is_yarn(c: Configuration) -> bool:
 def window(c: Configuration) -> Setting:
     """How far attention looks back; None for all of the sequence."""
     size = c.find(model("sliding_window", "window_size"))
+    if size is None and c.unread:
+        return UNSET
     return None if size is None or is_off(c, *model("use_sliding_window")) else size.value
 
 

@@ -12,8 +12,10 @@ from align_hooks.messages import message
 
 GROUPED = "grouped_lr_schedule.default."
 OPTIMIZERS: dict[str, Optimizer | str] = {
-    **dict.fromkeys(("adamw", "fusedadamw", "fusedadamweightdecay", "pma_adamw"), "adamw"),
-    **dict.fromkeys(("adamweightdecay", "fp32stateadamweightdecay", "fusedcastadamweightdecay"), Optimizer.ADAMW_UNCORRECTED),
+    **dict.fromkeys(("adamw", "fusedadamw", "pma_adamw"), "adamw"),
+    **dict.fromkeys(
+        ("adamweightdecay", "fusedadamweightdecay", "fp32stateadamweightdecay", "fusedcastadamweightdecay"), Optimizer.ADAMW_UNCORRECTED
+    ),
     "adam": Optimizer.ADAM_COUPLED,
 }
 """MindFormers' optimizers by their kind, names in lower case."""

@@ -8,7 +8,7 @@ from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import shares
-from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, model
+from align_hooks.checklist.row import UNSET, Effect, Form, Group, Read, Row, Says, Unless, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -25,10 +25,10 @@ def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None,
     return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, read: Read | None = None) -> Row:
+def documents(name: str, *keys: str, read: Read | None = None, unless: Unless = readings.replayed) -> Row:
     """What the end of a document within a sample does."""
     mindformers = Says((f"{LOADER}.config.{name}", *keys), False if read is None else UNSET, read)
-    return row(name, Says((name,), False), mindformers, unless=readings.replayed, asked_by=(DATA_CHECK,))
+    return row(name, Says((name,), False), mindformers, unless=unless, asked_by=(DATA_CHECK,))
 
 
 def special(name: str, megatron: Says, mindformers: Says, by_hand: Message) -> Row:
@@ -79,7 +79,7 @@ DATA = (
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),
     ),
-    documents("reset_position_ids"),
+    documents("reset_position_ids", unless=readings.ids_unread),
     documents(
         "reset_attention_mask", f"{LOADER}.config.create_compressed_eod_mask", *model("use_eod_attn_mask_compression"), read=readings.resets
     ),

@@ -114,6 +114,13 @@ EXPERTS = (
         ),
     ),
     row(
+        message("row.that_bias_is_moved"),
+        Says(fixed=True),
+        Says(("callbacks",), read=read.bias_is_moved, choices=([{"type": read.MOVES_THE_BIAS}],)),
+        when="bias_of_the_experts",
+        asked_by=("comparison: experts: moe-router-bias-update-rate",),
+    ),
+    row(
         message("row.update_rate_of_that_bias"),
         Says(("moe_router_bias_update_rate",), 0.001),
         Says(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist.defaults import default
+from align_hooks.checklist.defaults import default, where_told
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
@@ -295,7 +295,9 @@ STRUCTURE = (
     latent("qk_head_dim", 128, ("qk_nope_head_dim", "qk_head_dim"), default("qk_head_dim")),
     latent("qk_pos_emb_head_dim", 64, ("qk_rope_head_dim", "qk_pos_emb_head_dim"), default("qk_pos_emb_head_dim")),
     latent("v_head_dim", 128, ("v_head_dim",), default("v_head_dim")),
-    latent("rotary_scaling_factor", 1.0, ("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"), 40.0, scaling=True),
+    latent(
+        "rotary_scaling_factor", 1.0, ("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"), where_told(40.0), scaling=True
+    ),
     row(
         "original_max_position_embeddings",
         Says(fixed=4096, note=message("note.latent_fixed"), beside=("yarn_original_max_position_embeddings",)),
@@ -308,8 +310,8 @@ STRUCTURE = (
         unless=read.no_yarn,
         asked_by=("comparison: model: rotary-scaling-factor",),
     ),
-    latent("mscale", 1.0, ("mscale", "rope_scaling.mscale"), 0.707, scaling=True),
-    latent("mscale_all_dim", 0.0, ("mscale_all_dim", "rope_scaling.mscale_all_dim"), 0.707, scaling=True),
+    latent("mscale", 1.0, ("mscale", "rope_scaling.mscale"), where_told(0.707), scaling=True),
+    latent("mscale_all_dim", 0.0, ("mscale_all_dim", "rope_scaling.mscale_all_dim"), where_told(0.707), scaling=True),
     harmless(
         message("row.fused_projections"),
         Says(fixed=True, note=message("note.one_weight")),
