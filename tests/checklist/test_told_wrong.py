@@ -16,6 +16,12 @@ BIASED = {"m.moe_router_enable_expert_bias": True, "callbacks": ONLY_LOSS}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, Outcome, str]] = {
     # style, flags, keys, the row, how it comes out, and what to change
     "ids of positions that nobody reads": (NEW, {"reset-position-ids": ""}, {}, "reset_position_ids", Outcome.HARMLESS, ""),
+    "a window that both write otherwise": (NEW, {"window-size": "128,0"}, {"m.window_size": [128, 0]}, "sliding_window", Outcome.SAME, ""),
+    "a window that is none": (NEW, {}, {"m.window_size": [-1, -1]}, "sliding_window", Outcome.SAME, ""),
+    "another window": (
+        *(NEW, {"window-size": "(127,0)"}, {"m.window_size": [128, 0]}),
+        *("sliding_window", Outcome.DIFFERENT, "window_size: [127, 0]"),
+    ),
     "an optimizer without bias correction": (
         *(NEW, {}, {"optimizer.type": "FusedAdamWeightDecay"}),
         *("optimizer", Outcome.DIFFERENT, "optimizer.type: AdamW"),

@@ -138,6 +138,7 @@ def _tried(key: str, says: Says, candidate: Configuration, meaning: Setting) -> 
         both = isinstance(standing, list)  # what stands in the list stays
         yield from ([*(standing or ()), *choice] if both and isinstance(choice, list) else choice for choice in says.choices)
     elif isinstance(standing, list):
+        yield from [meaning] if isinstance(meaning, list) else []
         yield from ([*standing[:at], meaning, *standing[at + 1 :]] for at in range(min(len(standing), LONGEST)))
     else:
         numbers = meaning.numbers if isinstance(meaning, Meaning) else (1, 0) if meaning is None else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
 from align_hooks.checklist.meaning import Scaling, Words
@@ -231,6 +232,18 @@ def window(c: Configuration) -> Setting:
     if size is None and c.unread:
         return UNSET
     return None if size is None or is_off(c, *model("use_sliding_window")) else size.value
+
+
+def window_pair(size: Setting) -> Setting:
+    """A window as how many tokens attention looks back and ahead: Megatron's ``128,0``, a pair, or one number back; None for all."""
+    if isinstance(size, str) and re.fullmatch(r"[(\[]?-?\d+(, *-?\d+)?[)\]]?", size):
+        size = [int(number) for number in re.findall(r"-?\d+", size)]
+    if isinstance(size, int):
+        size = [size]
+    if not isinstance(size, list | tuple) or not 1 <= len(size) <= 2:
+        return size
+    back, ahead = (*size, 0)[:2]
+    return None if back == -1 and ahead in (-1, 0) else [back, ahead]
 
 
 def no_table_of_positions(reference: Configuration, candidate: Configuration) -> Words | None:

@@ -108,6 +108,7 @@ STRUCTURE = (
         message("row.sliding_window"),
         Says(("window_size",), None, beside=("window_attn_skip_freq",)),
         Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
+        form=read.window_pair,
         asked_by=("CheckList: structure: Attention",),
     ),
     row(
