@@ -118,7 +118,8 @@ class _Groups:
 
 
 def refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests. It is no directory made by hand."""
+    """Raise RecordError where a record of ours has lost all of its manifests. It is no directory made by hand, as one is into which
+    somebody copied batches alone."""
     ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
     ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
     left = [path for path in ours if os.path.lexists(path)]
@@ -129,8 +130,10 @@ def refuse_lost_manifests(run: Path) -> None:
 
 
 def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a description of a batch names a segment. The guide's snippet, called in the place of a hook, writes none that does."""
+    """Whether a description of a batch names a segment, and more than the batch lies beside it. The guide's snippet, called in the place of
+    a hook, writes none that names a segment."""
     try:
-        return "segment" in read_json(inside(run, path))
-    except RecordError:
+        more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in path.parent.iterdir())
+        return more and "segment" in read_json(inside(run, path))
+    except (OSError, RecordError):
         return False
