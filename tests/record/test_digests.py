@@ -203,6 +203,16 @@ def test_a_record_that_lost_its_manifests_is_not_one_made_by_hand(run: Path) -> 
         open_run(run)
 
 
+def test_a_step_that_was_copied_alone_is_made_by_hand_where_it_holds_its_batch_alone(run: Path, tmp_path: Path) -> None:
+    """The guide's page copies the batch of a step that stands out, to feed it to both sides."""
+    only = Synthetic(settings={"batches": "all"}, weights={}, gradients={}, moments={}).write(tmp_path / "only")
+    for source in (run, only):
+        shutil.copytree(source / "step_1", tmp_path / f"alone_{source.name}" / "step_0")
+    assert open_run(tmp_path / "alone_only").batch_steps() == [0]
+    with pytest.raises(RecordError, match="has lost its manifests"):
+        open_run(tmp_path / "alone_run")
+
+
 def test_an_older_record_is_read_and_said_to_lack_digests(run: Path) -> None:
     before = open_run(run).gradients(1)[NAMES[0]].copy()
     old = open_run(older(run))

@@ -118,19 +118,19 @@ class _Groups:
 
 
 def refuse_lost_manifests(run: Path) -> None:
-    """Raise RecordError where a record of ours has lost all of its manifests. It is no directory made by hand."""
+    """Raise RecordError where a record of ours has lost all of its manifests; a directory of batches that were copied is made by hand."""
     ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
     ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
-    left = [path for path in ours if os.path.lexists(path)]
-    if left:
+    if left := [path for path in ours if os.path.lexists(path)]:
         raise RecordError(
             f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
         )
 
 
 def _was_recorded(run: Path, path: Path) -> bool:
-    """Whether a description of a batch names a segment. The guide's snippet, called in the place of a hook, writes none that does."""
+    """Whether a batch's description names a segment, which the guide's snippet never writes, and more than a batch lies beside it."""
     try:
-        return "segment" in read_json(inside(run, path))
-    except RecordError:
+        more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in path.parent.iterdir())
+        return more and "segment" in read_json(inside(run, path))
+    except (OSError, RecordError):
         return False
