@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from align_hooks.checklist.result import Judgement, Scheduled
-from align_hooks.configuration import values
-from align_hooks.messages import message, rendered
+from align_hooks.messages import rendered
 from checklist.exercises import MEGATRON, OLD, mindformers
 from synthetic import Synthetic
 from worded import words
@@ -111,9 +110,8 @@ def test_json_has_every_row_and_what_no_row_covers(tmp_path: Path) -> None:
 
 def test_unknown_names_are_listed(tmp_path: Path) -> None:
     done = command(script(tmp_path / "train.sh", quantum_entanglement=3), configuration(tmp_path / "llama.yaml"))
-    head = message("heading.not_covered")
-    line = words("check.not_covered", head=head, framework=values.MEGATRON, names="quantum_entanglement")
-    assert line in " ".join(done.stdout.split())
+    assert (done.returncode, words("heading.not_covered_may_matter") in done.stdout) == (4, True)
+    assert words("check.may_matter", name="quantum_entanglement", value="3", place="train.sh:")[:-1] in done.stdout
 
 
 def test_a_script_that_ends_before_it_trains_says_where(tmp_path: Path) -> None:
@@ -129,7 +127,6 @@ def test_a_script_that_ends_before_it_trains_says_where(tmp_path: Path) -> None:
     ("one", "message"),
     [
         ("no_such_file.sh", "no_such_file.sh is no file and no recorded run"),
-        ("--lr 1e-4 --lr 1e-5 --num-layers 2", "--lr is given twice"),
         ("torchrun nothing.py", "no command of the command trains"),
         ("'unclosed", "is no file and no recorded run"),
     ],

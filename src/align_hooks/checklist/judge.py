@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from align_hooks.checklist.change import Change, Values, change, harmless, named, usable
+from align_hooks.checklist.meaning import Origin
 from align_hooks.checklist.row import UNSET, Advice, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
@@ -71,7 +72,15 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
             outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
             why = row.tell(*known) if row.tell is not None else None
             to_do = change(row, reference, candidate, values)
+            gap = _gap((reference, ours), (candidate, theirs))
+            if gap is not None and outcome is Outcome.DIFFERENT:
+                outcome, why, to_do = Outcome.NOT_TOLD, message("why.gap", gap=gap), None
     return Checked(row, outcome, ours, theirs, why, to_do, advised)
+
+
+def _gap(*sides: tuple[Configuration, SideValue]) -> Argument:
+    """Where a side that is at its default may say otherwise, which was not followed; None where nothing of it may."""
+    return next((configuration.gaps[0] for configuration, value in sides if configuration.gaps and value.place is Origin.DEFAULT), None)
 
 
 def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome, Argument]:

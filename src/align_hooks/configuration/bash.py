@@ -27,7 +27,8 @@ QUIET = ("break", "cat", "continue", "cp", "echo", "ln", "mkdir", "module", "pip
 """Commands whose words are not looked at: a script prints its own command line before it runs it."""
 BEFORE = ("exec", "nohup", "time", "command", "builtin", "env")
 """Words before a command that change nothing of it."""
-DIRNAME = r"(?:\$\(|`)dirname(?:--)?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?[)`]"
+ITSELF = r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"
+DIRNAME = rf"(?:\$\(|`)dirname(?:--)?(?:{ITSELF}|\$\((?:readlink-f|realpath)(?:--)?{ITSELF}\))[)`]"
 BESIDE = re.compile(rf"(?:{DIRNAME}|\$\(cd(?:--)?{DIRNAME}(?:&?>/dev/null)?(?:2>&1)?(?:&&|;)pwd(?:-P)?\)|\$\(pwd\)|\$?`pwd`)/([^$`]*)")
 """How a script names a file beside itself, without blanks and quotes."""
 CUT_WORD = re.compile(rb"(?<=[^\s\\&|;({])\\\n(?=\S)")

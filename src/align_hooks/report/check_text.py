@@ -12,6 +12,7 @@ from rich.table import Table
 from align_hooks.checklist.judge import Checked, Outcome
 from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
 from align_hooks.checklist.row import Occasion
+from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, all_of, message, rendered, sentences, terms
 from align_hooks.report.text import escape, indented
 
@@ -65,7 +66,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     unlike(checklist, console, everything=everything)
     by_hand(console, checklist.of(Outcome.BY_HAND), everything=everything)
     for side in checklist.sides:
-        uncovered(console, side, everything=everything)
+        uncovered(console, side, [setting for of, setting in checklist.uncovered if of is side], everything=everything)
     if not everything:
         harmless = len(checklist.of(Outcome.HARMLESS))
         counts = [message("check.same", count=len(checklist.of(Outcome.SAME)))]
@@ -255,9 +256,9 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
         console.print(rendered(message("check.by_hand", head=marked(head), rows=names)))
 
 
-def uncovered(console: Console, side: CheckedSide, *, everything: bool) -> None:
-    """Names that were set and that no row looks at."""
-    settings = [setting for setting in side.not_covered if everything or side.recorded or not setting.matters]
+def uncovered(console: Console, side: CheckedSide, above: Sequence[Uncovered], *, everything: bool) -> None:
+    """Names that were set and that no row looks at, but those that stand ``above``."""
+    settings = [setting for setting in side.not_covered if everything or side.recorded or setting not in above]
     names = [f"{setting.name} {rendered(setting.value)}".strip() if everything else setting.name for setting in settings]
     if not names:
         return
