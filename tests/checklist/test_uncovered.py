@@ -11,7 +11,7 @@ from align_hooks.checklist.result import CLEAN, UNDECIDED, check
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.uncovered import FILE, changing_nothing
-from align_hooks.configuration.megatron import DEFAULTS, read_command
+from align_hooks.configuration.megatron import ARGUMENTS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS
 from align_hooks.messages import message
@@ -76,7 +76,7 @@ def test_a_record_that_holds_every_default_is_clean() -> None:
     """Megatron's record holds all of its arguments, most of them as nobody set them."""
     command = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 --train-iters 3 --seq-length 8"
     told = {name: value.value for name, value in read_command(command, {}).values.items()}
-    facts = {"side": "torch", "arguments": {name: str(value) for name, value in {**DEFAULTS, **told}.items()}}
+    facts = {"side": "torch", "arguments": {name: str(value) for name, value in {**ARGUMENTS, **told}.items()}}
     changed = {"side": "torch", "arguments": facts["arguments"] | {"freeze_all_layers": "True"}}
     assert check(recorded(facts, "a"), recorded(facts, "b")).uncovered == []
     assert [setting.name for _, setting in check(recorded(changed, "a"), read_command(command, {})).uncovered] == ["freeze_all_layers"]
@@ -93,7 +93,7 @@ def test_what_changes_nothing_is_none_of_what_a_row_says_changes_the_result() ->
 def test_every_name_that_changes_nothing_is_megatrons() -> None:
     """A pattern that matches nothing is a slip of the pen; what only a record holds has names that no flag has."""
     flags = FILE.read_text(encoding="utf-8").partition("# what a record holds beside")[0]
-    opposites = {name.partition("_")[2] for name in DEFAULTS if name.startswith(("no_", "disable_"))}
+    opposites = {name.partition("_")[2] for name in ARGUMENTS if name.startswith(("no_", "disable_"))}
     known = [pattern for pattern, _ in changing_nothing()[MEGATRON] if pattern in flags.split()]
     assert len(known) > 150
-    assert [pattern for pattern in known if not any(fnmatchcase(name, pattern) for name in {*DEFAULTS, *opposites})] == []
+    assert [pattern for pattern in known if not any(fnmatchcase(name, pattern) for name in {*ARGUMENTS, *opposites})] == []

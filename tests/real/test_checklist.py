@@ -23,7 +23,7 @@ from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, Row, dtype
 from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROWS
-from align_hooks.configuration.megatron import FLAGS, RENAMED, read_command
+from align_hooks.configuration.megatron import ARGUMENTS, FLAGS, RENAMED, read_command
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import rendered
@@ -185,6 +185,12 @@ def test_flags_that_are_called_otherwise_than_their_attribute(megatron: dict[str
 def test_the_list_of_flags_is_megatrons(megatron: dict[str, Any]) -> None:
     """``configuration/megatron_flags.txt``, a line a flag."""
     assert {flag[2:]: real["takes"] for flag, real in megatron["flags"].items() if flag.startswith("--")} == FLAGS
+
+
+def test_the_defaults_beside_the_flags_are_megatrons(megatron: dict[str, Any]) -> None:
+    real = {flag[2:]: one["default"] for flag, one in megatron["flags"].items() if flag.startswith("--") and one["default"] is not None}
+    attributes = {flag: RENAMED.get(flag.replace("-", "_"), (flag.replace("-", "_"), None))[0] for flag in FLAGS}
+    assert {flag: ARGUMENTS[attributes[flag]] for flag in real} == real
 
 
 def test_flags_of_every_attribute_that_a_row_names_are_read(megatron: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.side_value import same, show
-from align_hooks.configuration.megatron import DEFAULTS, number
+from align_hooks.configuration.megatron import ARGUMENTS, number
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Value
 from align_hooks.messages import Argument
 
@@ -65,7 +65,7 @@ def matters(configuration: Configuration, name: str, value: Value) -> bool:
         return False
     if configuration.facts is not None and configuration.side == MINDFORMERS and not name.startswith(MODEL):
         return False
-    if not value.unknown and configuration.side == MEGATRON and name in DEFAULTS and same(value.value, DEFAULTS[name]):
+    if not value.unknown and configuration.side == MEGATRON and name in ARGUMENTS and same(value.value, ARGUMENTS[name]):
         return False
     return not any(fnmatchcase(name, pattern) and _fits(value, at) for pattern, at in changing_nothing()[configuration.side])
 

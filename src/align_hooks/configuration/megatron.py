@@ -58,8 +58,9 @@ _FLAGS = [
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, _ in _FLAGS}
 """Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
 
-DEFAULTS: Mapping[str, Setting] = {
-    RENAMED.get(flag.replace("-", "_"), (flag.replace("-", "_"), None))[0]: json.loads(default) for flag, _, default in _FLAGS
+ARGUMENTS: Mapping[str, Setting] = {
+    RENAMED.get(flag.replace("-", "_"), (flag.replace("-", "_"), None))[0]: json.loads(default)
+    for flag, _, default in sorted(_FLAGS, key=lambda line: line[2] != "null")  # of two flags of one attribute the one that has a default
 }
 """Attribute of Megatron-LM 0.19's arguments to its default."""
 
