@@ -14,6 +14,8 @@ ORDINARY = {"qwen3_spec", "qwen2_moe_spec", "bailing_spec", "deepseek_spec", "mi
 """Modules of ``mindspeed_llm.tasks.models.spec`` whose layers are Megatron-LM's, with plain or latent attention."""
 LATENT = {"deepseek_spec", "minicpm_spec", "plm_spec", "longcat_spec"}
 """Those with latent attention."""
+GATED = {"gelu_tanh": "gelu_pytorch_tanh", "geglu": "gelu"}
+"""Flags of an activation that multiplies by a gate, and how Hugging Face calls the activation; where both are given the first counts."""
 POST_TRAINING = "posttrain_gpt.py"
 
 
@@ -128,6 +130,19 @@ def weights_scale(c: Configuration) -> Setting:
     kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
     taken_back = kind == "pai_megatron_aux_loss" or (asked and kind in ("aux_loss", "group_limited_greedy"))
     return None if of_mindspeed(c) and taken_back else scale
+
+
+def groups(name: str) -> Read:
+    """How many groups of experts there are, or are chosen: some types of routing read none, and one has a group a rank by default."""
+
+    def read(c: Configuration) -> Setting:
+        kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss") if of_mindspeed(c) else ""
+        if kind in ("pai_megatron_aux_loss", "softmax_topk", "sparsemixer_topk"):
+            return None
+        by_rank = kind == "group_limited_greedy" and name == "moe_router_num_groups"
+        return value_of(c, (name,), value_of(c, ("expert_model_parallel_size",), 1) if by_rank else None)
+
+    return read
 
 
 def jitter(c: Configuration) -> Setting:

@@ -77,6 +77,9 @@ def mindformers_head_dim(c: Configuration) -> Setting:
 
 def megatron_activation(c: Configuration) -> Setting:
     """The activation function; of a fused GELU with a bias, which is Megatron's default, the one with the tangent."""
+    for name, gated in mindspeed.GATED.items():
+        if value_of(c, (name,), False):
+            return f"gated {gated}"
     for name in ("swiglu", "squared_relu", "quick_geglu"):
         if value_of(c, (name,), False):
             return name.replace("_", " ")
@@ -98,7 +101,7 @@ def mindformers_activation(c: Configuration) -> Setting:
 
 def megatron_gated(c: Configuration) -> Setting:
     """Whether the MLP multiplies by a gate."""
-    return bool(value_of(c, ("swiglu",), False) or value_of(c, ("quick_geglu",), False))
+    return any(value_of(c, (name,), False) for name in ("swiglu", "quick_geglu", *mindspeed.GATED))
 
 
 def mindformers_gated(c: Configuration) -> Setting:

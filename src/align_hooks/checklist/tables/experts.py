@@ -93,13 +93,16 @@ EXPERTS = (
     ),
     row(
         message("row.groups_of_experts"),
-        Says(("moe_router_num_groups",), None),
+        Says(
+            ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
+            read=mindspeed.groups("moe_router_num_groups"),
+        ),
         Says(keys("n_group", "n_groups", "moe_router_num_groups", older="n_group"), default("moe_router_num_groups")),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         message("row.groups_chosen"),
-        Says(("moe_router_group_topk",), None),
+        Says(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
         Says(keys("topk_group", "moe_router_group_topk", older="topk_group"), default("moe_router_group_topk")),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),

@@ -146,7 +146,7 @@ STRUCTURE = (
     row(
         message("row.activation_function"),
         Says(
-            ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear"),
+            ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear", *mindspeed.GATED),
             read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
@@ -158,7 +158,7 @@ STRUCTURE = (
     ),
     row(
         message("row.gated_linear_unit"),
-        Says(("swiglu", "quick_geglu"), read=read.megatron_gated),
+        Says(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
         asked_by=("comparison: model: gated_linear_unit",),
     ),
