@@ -16,7 +16,8 @@ from align_hooks.checklist.readings.training import GROUPED
 from align_hooks.checklist.row import MODEL, UNSET, Effect, Row, Says, is_new
 from align_hooks.checklist.side_value import ODD, SideValue, as_written, read_row, same
 from align_hooks.checklist.tables import ROWS
-from align_hooks.configuration.megatron import FLAGS, RENAMED
+from align_hooks.configuration import mindspeed
+from align_hooks.configuration.megatron import RENAMED, defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, ConfigurationError, Setting, Value
 from align_hooks.messages import Argument, message, sentences
 
@@ -159,10 +160,10 @@ def takes(key: str, value: Setting, candidate: Configuration) -> bool:
 
 
 def _kind(key: str, candidate: Configuration) -> str:
-    """What a key takes, as ``FLAGS`` says it; of MindFormers by what stands there, by its default, or by its name."""
+    """What a key takes, as its parser says it; of MindFormers by what stands there, by its default, or by its name."""
     if candidate.side == MEGATRON:
         flag, constant = _flag_of(key)
-        return "nothing" if constant is not None else FLAGS.get(flag.replace("_", "-"), "text")
+        return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
     name = key.rpartition(".")[2]
     standing = candidate.values[key].value if key in candidate.values else None
     usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
@@ -172,13 +173,16 @@ def _kind(key: str, candidate: Configuration) -> str:
 
 
 def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
-    """Names that a candidate may be given: what it has set first, and of newer models only those that MindFormers 1.9 reads."""
+    """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, and of Megatron-LM
+    none that only a fork of it has."""
     newer = candidate.side == MINDFORMERS and is_new(candidate)
     model = family(candidate) if candidate.side == MINDFORMERS else None
     unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
     def fits(key: str) -> bool:
+        if candidate.side == MEGATRON:
+            return key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork)
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
         unread = model == LLAMA and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS

@@ -14,8 +14,8 @@ from align_hooks.checklist.defaults import LLAMA, MLA, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
-from align_hooks.configuration.megatron import FLAGS
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Value
+from align_hooks.configuration.megatron import flags_of
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Value
 from align_hooks.messages import Message, all_of, message, terms
 
 WITHOUT_EFFECT = (
@@ -77,7 +77,7 @@ def _misspelt(c: Configuration) -> Iterator[Message]:
     strangers = []
     for name, value in c.not_covered(("launcher.",)):
         flag = value.place.name.removeprefix("--") if value.place is not None else ""
-        if (value.place is not None and value.place.is_json) or (c.side == MEGATRON and flag in FLAGS):
+        if (value.place is not None and value.place.is_json) or (c.side == MEGATRON and flag in flags_of(c.fork)):
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
@@ -192,6 +192,9 @@ def _megatron(c: Configuration) -> Iterator[Message]:
     kind = c.values.get("tokenizer_type")
     if kind is not None and kind.value == "NullTokenizer" and "vocab_size" in c.values:
         yield message("trap.null_tokenizer", place=kind.where)
+    scale = c.values.get("moe_router_topk_scaling_factor")
+    if c.fork == MINDSPEED_LLM and scale is not None and scale.place is not None and scale.place.name == "--routed-scaling-factor":
+        yield message("trap.scaling_by_groups", place=scale.where)
     config = c.values.get("yaml_cfg")
     if config is not None:
         yield message("trap.own_yaml", place=config.where)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.side_value import same, show
-from align_hooks.configuration.megatron import ARGUMENTS, number
-from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting, Value
+from align_hooks.configuration.megatron import defaults_of, number
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED, Configuration, Setting, Value
 from align_hooks.messages import Argument
 
 FILE = Path(__file__).parent / "changes_nothing.txt"
@@ -65,9 +65,11 @@ def matters(configuration: Configuration, name: str, value: Value) -> bool:
         return False
     if configuration.facts is not None and configuration.side == MINDFORMERS and not name.startswith(MODEL):
         return False
-    if not value.unknown and configuration.side == MEGATRON and name in ARGUMENTS and same(value.value, ARGUMENTS[name]):
+    defaults = defaults_of(configuration.fork) if configuration.side == MEGATRON else {}
+    if not value.unknown and name in defaults and same(value.value, defaults[name]):
         return False
-    return not any(fnmatchcase(name, pattern) and _fits(value, at) for pattern, at in changing_nothing()[configuration.side])
+    known = changing_nothing()[configuration.side] + (changing_nothing()[MINDSPEED] if configuration.fork else [])
+    return not any(fnmatchcase(name, pattern) and _fits(value, at) for pattern, at in known)
 
 
 def _fits(value: Value, at: Setting) -> bool:

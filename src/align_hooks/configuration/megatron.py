@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
@@ -64,6 +65,24 @@ ARGUMENTS: Mapping[str, Setting] = {
 }
 """Attribute of Megatron-LM 0.19's arguments to its default."""
 
+_FORKED = {**mindspeed.FLAGS, **FLAGS}, {**mindspeed.ARGUMENTS, **ARGUMENTS}, {**RENAMED, **mindspeed.RENAMED}
+
+
+def flags_of(fork: str) -> Mapping[str, str]:
+    """Every flag that a fork's parser knows, and what it takes: Megatron-LM's own where both know it."""
+    return _FORKED[0] if fork else FLAGS
+
+
+def defaults_of(fork: str) -> Mapping[str, Setting]:
+    """Attribute of a fork's arguments to its default: Megatron-LM's own where both have it."""
+    return _FORKED[1] if fork else ARGUMENTS
+
+
+def renamed_of(fork: str) -> Mapping[str, tuple[str, Setting]]:
+    """What ``RENAMED`` holds for Megatron-LM, of a fork."""
+    return _FORKED[2] if fork else RENAMED
+
+
 LATEST = "latest_checkpointed_iteration.txt"
 """Beside a checkpoint that ``--load`` names, its iteration."""
 
@@ -111,7 +130,7 @@ def read_script(
     if len(different) > 1:
         lines = ", ".join(str(script.located(command[0].line).line) for command in trainings)
         raise ConfigurationError(f"{name} starts {len(different)} trainings that differ (lines {lines}); leave one in")
-    configuration = read_words(trainings[0], script)
+    configuration = read_words(trainings[0], script, folder)
     if folder is None or not (configuration.gaps or any(value.unknown for value in configuration.values.values())):
         return configuration
     return replace(configuration, notes=[*configuration.notes, message("configuration.told_by_a_run", script=name)])
@@ -149,8 +168,10 @@ def read_command(command: str, environment: Mapping[str, str]) -> Configuration:
     return read_script(command, "the command", environment)
 
 
-def read_words(words: Sequence[Word], script: Script) -> Configuration:
+def read_words(words: Sequence[Word], script: Script, folder: Path | None = None) -> Configuration:
     """One command's words as a configuration; of an argument that is given twice the last counts, as argparse takes it.
+
+    ``folder`` is the script's, in which its program may lie.
 
     :raises ConfigurationError: a flag that takes no value is given one.
     """
@@ -159,10 +180,13 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
     flags: dict[str, str] = {}
     notes: list[Argument] = []
     start = _script_word(words)
-    for word, values_of_flag in _options(words[start:]):
+    program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
+    fork = mindspeed.fork_of_words((word.text for word in words[start:]), FLAGS) or mindspeed.fork_of_program(program, folder)
+    known, renamed = flags_of(fork), renamed_of(fork)
+    for word, values_of_flag in _options(words[start:], known):
         flag, _, attached = word.text.partition("=")
         values_of_flag = [Word(attached, word.line, word.unknown), *values_of_flag] if attached else values_of_flag
-        attribute, constant = RENAMED.get(_attribute(flag), (_attribute(flag), None))
+        attribute, constant = renamed.get(_attribute(flag, known), (_attribute(flag, known), None))
         where = script.located(word.line, flag) if word.line else Place("the command", name=flag)
         as_written = f"{where} {_joined(values_of_flag)}".strip()
         unknown = next((value.unknown for value in values_of_flag if value.unknown), None)
@@ -175,16 +199,15 @@ def read_words(words: Sequence[Word], script: Script) -> Configuration:
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
-    for word in _loose(words[start:]):
+    for word in _loose(words[start:], known):
         gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
-    for word, values_of_flag in _options(words[:start]):
+    for word, values_of_flag in _options(words[:start], FLAGS):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    program = words[start - 1].text if start and words[start - 1].text.endswith(".py") else ""
     environment = next((environment for command, environment in script.started if command is words), {})
-    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program)
+    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program, fork=fork)
 
 
 def _script_word(words: Sequence[Word]) -> int:
@@ -197,40 +220,42 @@ def _script_word(words: Sequence[Word]) -> int:
     return 0
 
 
-def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+def _options(words: Sequence[Word], known: Mapping[str, str]) -> list[tuple[Word, list[Word]]]:
     """Each word that names an option, with the words that are its values."""
     options: list[tuple[Word, list[Word]]] = []
     for at, word in enumerate(words):
         if word.text.startswith("--") and len(word.text) > 2:
             options.append((word, []))
-        elif options and not (word.unknown and word.text.startswith("$") and not _is_value(words, at)):
+        elif options and not (word.unknown and word.text.startswith("$") and not _is_value(words, at, known)):
             options[-1][1].append(word)
     return options
 
 
-def _loose(words: Sequence[Word]) -> list[Word]:
+def _loose(words: Sequence[Word], known: Mapping[str, str]) -> list[Word]:
     """Words that are not known and stand where an option may: any number of arguments may be in them.
 
     So may what a script sets and does not let follow, after a flag of which nobody knows whether it takes a value.
     """
     unknown = [(at, word, word.unknown.id) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
-    return [word for at, word, id in unknown if not _is_value(words, at) or (id in OF_SEVERAL and words[at - 1].text[2:] not in FLAGS)]
+    return [
+        word for at, word, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known)
+    ]
 
 
-def _is_value(words: Sequence[Word], at: int) -> bool:
+def _is_value(words: Sequence[Word], at: int, known: Mapping[str, str]) -> bool:
     """Whether a word follows an option that takes a value."""
     if at == 0 or not words[at - 1].text.startswith("--") or "=" in words[at - 1].text:
         return False
     flag = words[at - 1].text
-    return FLAGS.get(flag[2:]) != "nothing" and RENAMED.get(_attribute(flag), ("", None))[1] is None
+    return known.get(flag[2:]) != "nothing" and RENAMED.get(_attribute(flag), ("", None))[1] is None
 
 
-def _attribute(flag: str) -> str:
+def _attribute(flag: str, known: Mapping[str, str] = FLAGS) -> str:
     """The name that Megatron's parser gives a flag; a flag with a ``_`` where its own have a dash is none of its, and stays as it is."""
     name = flag.partition("=")[0]
     if not name.startswith("--"):
         return ""
-    return name if "_" in name and name[2:] not in FLAGS else name.lstrip("-").replace("-", "_")
+    return name if "_" in name and name[2:] not in known else name.lstrip("-").replace("-", "_")
 
 
 def _joined(words: Sequence[Word]) -> str:

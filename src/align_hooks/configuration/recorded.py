@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from align_hooks.configuration.megatron import number
+from align_hooks.configuration import mindspeed
+from align_hooks.configuration.megatron import FLAGS, number
 from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Place, Setting, Value
 from align_hooks.errors import RecordError
 
@@ -41,7 +42,8 @@ def recorded(facts: Facts, source: str) -> Configuration:
         if isinstance(variable, Mapping) and variable.get("value") is not None
     }
     side = FRAMEWORKS.get(str(facts.get("side")), MEGATRON)
-    return Configuration(side, source, values, environment, facts)
+    fork = mindspeed.fork_of_record(values, FLAGS) if side == MEGATRON else ""
+    return Configuration(side, source, mindspeed.by_attribute(values) if fork else values, environment, facts, fork=fork)
 
 
 def _table(value: Setting) -> Facts:

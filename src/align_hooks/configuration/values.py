@@ -10,6 +10,8 @@ from align_hooks.errors import AlignHooksError
 from align_hooks.messages import Argument, Message, message, rendered
 
 MEGATRON, MINDFORMERS = "Megatron-LM", "MindFormers"
+MINDSPEED, MINDSPEED_LLM = "MindSpeed", "MindSpeed-LLM"
+"""Forks of Megatron-LM, whose arguments are Megatron-LM's and their own."""
 Setting: TypeAlias = Any
 """A setting in the type that its framework gives it: an argument of Megatron-LM, a value of MindFormers' YAML, or a fact of a record."""
 Facts: TypeAlias = Mapping[str, Setting]
@@ -75,6 +77,7 @@ class Configuration:
     know of how the side was read; ``unread`` is a file that says more and is not on this machine. ``used`` collects the names that a row
     looked at; the others are shown as not covered. ``passed_over`` are names that the framework itself ignores, so that they do not
     count. ``gaps`` are where the side may say more that could not be followed. ``program`` is the Python file that a command starts.
+    ``fork`` is the fork of Megatron-LM whose arguments these are, empty for Megatron-LM itself.
     """
 
     side: str
@@ -88,6 +91,7 @@ class Configuration:
     passed_over: frozenset[str] = frozenset()
     gaps: tuple[Message, ...] = ()
     program: str = ""
+    fork: str = ""
 
     @property
     def account(self) -> Place:

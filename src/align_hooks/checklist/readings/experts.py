@@ -7,6 +7,7 @@ import re
 
 from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.meaning import Drops, ExpertLayers
+from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, is_new, model, text
@@ -33,6 +34,8 @@ def expert_layers(c: Configuration) -> Setting:
 
 def _in_megatron(c: Configuration) -> Setting:
     """One digit a layer from ``--moe-layer-freq``; none in a dense model."""
+    if mindspeed.of_mindspeed(c):
+        return mindspeed.sparse_layers(c) if megatron_experts(c) else ""
     layers = value_of(c, ("num_layers", "encoder_num_layers"))
     return _layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else ""
 
@@ -102,6 +105,15 @@ def mindformers_expert_ffn(c: Configuration) -> Setting:
     return size if size is not UNSET else UNSET if c.unread else EXPERT_SIZE.get(family(c) or "", mindformers_ffn(c))
 
 
+def megatron_shared_ffn(c: Configuration) -> Setting:
+    """Hidden size of all shared experts together, None without any; MindSpeed-LLM works it out of their number, unless it is set."""
+    together, count = value_of(c, ("moe_shared_expert_intermediate_size",), None), value_of(c, ("n_shared_experts",), None)
+    size = megatron_expert_ffn(c)
+    if together is not None or not count:
+        return together
+    return count * size if are_numbers(count, size) else UNSET
+
+
 def mindformers_shared_ffn(c: Configuration) -> Setting:
     """Hidden size of all shared experts together, None without any: unless it is set, their number times the size of an expert."""
     together = value_of(c, model("moe_shared_expert_intermediate_size"), None)
@@ -132,6 +144,9 @@ def bias_is_moved(c: Configuration) -> Setting:
 
 def megatron_normalised(c: Configuration) -> Setting:
     """Whether the weights of a token's experts add up to one: after the choice for softmax, always for a sigmoid of several."""
+    by_type = mindspeed.weights_add_up(c) if mindspeed.of_mindspeed(c) else UNSET
+    if by_type is not UNSET:
+        return by_type
     if value_of(c, ("moe_router_score_function",), "softmax") == "sigmoid":
         return value_of(c, ("moe_router_topk",), 2) > 1
     return not value_of(c, ("moe_router_pre_softmax",), False)
@@ -144,7 +159,7 @@ def mindformers_normalised(c: Configuration) -> Setting:
 
 def megatron_auxiliary(c: Configuration) -> Setting:
     """Weight of the load-balancing loss, 0 where there is none."""
-    if value_of(c, ("moe_router_load_balancing_type",), "aux_loss") in ("none", "sinkhorn"):
+    if mindspeed.balances(c) in ("none", "sinkhorn", "softmax_topk", "sparsemixer_topk"):
         return 0.0
     return value_of(c, ("moe_aux_loss_coeff",), 0.0)
 

@@ -109,8 +109,13 @@ def megatron_flash(c: Configuration) -> Setting:
     if built is not None:
         return built
     fast = str(value_of(c, ("attention_backend",), "auto")).rpartition(".")[2] in ("flash", "fused", "auto")
-    local = value_of(c, ("transformer_impl",), "transformer_engine") == "local"
+    local = bool(c.fork) or value_of(c, ("transformer_impl",), "transformer_engine") == "local"  # MindSpeed has --use-flash-attn alone
     return bool(value_of(c, ("use_flash_attn",), False) or (fast and not local))
+
+
+def megatron_router_type(c: Configuration) -> Setting:
+    """The type that the router computes in; ``--router-gating-in-fp32`` is MindSpeed-LLM's name for float32."""
+    return "float32" if value_of(c, ("router_gating_in_fp32",), False) else value_of(c, ("moe_router_dtype",), megatron_compute)
 
 
 def mindformers_embedding(c: Configuration) -> Setting:

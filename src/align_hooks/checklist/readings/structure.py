@@ -7,6 +7,7 @@ import re
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
 from align_hooks.checklist.meaning import Scaling, Words
+from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, is_on, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -39,7 +40,7 @@ def mindformers_ffn(c: Configuration) -> Setting:
 
 def megatron_groups(c: Configuration) -> Setting:
     """``--num-query-groups``, which counts only with ``--group-query-attention``; else one a head."""
-    if value_of(c, ("multi_latent_attention",), False) or not value_of(c, ("group_query_attention",), False):
+    if mindspeed.latent(c) or not value_of(c, ("group_query_attention",), False):
         return value_of(c, ("num_attention_heads",))
     return value_of(c, ("num_query_groups",), 1)
 
@@ -79,6 +80,9 @@ def mindformers_head_dim(c: Configuration) -> Setting:
 
 def megatron_activation(c: Configuration) -> Setting:
     """The activation function; of a fused GELU with a bias, which is Megatron's default, the one with the tangent."""
+    for name, gated in mindspeed.GATED.items():
+        if value_of(c, (name,), False):
+            return f"gated {gated}"
     for name in ("swiglu", "squared_relu", "quick_geglu"):
         if value_of(c, (name,), False):
             return name.replace("_", " ")
@@ -102,7 +106,7 @@ def mindformers_activation(c: Configuration) -> Setting:
 
 def megatron_gated(c: Configuration) -> Setting:
     """Whether the MLP multiplies by a gate."""
-    return bool(value_of(c, ("swiglu",), False) or value_of(c, ("quick_geglu",), False))
+    return any(value_of(c, (name,), False) for name in ("swiglu", "quick_geglu", *mindspeed.GATED))
 
 
 def mindformers_gated(c: Configuration) -> Setting:
@@ -170,12 +174,12 @@ def padded_size_alone(reference: Configuration, candidate: Configuration) -> Wor
 
 
 def megatron_positions(c: Configuration) -> Setting:
-    """Which positions the model sees. Latent attention uses YaRN unless ``--rope-type`` says otherwise."""
-    if value_of(c, ("multi_latent_attention",), False):
+    """Which positions the model sees. Megatron-LM's latent attention uses YaRN unless ``--rope-type`` says otherwise."""
+    if mindspeed.latent(c) and not mindspeed.of_mindspeed(c):
         return value_of(c, ("rope_type",), "yarn")
-    if value_of(c, ("use_rotary_position_embeddings",), False):
-        return "rope"
-    return text(value_of(c, ("position_embedding_type",), "learned_absolute"))
+    flagged = value_of(c, ("use_rotary_position_embeddings",), False)
+    kind = "rope" if flagged else text(value_of(c, ("position_embedding_type",), "learned_absolute"))
+    return "yarn" if kind == "rope" and mindspeed.scaling_type(c) == "yarn" else kind
 
 
 def mindformers_positions(c: Configuration) -> Setting:
@@ -191,6 +195,8 @@ def mindformers_positions(c: Configuration) -> Setting:
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
     """Llama 3.1's scaling with its factor, or none."""
+    if mindspeed.of_mindspeed(c) and mindspeed.scaling_type(c) is not None:
+        return mindspeed.rope_scaling(c)
     return Scaling("llama3", float(value_of(c, ("rope_scaling_factor",), 8.0))) if value_of(c, ("use_rope_scaling",), False) else "none"
 
 
@@ -221,11 +227,6 @@ def positions(c: Configuration) -> Setting:
     return (mindformers_positions if c.side == MINDFORMERS else megatron_positions)(c)
 
 
-def is_yarn(c: Configuration) -> bool:
-    """Whether positions are turned by YaRN."""
-    return bool(positions(c) == "yarn")
-
-
 def window(c: Configuration) -> Setting:
     """How far attention looks back; None for all of the sequence."""
     size = c.find(model("sliding_window", "window_size"))
@@ -250,11 +251,6 @@ def no_table_of_positions(reference: Configuration, candidate: Configuration) ->
     """How long sequences may be says nothing about those that are shorter, unless positions are learned."""
     learned = "learned_absolute" in [positions(c) for c in (reference, candidate)]
     return None if learned else message("harmless.not_learned")
-
-
-def no_yarn(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Factors of YaRN mean nothing without it."""
-    return None if is_yarn(reference) or is_yarn(candidate) else message("harmless.no_yarn")
 
 
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:

@@ -86,7 +86,7 @@ DATA = (
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",
-        Says(("vocab_file", "tokenizer_model"), None),
+        Says(("vocab_file", "tokenizer_model", "tokenizer_name_or_path"), None),
         Says(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
         form=readings.blend,
         by_hand=message("by_hand.batches_decoded"),

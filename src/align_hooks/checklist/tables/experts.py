@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import experts as read
-from align_hooks.checklist.readings import precision
+from align_hooks.checklist.readings import mindspeed, precision
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, model, plain, text
 from align_hooks.messages import message
@@ -31,7 +31,11 @@ EXPERTS = (
     ),
     row(
         message("row.layers_with_experts"),
-        Says(("moe_layer_freq", "num_layers", "encoder_num_layers", "num_experts"), read=read.expert_layers),
+        Says(
+            ("moe_layer_freq", "first_k_dense_replace", "num_layers", "encoder_num_layers", "num_experts", "noop_layers"),
+            read=read.expert_layers,
+            note=message("note.dense_mindspeed"),
+        ),
         Says(keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"), read=read.expert_layers, beside=LAYERS),
     ),
     row(
@@ -51,7 +55,7 @@ EXPERTS = (
     ),
     row(
         message("row.size_of_the_shared_experts"),
-        Says(("moe_shared_expert_intermediate_size",), None),
+        Says(("moe_shared_expert_intermediate_size", "n_shared_experts", "moe_ffn_hidden_size"), read=read.megatron_shared_ffn),
         Says(
             keys("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num", older="shared_expert_num"),
             read=read.mindformers_shared_ffn,
@@ -78,7 +82,10 @@ EXPERTS = (
     row(
         message("row.weights_of_the_chosen_add_up_to_one"),
         Says(
-            ("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
+            (
+                *("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
+                *("norm_topk_prob", "moe_router_load_balancing_type"),
+            ),
             read=read.megatron_normalised,
             note=message("note.softmax_chosen"),
         ),
@@ -86,19 +93,22 @@ EXPERTS = (
     ),
     row(
         message("row.groups_of_experts"),
-        Says(("moe_router_num_groups",), None),
+        Says(
+            ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
+            read=mindspeed.groups("moe_router_num_groups"),
+        ),
         Says(keys("n_group", "n_groups", "moe_router_num_groups", older="n_group"), default("moe_router_num_groups")),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         message("row.groups_chosen"),
-        Says(("moe_router_group_topk",), None),
+        Says(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
         Says(keys("topk_group", "moe_router_group_topk", older="topk_group"), default("moe_router_group_topk")),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         "routed_scaling_factor",
-        Says(("moe_router_topk_scaling_factor",), None),
+        Says(("moe_router_topk_scaling_factor", "norm_topk_prob", "moe_router_load_balancing_type"), read=mindspeed.weights_scale),
         Says(
             keys("routed_scaling_factor", "moe_router_topk_scaling_factor", older="routed_scaling_factor"),
             default("moe_router_topk_scaling_factor"),
@@ -131,7 +141,7 @@ EXPERTS = (
     ),
     row(
         "aux_loss_factor",
-        Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type"), read=read.megatron_auxiliary),
+        Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"), read=read.megatron_auxiliary),
         Says(
             keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factor"),
             read=read.mindformers_auxiliary,
@@ -143,7 +153,7 @@ EXPERTS = (
     ),
     row(
         message("row.load_balancing_type"),
-        Says(("moe_router_load_balancing_type",), "aux_loss"),
+        Says(("moe_router_load_balancing_type", "seq_aux"), read=mindspeed.balances),
         Says(
             keys("moe_router_load_balancing_type", older="aux_loss_types"),
             read.mindformers_balancing,
@@ -190,7 +200,11 @@ EXPERTS = (
     ),
     rounding(
         "router_dense_type",
-        Says(("moe_router_dtype",), precision.megatron_compute, note=message("note.compute_type_unless_set")),
+        Says(
+            ("moe_router_dtype", "router_gating_in_fp32"),
+            read=precision.megatron_router_type,
+            note=message("note.compute_type_unless_set"),
+        ),
         Says(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
         advice=Advice(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
@@ -198,7 +212,7 @@ EXPERTS = (
     ),
     row(
         message("row.jitter_of_the_input"),
-        Says(("moe_input_jitter_eps",), None),
+        Says(("moe_input_jitter_eps", "input_jitter"), read=mindspeed.jitter),
         Says(model("moe_input_jitter_eps"), None),
         form=lambda eps: plain(eps) or 0.0,
     ),
@@ -246,14 +260,14 @@ EXPERTS = (
     harmless(message("row.log_of_every_layer"), Says(("moe_per_layer_logging",), False), Says(model("moe_per_layer_logging"), False)),
     row(
         "mtp_num_layers",
-        Says(("mtp_num_layers",), None),
+        Says(("mtp_num_layers", "num_nextn_predict_layers"), None),
         Says(model("num_nextn_predict_layers", "mtp_num_layers", "mtp_depth"), default("mtp_num_layers")),
         when="",
         form=lambda layers: plain(layers) or 0,
     ),
     row(
         "mtp_loss_scaling_factor",
-        Says(("mtp_loss_scaling_factor",), 0.1),
+        Says(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
         Says(model("mtp_loss_factor", "mtp_loss_scaling_factor")),
         when="mtp_num_layers",
     ),

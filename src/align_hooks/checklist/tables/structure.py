@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.defaults import default, where_told
+from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings import structure as read
-from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, model, text
+from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -19,17 +19,25 @@ BESIDE = "beside the guides"
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, otherwise: Setting, note: Message = NONE) -> Row:
+def megatron_alone(name: str, otherwise: Setting, note: Message = NONE, read: Read | None = None) -> Row:
     """Something that changes the model and that only Megatron can be told; the guides do not ask for it."""
-    return row(name, Says((name,), otherwise), Says(fixed=otherwise, note=note), asked_by=(BESIDE,))
+    megatron = Says((name,), otherwise if read is None else UNSET, read)
+    return row(name, megatron, Says(fixed=otherwise, note=note), asked_by=(BESIDE,))
 
 
-def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting, scaling: bool = False) -> Row:
-    """A size of latent attention, or a factor by which YaRN scales it."""
-    source = f"comparison: model: {'rotary-scaling-factor' if scaling else name.replace('_', '-')}"
+def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> Row:
+    """A size of latent attention."""
     sides = Says((name,), otherwise), Says(model(*keys), mindformers)
-    when, unless = "multi_latent_attention", read.no_yarn if scaling else None
-    return row(name, *sides, when=when, unless=unless, asked_by=(source,))
+    return row(name, *sides, when="multi_latent_attention", asked_by=(f"comparison: model: {name.replace('_', '-')}",))
+
+
+def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
+    """A number by which YaRN scales positions."""
+    sides = megatron, Says(model(*keys), mindformers)
+    return row(name, *sides, when=YARN, asked_by=("comparison: model: rotary-scaling-factor",))
+
+
+YARN = "position_embedding_type=yarn"
 
 
 ALONE = (
@@ -46,7 +54,7 @@ ALONE = (
     megatron_alone("linear_attention_freq", None),
     megatron_alone("hybrid_override_pattern", None),
     megatron_alone("hybrid_layer_pattern", None),
-    megatron_alone("spec", None),
+    megatron_alone("spec", None, read=mindspeed.layers_of_its_own),
     megatron_alone("heterogeneous_layers_config_path", None),
     megatron_alone("use_mup", False),
     megatron_alone("rampup_batch_size", None, BATCH_CONSTANT),
@@ -56,7 +64,7 @@ ALONE = (
 STRUCTURE = (
     row(
         "num_layers",
-        Says(("num_layers", "encoder_num_layers")),
+        Says(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
         Says(LAYERS, default("num_layers")),
         fact="model.num_hidden_layers",
         asked_by=("CheckList: structure: num_layers", "comparison: model: num-layers", "comparison: model: encoder-num-layers"),
@@ -139,7 +147,7 @@ STRUCTURE = (
     row(
         message("row.activation_function"),
         Says(
-            ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear"),
+            ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear", *mindspeed.GATED),
             read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
@@ -151,7 +159,7 @@ STRUCTURE = (
     ),
     row(
         message("row.gated_linear_unit"),
-        Says(("swiglu", "quick_geglu"), read=read.megatron_gated),
+        Says(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
         Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
         asked_by=("comparison: model: gated_linear_unit",),
     ),
@@ -171,7 +179,7 @@ STRUCTURE = (
     ),
     row(
         message("row.norm_of_queries_and_keys"),
-        Says(("qk_layernorm",), False),
+        Says(("qk_layernorm", "spec"), read=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
         Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
     ),
     row(
@@ -216,7 +224,7 @@ STRUCTURE = (
     row(
         "position_embedding_type",
         Says(
-            ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention", "rope_type"),
+            ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention", "rope_type", "rope_scaling_type"),
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
@@ -256,7 +264,7 @@ STRUCTURE = (
     ),
     row(
         message("row.rope_scaling"),
-        Says(("use_rope_scaling", "rope_scaling_factor"), read=read.megatron_rope_scaling),
+        Says(("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type"), read=read.megatron_rope_scaling),
         Says(
             (
                 *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
@@ -289,30 +297,56 @@ STRUCTURE = (
         asked_by=("CheckList: structure: dropout", "comparison: model: hidden-dropout"),
     ),
     row(
-        "multi_latent_attention", Says(("multi_latent_attention",), False), Says(model("multi_latent_attention"), read=read.mindformers_mla)
+        "multi_latent_attention",
+        Says(("multi_latent_attention", "spec"), read=mindspeed.latent),
+        Says(model("multi_latent_attention"), read=read.mindformers_mla),
     ),
     latent("q_lora_rank", None, ("q_lora_rank",), default("q_lora_rank")),
     latent("kv_lora_rank", 32, ("kv_lora_rank",), default("kv_lora_rank")),
     latent("qk_head_dim", 128, ("qk_nope_head_dim", "qk_head_dim"), default("qk_head_dim")),
     latent("qk_pos_emb_head_dim", 64, ("qk_rope_head_dim", "qk_pos_emb_head_dim"), default("qk_pos_emb_head_dim")),
     latent("v_head_dim", 128, ("v_head_dim",), default("v_head_dim")),
-    latent(
-        "rotary_scaling_factor", 1.0, ("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"), where_told(40.0), scaling=True
+    yarn(
+        "rotary_scaling_factor",
+        Says(
+            (
+                *("rotary_scaling_factor", "rope_scaling_factor"),
+                *("rope_scaling_type", "max_position_embeddings", "rope_scaling_original_max_position_embeddings"),
+            ),
+            read=mindspeed.yarn_factor,
+            note=message("note.yarn_factor_mindspeed"),
+        ),
+        *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"),
+        mindformers=where_told(40.0),
     ),
     row(
         "original_max_position_embeddings",
-        Says(fixed=4096, note=message("note.latent_fixed"), beside=("yarn_original_max_position_embeddings",)),
+        Says(
+            ("rope_scaling_original_max_position_embeddings",),
+            read=mindspeed.yarn_original,
+            note=message("note.latent_fixed"),
+            beside=("yarn_original_max_position_embeddings",),
+        ),
         Says(
             model("rope_scaling.original_max_position_embeddings", "max_position_embeddings"),
             read=read.mindformers_original,
             note=message("note.yarn_length"),
         ),
-        when="multi_latent_attention",
-        unless=read.no_yarn,
+        when=YARN,
         asked_by=("comparison: model: rotary-scaling-factor",),
     ),
-    latent("mscale", 1.0, ("mscale", "rope_scaling.mscale"), where_told(0.707), scaling=True),
-    latent("mscale_all_dim", 0.0, ("mscale_all_dim", "rope_scaling.mscale_all_dim"), where_told(0.707), scaling=True),
+    yarn(
+        "mscale",
+        Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)),
+        *("mscale", "rope_scaling.mscale"),
+        mindformers=where_told(0.707),
+    ),
+    yarn(
+        "mscale_all_dim",
+        Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", 0.0)),
+        *("mscale_all_dim", "rope_scaling.mscale_all_dim"),
+        mindformers=where_told(0.707),
+    ),
     harmless(
         message("row.fused_projections"),
         Says(fixed=True, note=message("note.one_weight")),

@@ -1,0 +1,156 @@
+"""What MindSpeed-LLM builds from its own arguments, where it is another thing than Megatron-LM builds from the same.
+
+Rules are those of its latest release, 26.1. Where an older release differs, the rule says so.
+"""
+
+from __future__ import annotations
+
+from align_hooks.checklist.meaning import Scaling
+from align_hooks.checklist.readings.lookup import are_numbers, value_of
+from align_hooks.checklist.row import UNSET, Read
+from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
+
+ORDINARY = {"qwen3_spec", "qwen2_moe_spec", "bailing_spec", "deepseek_spec", "minicpm_spec"}
+"""Modules of ``mindspeed_llm.tasks.models.spec`` whose layers are Megatron-LM's, with plain or latent attention."""
+LATENT = {"deepseek_spec", "minicpm_spec", "plm_spec", "longcat_spec"}
+"""Those with latent attention."""
+GATED = {"gelu_tanh": "gelu_pytorch_tanh", "geglu": "gelu"}
+"""Flags of an activation that multiplies by a gate, and how Hugging Face calls the activation; where both are given the first counts."""
+POST_TRAINING = "posttrain_gpt.py"
+
+
+def of_mindspeed(c: Configuration) -> bool:
+    """Whether a side is MindSpeed-LLM."""
+    return c.fork == MINDSPEED_LLM
+
+
+def layer_module(c: Configuration) -> str:
+    """The last name of the module that ``--spec`` takes the layers from; empty without one."""
+    words = str(value_of(c, ("spec",), "") or "").strip("[]").split()
+    return words[0].strip("'\",").rpartition(".")[2] if words else ""
+
+
+def layers_of_its_own(c: Configuration) -> Setting:
+    """What ``--spec`` names, None where its layers are Megatron-LM's."""
+    return None if of_mindspeed(c) and layer_module(c) in ORDINARY else value_of(c, ("spec",), None)
+
+
+def latent(c: Configuration) -> Setting:
+    """Whether attention is latent; of MindSpeed-LLM ``--spec`` alone decides it, for its layers without one have plain attention."""
+    flagged = value_of(c, ("multi_latent_attention",), False)
+    return layer_module(c) in LATENT if of_mindspeed(c) else flagged
+
+
+def normalises_queries(c: Configuration) -> Setting:
+    """Whether queries and keys are normalised. MindSpeed-LLM's ``pretrain_gpt.py`` passes the flag on to the layers of ``--spec`` alone."""
+    flagged = value_of(c, ("qk_layernorm",), False)
+    passed_on = not of_mindspeed(c) or bool(layer_module(c)) or c.program.endswith(POST_TRAINING)
+    return flagged if passed_on else False
+
+
+def idle_layers(c: Configuration) -> frozenset[int]:
+    """Layers, counted from 0, that do nothing: ``--noop-layers 61,62,63``."""
+    written = value_of(c, ("noop_layers",), None) if of_mindspeed(c) else None
+    return frozenset(int(layer) for layer in str(written).strip("[](){} ").split(",")) if written is not None else frozenset()
+
+
+def layers(c: Configuration) -> Setting:
+    """Layers of a model, without those that do nothing."""
+    written = value_of(c, ("num_layers", "encoder_num_layers"))
+    return written - len(idle_layers(c)) if are_numbers(written) else written
+
+
+def sparse_layers(c: Configuration) -> Setting:
+    """One digit a layer, 1 where it has experts: all of them, unless ``--first-k-dense-replace`` is there, with which the frequency counts.
+
+    A frequency alone is read by nobody. Up to 2.1 neither is ``--first-k-dense-replace`` without a frequency.
+    """
+    dense, every = value_of(c, ("first_k_dense_replace",), None), value_of(c, ("moe_layer_freq",), 1)
+    written = value_of(c, ("num_layers", "encoder_num_layers"))
+    if not are_numbers(written) or (dense and not are_numbers(dense, every)):
+        return UNSET
+    real = [layer for layer in range(int(written)) if layer not in idle_layers(c)]
+    if not dense or not every:
+        return "1" * len(real)
+    return "".join("1" if layer >= dense and layer % every == 0 else "0" for layer in real)
+
+
+def scaling_type(c: Configuration) -> Setting:
+    """``--rope-scaling-type``; None where rotary positions are not scaled."""
+    return value_of(c, ("rope_scaling_type",), None) if of_mindspeed(c) else None
+
+
+def rope_scaling(c: Configuration) -> Setting:
+    """The scaling with its factor, or none: ``plm`` is plain rotary positions in spite of its name, and YaRN has rows of its own."""
+    kind = scaling_type(c)
+    return "none" if kind in (None, "plm", "yarn") else Scaling(str(kind), float(value_of(c, ("rope_scaling_factor",), 8.0)))
+
+
+def yarn_factor(c: Configuration) -> Setting:
+    """The factor of YaRN. Without latent attention it is how much longer the model's positions are than the original ones, since 2.3."""
+    longest, original = value_of(c, ("max_position_embeddings",)), value_of(c, ("rope_scaling_original_max_position_embeddings",))
+    if of_mindspeed(c) and scaling_type(c) == "yarn" and not latent(c) and are_numbers(longest, original) and original:
+        return longest / original
+    return value_of(c, ("rope_scaling_factor",) if of_mindspeed(c) else ("rotary_scaling_factor",), 1.0)
+
+
+def yarn_original(c: Configuration) -> Setting:
+    """The length that YaRN stretches: of Megatron-LM 4096, which cannot be configured."""
+    return value_of(c, ("rope_scaling_original_max_position_embeddings",)) if of_mindspeed(c) else 4096
+
+
+def yarn_scale(name: str, otherwise: float) -> Read:
+    """A scale of YaRN, which MindSpeed-LLM has under a name of its own."""
+    return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
+
+
+def balances(c: Configuration) -> Setting:
+    """How the router balances; of MindSpeed-LLM ``--seq-aux`` says that it is by sequence, where its type is none or by groups."""
+    kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss")
+    if not of_mindspeed(c) or kind not in ("none", "noaux_tc", "group_limited_greedy"):
+        return kind
+    by_sequence = value_of(c, ("seq_aux",), False)
+    return "seq_aux_loss" if by_sequence else "aux_loss" if kind == "group_limited_greedy" else "none"
+
+
+def weights_add_up(c: Configuration) -> Setting:
+    """Whether the weights of a token's experts add up to one, where MindSpeed-LLM has a type of routing of its own; else UNSET.
+
+    ``--norm-topk-prob`` is read by some types only; with the type ``none`` nobody reads it.
+    """
+    kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
+    if kind in ("softmax_topk", "group_limited_greedy") or (asked and kind == "aux_loss"):
+        return bool(asked)
+    return False if kind == "pai_megatron_aux_loss" else UNSET
+
+
+def weights_scale(c: Configuration) -> Setting:
+    """What the weights are multiplied by. Dividing by their sum, which ``--norm-topk-prob`` does afterwards, takes it back."""
+    scale = value_of(c, ("moe_router_topk_scaling_factor",), None)
+    kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
+    taken_back = kind == "pai_megatron_aux_loss" or (asked and kind in ("aux_loss", "group_limited_greedy"))
+    return None if of_mindspeed(c) and taken_back else scale
+
+
+def groups(name: str) -> Read:
+    """How many groups of experts there are, or are chosen: some types of routing read none, and one has a group a rank by default."""
+
+    def read(c: Configuration) -> Setting:
+        kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss") if of_mindspeed(c) else ""
+        if kind in ("pai_megatron_aux_loss", "softmax_topk", "sparsemixer_topk"):
+            return None
+        by_rank = kind == "group_limited_greedy" and name == "moe_router_num_groups"
+        return value_of(c, (name,), value_of(c, ("expert_model_parallel_size",), 1) if by_rank else None)
+
+    return read
+
+
+def jitter(c: Configuration) -> Setting:
+    """How far the router's input is jittered; ``--input-jitter`` of MindSpeed-LLM switches it off."""
+    return value_of(c, ("moe_input_jitter_eps",), None) if value_of(c, ("input_jitter",), True) else None
+
+
+def extra_loss_scale(c: Configuration) -> Setting:
+    """Weight of the loss of further tokens; 0.3 with ``--num-nextn-predict-layers``, which MindSpeed-LLM 2.0 has, else 0.1."""
+    older = value_of(c, ("num_nextn_predict_layers",), None)
+    return value_of(c, ("mtp_loss_scaling_factor", "mtp_loss_scale"), 0.1 if older is None else 0.3)

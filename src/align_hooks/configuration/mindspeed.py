@@ -1,0 +1,119 @@
+"""MindSpeed-LLM's own arguments, and MindSpeed's: Megatron-LM on Ascend, whose parser takes more flags than Megatron-LM's.
+
+A launch script does not say which framework it starts. Its flags do, or what its program imports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from align_hooks.configuration.files import read_text
+from align_hooks.configuration.values import MINDSPEED, MINDSPEED_LLM, ConfigurationError, Setting, Value
+
+RENAMED: dict[str, tuple[str, Setting]] = {
+    "multi_head_latent_attention": ("multi_latent_attention", True),
+    "qk_nope_head_dim": ("qk_head_dim", None),
+    "qk_rope_head_dim": ("qk_pos_emb_head_dim", None),
+    "moe_intermediate_size": ("moe_ffn_hidden_size", None),
+    "n_group": ("moe_router_num_groups", None),
+    "topk_group": ("moe_router_group_topk", None),
+    "routed_scaling_factor": ("moe_router_topk_scaling_factor", None),
+    "shared_expert_gate": ("moe_shared_expert_gate", True),
+    "add_rmsnorm_offset": ("layernorm_zero_centered_gamma", True),
+    "rope_scaling_beta_fast": ("beta_fast", None),
+    "rope_scaling_beta_slow": ("beta_slow", None),
+    "cp_attention_mask_type": ("attention_mask_type", None),
+    "use_mc2": ("use_ascend_mc2", True),
+    "use_deter_comp": ("npu_deterministic", True),
+    "input_jitter": ("input_jitter", False),
+    "skip_bias_add": ("skip_bias_add", False),
+    "tokenizer_not_use_fast": ("tokenizer_not_use_fast", False),
+    "optimized_mbs_mode": ("optimized_mbs_mode", False),
+    "no_use_gmm_fp8": ("use_gmm_fp8", False),
+    "no_use_rts": ("use_rts", False),
+}
+"""Flags that mean an attribute of another name, mostly Megatron's own, which later releases take instead; and flags that switch off."""
+
+_ROWS = [
+    line.split(maxsplit=4)
+    for line in (Path(__file__).parent / "mindspeed_flags.txt").read_text(encoding="utf-8").splitlines()
+    if line[0] != "#"
+]
+FLAGS: Mapping[str, str] = {flag: takes for flag, takes, *_ in _ROWS}
+"""Every flag without its dashes, and what it takes, as Megatron-LM's."""
+
+_DEFAULTS = {flag.replace("-", "_"): json.loads(default) for flag, *_, default in _ROWS}
+ARGUMENTS: Mapping[str, Setting] = {
+    **{RENAMED[name][0]: default for name, default in _DEFAULTS.items() if name in RENAMED},
+    **{name: default for name, default in _DEFAULTS.items() if name not in RENAMED},
+}
+"""Attribute to its default; where two flags mean one attribute, that of the flag of its name."""
+
+OWNERS: Mapping[str, str] = {flag: owner for flag, _, owner, *_ in _ROWS}
+"""Flag to who registers it: ``llm``, ``core`` or ``both``."""
+
+OTHERS = frozenset(
+    [
+        *("embed-layernorm", "expert-interval", "greedy", "mamba-d-state", "max-batch-size", "moe-train-capacity-factor", "prompt-type"),
+        *("qk-nope-head-dim", "qk-rope-head-dim", "sliding-window", "task", "temperature", "tokenizer-name-or-path", "top-k", "top-p"),
+        *("append-eod", "dataset-impl", "datasets", "json-keys", "keep-newlines", "output-prefix", "pad-vocab-size-to", "split-sentences"),
+        *("broadcast", "cache-dir", "dataset-dir", "gamma", "lam", "max-length", "max-samples", "pack", "prefetch", "ref-model"),
+        *("reward-model", "stage", "streaming", "workers", "nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port"),
+    ]
+)
+"""Flags that other forks of Megatron-LM have too, older releases of it, or torchrun, and words that anybody might take for a flag: they do
+not tell MindSpeed."""
+
+MODULES = ("mindspeed_llm.", "modellink.")
+"""What the name of a module of MindSpeed-LLM begins with, as ``--spec`` takes it."""
+
+IMPORTS = re.compile(r"^[ \t]*(?:import|from)[ \t]+(mindspeed_llm|modellink|mindspeed|ascendspeed)\b", re.MULTILINE)
+"""What a program imports of MindSpeed; ModelLink and AscendSpeed are their names of before."""
+
+
+def fork_of_words(words: Iterable[str], of_megatron: Mapping[str, str]) -> str:
+    """The fork that a command's arguments are of, by its own flags and modules; empty where nothing tells it."""
+    words = list(words)
+    flags = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    owners = {OWNERS[flag] for flag in flags if flag in OWNERS and flag not in OTHERS and flag not in of_megatron}
+    owners |= {"llm" for word in words if word.startswith(MODULES)}
+    return MINDSPEED_LLM if "llm" in owners else MINDSPEED if owners else ""
+
+
+MANY = 20
+"""So many attributes that only a fork has tell that a record is the fork's, whose parser holds all of them."""
+
+
+def fork_of_record(names: Iterable[str], of_megatron: Mapping[str, str]) -> str:
+    """The fork that the arguments of a record are of, by the names of the attributes."""
+    flags = [name.replace("_", "-") for name in names]
+    owners = [OWNERS[flag] for flag in flags if flag in OWNERS and flag not in of_megatron]
+    return "" if len(owners) < MANY else MINDSPEED_LLM if owners.count("llm") >= MANY else MINDSPEED
+
+
+def by_attribute(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The arguments of a record by the names of the attributes that they mean, as ``RENAMED`` has them; one that is not set means none."""
+    aliases = {name for name, (attribute, _) in RENAMED.items() if name != attribute}
+    meant = {RENAMED[name][0]: value for name, value in values.items() if name in aliases and value.value not in (None, False)}
+    return {name: value for name, value in values.items() if name not in aliases} | meant
+
+
+ABOVE = 3
+"""Folders above a script in which its program may lie: MindSpeed-LLM's scripts lie in ``examples/mcore/MODEL``."""
+
+
+def fork_of_program(program: str, folder: Path | None) -> str:
+    """The fork that a program imports, where it lies beside its script or in a folder above; empty where it imports none."""
+    if folder is None or not program or Path(program).is_absolute():
+        return ""
+    try:
+        resolved = folder.resolve()
+        places = [above / program for above in (resolved, *list(resolved.parents)[:ABOVE])]
+        path = next((place for place in places if place.is_file()), None)
+        imported = set(IMPORTS.findall(read_text(path))) if path is not None else set()
+    except (ConfigurationError, OSError, ValueError):
+        return ""
+    return MINDSPEED_LLM if imported & {"mindspeed_llm", "modellink"} else MINDSPEED if imported else ""
