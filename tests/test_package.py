@@ -18,7 +18,11 @@ from synthetic import Synthetic
 ROOT = Path(__file__).parents[1]
 LAUNCH = ROOT / "launch"
 
-DATA = {"align_hooks/checklist/changes_nothing.txt", "align_hooks/configuration/megatron_flags.txt"}
+DATA = {
+    "align_hooks/checklist/changes_nothing.txt",
+    "align_hooks/configuration/megatron_flags.txt",
+    "align_hooks/configuration/mindspeed_flags.txt",
+}
 
 
 def build(source: Path, where: Path, target: str) -> Path:
@@ -80,6 +84,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         "align_hooks/py.typed",
         "align_hooks/checklist/changes_nothing.txt",
         "align_hooks/configuration/megatron_flags.txt",
+        "align_hooks/configuration/mindspeed_flags.txt",
         "align_hooks/job/startup/sitecustomize.py",
     } < inside
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -309,6 +309,13 @@ def test_a_record_of_mindspeed_llm_at_its_defaults_is_clean() -> None:
     assert meaning("groups_of_experts", other) == "4"
 
 
+@pytest.mark.parametrize("words", ["--noop-layers a,b", "--num-layers 1000000000000", "--noop-layers 3:5", "--first-k-dense-replace many"])
+def test_what_cannot_be_told_is_not_told(words: str) -> None:
+    """And takes no time."""
+    side = read_row(ROW["layers_with_experts"], command(f"{SPARSE} --moe-layer-freq 1 {words}"))
+    assert rendered(side.shown) == "–"
+
+
 def test_the_list_of_flags_is_whole() -> None:
     assert len(mindspeed.FLAGS) == 540
     assert set(mindspeed.FLAGS.values()) == {"nothing", "integer", "number", "text"}

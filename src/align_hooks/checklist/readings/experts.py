@@ -8,7 +8,7 @@ import re
 from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.meaning import Drops, ExpertLayers
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
+from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
 from align_hooks.checklist.row import UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
@@ -53,8 +53,6 @@ def _in_mindformers(c: Configuration) -> Setting:
     return _layers(1 if family(c) == "qwen3_moe" else every, layers)
 
 
-LONGEST = 10_000
-"""No model has more layers."""
 PART = re.compile(r"(?:\[(?P<listed>[01](?:,[01])*)\]|\((?P<grouped>[^()]*)\))(?:\*(?P<times>\d{1,4}))?")
 
 

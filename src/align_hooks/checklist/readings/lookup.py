@@ -52,6 +52,8 @@ def has(configuration: Configuration, prefix: str) -> bool:
     return any(name.startswith(prefix) for name in configuration.values)
 
 
+LONGEST = 10_000
+"""No model has more layers."""
 LAYERS = model("num_layers", "num_hidden_layers", "n_layer")
 HEADS = model("num_heads", "num_attention_heads", "n_head")
 GROUPS = model("n_kv_heads", "num_key_value_heads", "num_query_groups", "multi_query_group_num")

@@ -6,7 +6,7 @@ Rules are those of its latest release, 26.1. Where an older release differs, the
 from __future__ import annotations
 
 from align_hooks.checklist.meaning import Scaling
-from align_hooks.checklist.readings.lookup import are_numbers, value_of
+from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, value_of
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
 
@@ -57,7 +57,7 @@ def idle_layers(c: Configuration) -> frozenset[int]:
 def layers(c: Configuration) -> Setting:
     """Layers of a model, without those that do nothing."""
     written = value_of(c, ("num_layers", "encoder_num_layers"))
-    return written - len(idle_layers(c)) if are_numbers(written) else written
+    return written - sum(0 <= layer < written for layer in idle_layers(c)) if are_numbers(written) else written
 
 
 def sparse_layers(c: Configuration) -> Setting:
@@ -67,9 +67,10 @@ def sparse_layers(c: Configuration) -> Setting:
     """
     dense, every = value_of(c, ("first_k_dense_replace",), None), value_of(c, ("moe_layer_freq",), 1)
     written = value_of(c, ("num_layers", "encoder_num_layers"))
-    if not are_numbers(written) or (dense and not are_numbers(dense, every)):
+    if not are_numbers(written) or written > LONGEST or (dense and not are_numbers(dense, every)):
         return UNSET
-    real = [layer for layer in range(int(written)) if layer not in idle_layers(c)]
+    idle = idle_layers(c)
+    real = [layer for layer in range(int(written)) if layer not in idle]
     if not dense or not every:
         return "1" * len(real)
     return "".join("1" if layer >= dense and layer % every == 0 else "0" for layer in real)
