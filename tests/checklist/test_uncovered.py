@@ -45,6 +45,7 @@ HARMLESS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"dataloader-type": "single", "mup-width-mult": 1.0},
         {"m.moe_router_force_expert_balance": False, "m.beta_fast": 32},
     ),
+    "a checkpoint's state that is left out": (NEW, {"no-load-optim": "", "no-load-rng": "", "finetune": ""}, {}),
     "nothing": (NEW, {}, {"m.nope_layer_interval": None}),
     "inference": (OLD, {"inference-max-requests": 3}, {"m.top_k": 3}),
 }
