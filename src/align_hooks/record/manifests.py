@@ -130,7 +130,8 @@ def refuse_lost_manifests(run: Path) -> None:
 def _was_recorded(run: Path, path: Path) -> bool:
     """Whether a batch's description names a segment, which the guide's snippet never writes, and more than a batch lies beside it."""
     try:
-        more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in path.parent.iterdir())
+        folder = inside(run, path.parent)
+        more = any(beside.is_dir() or beside.suffix == ".safetensors" for beside in folder.iterdir())
         return more and "segment" in read_json(inside(run, path))
     except (OSError, RecordError):
         return False
