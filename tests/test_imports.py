@@ -145,7 +145,7 @@ def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
         ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings"),
-        ("checklist.side_value", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
+        ("checklist.side_value", "checklist.change", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
     )
     data = (
         *compared,

@@ -339,6 +339,6 @@ def test_every_pattern_of_what_changes_nothing_is_of_a_flag_of_mindspeed() -> No
 def test_what_a_megatron_candidate_is_told_to_write_is_no_flag_of_mindspeed() -> None:
     reference = mindformers(LATENT, {"m.rope_scaling.original_max_position_embeddings": 8192, "m.n_shared_experts": 3})
     changes = [one.change for one in check(reference, megatron(LATENT, {})).checked if one.change is not None]
-    keys = {change.key.removeprefix("--") for change in changes if change.key and change.framework == MEGATRON}
+    keys = {edit.name.removeprefix("--") for change in changes for edit in change.edits if edit.framework == MEGATRON}
     assert keys
     assert keys & (mindspeed.FLAGS.keys() - FLAGS.keys()) == set()

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action, Change, takes
+from align_hooks.checklist.change import Action, Change, Form
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
+from align_hooks.checklist.writable import takes
 from align_hooks.configuration.megatron import FLAGS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
@@ -45,17 +46,15 @@ def every_change() -> list[Change]:
 def test_nothing_that_is_told_is_written_where_it_cannot_stand() -> None:
     changes = every_change()
     assert {change.action for change in changes} == set(Action)
-    for change in changes:
-        if change.action not in (Action.WRITE, Action.ADD):
+    for edit in (edit for change in changes for edit in change.edits if edit.form is not Form.LEAVE_OUT):
+        if edit.framework == MEGATRON:
+            assert (edit.form is Form.ADD) is (edit.name.removeprefix("--") in SWITCHES), edit
             continue
-        if change.framework == MEGATRON:
-            assert (change.action is Action.ADD) is (change.key.removeprefix("--") in SWITCHES), change
-            continue
-        assert change.action is Action.WRITE
-        assert re.fullmatch(r"[\w.]+", change.key), change
-        assert re.fullmatch(r"\[.*\]|\S+", str(change.value)), change
-        if change.key.rpartition(".")[2].startswith(("use_", "enable_")):
-            assert change.value in ("True", "False"), change
+        assert edit.form is Form.WRITE
+        assert re.fullmatch(r"[\w.]+", edit.key), edit
+        assert re.fullmatch(r"\[.*\]|'[^']*'|\S+", edit.written), edit
+        if edit.key.rpartition(".")[2].startswith(("use_", "enable_")):
+            assert edit.value in (True, False), edit
 
 
 def test_a_rounding_row_is_not_mended_by_parting_a_row_that_changes_the_result() -> None:
@@ -116,7 +115,7 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
     (told,) = [one for one in before.checked if one.outcome is Outcome.DIFFERENT]
     assert (told.row.id, to_change(told)) == ("rows_of_the_embedding", "vocab_size: 1024")
     assert told.change is not None
-    after = checked(style, PADDED, {**planted, f"m.{told.change.setting}": int(str(told.change.value))})
+    after = checked(style, PADDED, {**planted, **{edit.key: edit.value for edit in told.change.edits}})
     assert [one.row.id for one in after.checked if one.outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD)] == []
     assert after.exit_code == CLEAN
     assert not [one for one in after.checked if one.advised and one.row.id == "rows_of_the_embedding"]

@@ -11,7 +11,7 @@ from align_hooks.checklist.result import check
 from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
 
 ONLY_LOSS = [{"type": "MFLossMonitor"}]
-MOVED = "callbacks: [{'type': 'MFLossMonitor'}, {'type': 'TopkBiasBalanceCallback'}]"
+MOVED = "callbacks: [{type: MFLossMonitor}, {type: TopkBiasBalanceCallback}]"
 BIASED = {"m.moe_router_enable_expert_bias": True, "callbacks": ONLY_LOSS}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, Outcome, str]] = {
     # style, flags, keys, the row, how it comes out, and what to change

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from align_hooks.checklist.change import Change, Values, change, harmless, named, usable
+from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.row import UNSET, Advice, Effect, Row
+from align_hooks.checklist.mend import Values, harmless, mend
+from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.writable import usable
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Argument, Side, message
 
@@ -47,7 +49,10 @@ class Checked:
 def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS) -> tuple[Checked, ...]:
     """Every row, in the order of the CheckList."""
     values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
-    return tuple(_judge(row, reference, candidate, values) for row in rows)
+    checked = [_judge(row, reference, candidate, values) for row in rows]
+    apart = [row.row for row in checked if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
+    changes = mend(reference, candidate, values, apart)
+    return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
 
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Checked:
@@ -58,7 +63,7 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
     advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
-    outcome, to_do = Outcome.SAME, None
+    outcome = Outcome.SAME
     why: Argument = None
     if row.alone and reference.side != candidate.side:
         outcome = Outcome.BY_HAND if row.by_hand and known[:1] in ([], [None]) else Outcome.ALONE if known else Outcome.UNUSED
@@ -71,11 +76,10 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         else:
             outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
             why = row.tell(*known) if row.tell is not None else None
-            to_do = change(row, reference, candidate, values)
             gap = _gap((reference, ours), (candidate, theirs))
             if gap is not None and outcome is Outcome.DIFFERENT:
-                outcome, why, to_do = Outcome.NOT_TOLD, message("why.gap", gap=gap), None
-    return Checked(row, outcome, ours, theirs, why, to_do, advised)
+                outcome, why = Outcome.NOT_TOLD, message("why.gap", gap=gap)
+    return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 
 def _gap(*sides: tuple[Configuration, SideValue]) -> Argument:
@@ -95,7 +99,7 @@ def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome,
         return Outcome.HARMLESS, why or message("why.no_result")
     side, configuration = silent[0]
     keys = usable(row.says(configuration).keys, configuration)
-    name = named(keys[0], configuration) if keys else None
+    name = named(keys[0], configuration.side).removeprefix(MODEL) if keys else None
     return Outcome.NOT_TOLD, why or (message("why.untold_would", side=side, name=name) if name else message("why.untold", side=side))
 
 

@@ -110,6 +110,22 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     return Schedule(rates, steps or length, text)
 
 
+def lowest_rate(configuration: Configuration) -> Setting:
+    """The rate at which the schedule ends; of one that has no end, what a YAML says of it, for want of anything else."""
+    kind = value_of(configuration, schedule_keys("type"), None)
+    if kind == "LinearWithWarmUpLR":
+        return 0.0
+    name, otherwise = LOWEST.get(str(kind), ("lr_end", 0.0))
+    return value_of(configuration, schedule_keys(name), otherwise) or 0.0
+
+
+def style(configuration: Configuration) -> Setting:
+    """The class of the schedule, by the shape that it gives: a polynomial of power 1 is linear."""
+    kind = value_of(configuration, schedule_keys("type"), "constant")
+    straight = kind == "PolynomialWithWarmUpLR" and float(value_of(configuration, schedule_keys("power"), 1.0)) == 1.0
+    return "LinearWithWarmUpLR" if straight else kind
+
+
 def _wave(angle: Floats) -> Floats:
     return np.maximum(0.0, 0.5 * (1.0 + np.cos(angle)))
 
@@ -213,5 +229,12 @@ SHAPES: dict[str, Callable[[Setup], Rates]] = {
     "CosineAnnealingWarmRestarts": _annealing_restarts,
 }
 """MindFormers' schedules after their warm-up."""
+LOWEST = {
+    **dict.fromkeys(("CosineWithWarmUpLR", "CosineWithRestartsAndWarmUpLR"), ("lr_end", 0.0)),
+    **dict.fromkeys(("PolynomialWithWarmUpLR", "WarmUpStableDecayLR"), ("lr_end", 1e-7)),
+    "ConstantWithCoolDownLR": ("lr_end1", 0.0),
+    **dict.fromkeys(("CosineAnnealingLR", "CosineAnnealingWarmRestarts"), ("eta_min", 0.0)),
+}
+"""Schedules that end at a rate that can be set: the name that the class has for it, and its default. A linear one ends at 0."""
 BY_RATIO = {"CosineWithWarmUpLR": True, "CosineWithRestartsAndWarmUpLR": False}
 """Schedules that look for their end before they look for their warm-up, and whether ``decay_ratio`` may say it."""

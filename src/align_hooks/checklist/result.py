@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.checklist.batches import Look, side_by_side
+from align_hooks.checklist.change import Edit, block
 from align_hooks.checklist.judge import Checked, Outcome, judge
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate, weight_decay
@@ -18,7 +19,7 @@ from align_hooks.checklist.schedule import RATE, Schedule, differences
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.traps import passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
-from align_hooks.configuration.values import Configuration, ConfigurationError, Contradiction
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
 
 NEWEST = "1.9"
@@ -104,6 +105,22 @@ class Checklist:
         rows = [checked.row.id for checked in self.of(Outcome.DIFFERENT)]
         courses = [course.name.value for course in self.courses if course.same is False]
         return [*rows, *courses, *(["batches"] if self.alike is False else [])]
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All that is to be written into the candidate, so that rows that change the result agree; each setting once."""
+        changes = [checked.change for checked in self.of(Outcome.DIFFERENT) if checked.change is not None and checked.change.keeps]
+        return tuple({edit.key: edit for change in changes for edit in change.edits}.values())
+
+    @property
+    def base(self) -> str:
+        """The name of the YAML that is to be mended; empty where the candidate is a record."""
+        return "" if self.sides[1].recorded else self.sides[1].source
+
+    @property
+    def block(self) -> str:
+        """The edits as sections of a YAML: a file of its own that stands over the candidate's. Empty where no YAML has to change."""
+        return block(self.edits, self.base) if self.edits and self.sides[1].framework == MINDFORMERS else ""
 
     @property
     def gaps(self) -> list[Argument]:

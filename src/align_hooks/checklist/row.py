@@ -6,7 +6,7 @@ A row is data. What a side says is brought to a meaning, such as ``intermediate_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -57,6 +57,9 @@ Read: TypeAlias = Callable[[Configuration], Setting]
 Form: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
 Unless: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
+Edits: TypeAlias = Mapping[str, Setting]
+"""Keys and what to give them, which are written together; None takes a key out."""
+Tries: TypeAlias = Callable[["Asked"], Iterable[Edits]]
 Name: TypeAlias = "Message | str"
 """What a row goes by: words, or the parameter that it is, which is the same in every language."""
 
@@ -93,14 +96,25 @@ def text(value: Setting) -> Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A row that is to be mended: both sides, what the reference means, and the candidate's keys that may be written, those that stand
+    there first."""
+
+    reference: Configuration
+    candidate: Configuration
+    wanted: Setting
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Says:
     """How one side says a quantity.
 
     ``keys`` are the names that mean it; the first that is set wins. ``default`` holds where none is set: a value, or a function of the
     configuration. ``read`` works the quantity out where one key does not say it; ``keys`` are then all the names that it looks at.
     ``fixed`` is what a framework does that cannot be configured, and ``note`` what a reader should know of it. ``beside`` are names that
-    belong to the quantity and do not say it, such as how a thing is done that another key switches on. ``choices`` are all the values
-    that may be written, where they are not the meanings.
+    belong to the quantity and do not say it, such as how a thing is done that another key switches on. ``tries`` are all the ways of
+    writing a meaning, where it is not one key that is given the meaning itself.
     """
 
     keys: tuple[str, ...] = ()
@@ -109,7 +123,7 @@ class Says:
     fixed: Setting = UNSET
     note: Message | None = None
     beside: tuple[str, ...] = ()
-    choices: tuple[Setting, ...] = ()
+    tries: Tries | None = None
 
     @property
     def speaks(self) -> bool:

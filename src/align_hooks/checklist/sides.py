@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from align_hooks.checklist.batches import Array, Decode, Look, look, special_ids
+from align_hooks.checklist.fix import Fixed, fixed
 from align_hooks.checklist.result import NEWEST, Checklist
 from align_hooks.checklist.result import check as check_configurations
 from align_hooks.checklist.row import MODEL
@@ -18,6 +20,14 @@ from align_hooks.errors import shown
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A mended YAML, and how it comes out of the same check."""
+
+    mended: Fixed
+    checklist: Checklist
 
 
 def check(
@@ -40,6 +50,16 @@ def check(
     special = special_ids(named_ids(ours) | named_ids(theirs))
     looks = look_at(our_run, special, decode, progress), look_at(their_run, special, decode, progress)
     return check_configurations(ours, theirs, looks, mindformers or installed())
+
+
+def fix(reference: str, candidate: str, environment: Mapping[str, str], checklist: Checklist, mindformers: str | None) -> Fix:
+    """The candidate's YAML with what its check tells to write, and the check of that; nothing is written here.
+
+    :raises ConfigurationError: the candidate is no YAML of MindFormers, or cannot be mended by its settings alone.
+    """
+    mended = fixed(candidate, checklist)
+    ours, _ = open_side(reference, environment, silent)
+    return Fix(mended, check_configurations(ours, mended.configuration, mindformers=mindformers or installed()))
 
 
 def installed() -> str:

@@ -11,10 +11,13 @@ import typer
 from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check as check_sides
+from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import app
-from align_hooks.cli.files import report_files, written
+from align_hooks.cli.files import report_file, report_files, written
 from align_hooks.cli.output import output, progress
+from align_hooks.errors import AlignHooksError
 from align_hooks.record.atomic import json_text
+from align_hooks.report.check_fix import render_fix
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
 
@@ -28,6 +31,7 @@ def check(
     tokenizer: Annotated[str | None, typer.Option(help="a tokenizer.json, or its directory: decode samples of recorded batches")] = None,
     mindformers: Annotated[str | None, typer.Option(help="the version that reads a YAML: the one installed, else 1.9")] = None,
     everything: Annotated[bool, typer.Option("--all", help="list every row, also those that are the same")] = False,
+    fix: Annotated[Path | None, typer.Option(help="write the candidate's YAML to this file, mended as told")] = None,
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
@@ -38,10 +42,15 @@ def check(
     Example: align-hooks check pretrain_llama.sh llama.yaml
     """
     html, json = report_files(html, json)
+    fix = fix_file(fix, candidate, html, json)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         checked = check_sides(reference, candidate, os.environ, decode=decode, mindformers=mindformers, progress=say)
     render_check(checked, output(), everything=everything)
+    if fix is not None:
+        mended = fix_sides(reference, candidate, os.environ, checked, mindformers)
+        render_fix(mended.mended.before, mended.mended.after, mended.checklist, (candidate, str(fix)), output())
+        written("--fix", fix, lambda: mended.mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(check_as_json(checked, **about)))
     if html is not None:
@@ -49,3 +58,13 @@ def check(
 
         written("--html", html, lambda: check_page(checked, __version__))
     raise typer.Exit(checked.exit_code)
+
+
+def fix_file(fix: Path | None, candidate: str, *others: Path | None) -> Path | None:
+    """The file that ``--fix`` names; raises AlignHooksError where it is the candidate itself, which stays as it is, or another report."""
+    file = report_file("--fix", fix)
+    if file is not None and file.exists() and Path(candidate).exists() and file.samefile(candidate):
+        raise AlignHooksError(f"--fix {fix} is the candidate itself; name another file, beside it")
+    if file is not None and file in others:
+        raise AlignHooksError(f"--fix and another option name the same file, {fix}; give each its own")
+    return file

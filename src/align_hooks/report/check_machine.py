@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from align_hooks.checklist.change import Change
 from align_hooks.checklist.judge import Checked
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
 from align_hooks.checklist.side_value import SideValue
 from align_hooks.messages import Argument, as_data, rendered
 from align_hooks.record.schema import Table
+from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import advice
 
-FORMAT = 1
+FORMAT = 2
 
 
 def check_as_json(checklist: Checklist, **about: str) -> Table:
@@ -27,6 +29,7 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
         "exit_code": checklist.exit_code,
         "counts": {rendered(outcome): count for outcome, count in counts(checklist).items()},
         "rows": [_row(checked) for checked in checklist.checked],
+        "to_write": to_write[1] if (to_write := block_of(checklist)) is not None else "",
         "courses": [_course(course) for course in checklist.courses],
         "sides": [_side(side) for side in checklist.sides],
         "data": rendered(checklist.data),
@@ -55,11 +58,18 @@ def _row(checked: Checked) -> Table:
         "ids": {"group": row.group.value, "outcome": checked.outcome.value, "effect": row.effect.value},
         "messages": {
             "why": as_data(checked.why),
-            "change": None if change is None else {"action": change.action.value, "key": change.key, "value": as_data(change.value)},
+            "change": None if change is None else _change(change),
             "advice": as_data(row.advice.text if row.advice is not None else None),
             "by_hand": as_data(row.by_hand),
         },
     }
+
+
+def _change(change: Change) -> Table:
+    """What is to be done: ``edits`` are the settings to write together, each as its framework names it."""
+    edits = [{"form": edit.form.value, "key": edit.name, "value": edit.value} for edit in change.edits]
+    parts = as_data(change.parts)
+    return {"action": change.action.value, "key": change.key, "value": as_data(change.value), "edits": edits, "parts": parts}
 
 
 def _cell(cell: SideValue) -> Table:

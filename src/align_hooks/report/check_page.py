@@ -8,6 +8,7 @@ from align_hooks.compare.verdict import Curve
 from align_hooks.messages import message
 from align_hooks.record.schema import Table
 from align_hooks.report import plots
+from align_hooks.report.check_fix import block_of
 from align_hooks.report.check_text import FIRST, OTHERS, advised, batches, headline, not_covered_may_matter, setups, shown_rows
 from align_hooks.report.frame import for_script, render
 from align_hooks.report.page import curve_plot
@@ -51,6 +52,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         setups=setups(checklist),
         by_hand=[(checked.row.name, checked.row.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
         first=shown_rows(checklist, FIRST),
+        to_write=block_of(checklist),
         others=shown_rows(checklist, OTHERS),
     )
 

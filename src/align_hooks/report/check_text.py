@@ -14,6 +14,7 @@ from align_hooks.checklist.result import CheckedSide, Checklist, Judgement
 from align_hooks.checklist.row import Occasion
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, all_of, message, rendered, sentences, terms
+from align_hooks.report.check_fix import block_of
 from align_hooks.report.text import escape, indented
 
 COLOUR = {Judgement.CLEAN: "bold green", Judgement.DIFFERS: "bold red", Judgement.INCONCLUSIVE: "bold yellow"}
@@ -45,6 +46,10 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
     _tables(checklist, console, FIRST)
     if any(checked.change is not None and checked.change.of_model for outcome in FIRST for checked in checklist.of(outcome)):
         indented(console, f"[dim]{escape(message('check.sections'))}[/]")
+    if (to_write := block_of(checklist)) is not None:
+        console.print(marked(to_write[0]))
+        for written in to_write[1].splitlines():
+            console.print(f"  {escape(written)}", soft_wrap=True)
     listed(console, message("heading.gaps"), checklist.gaps)
     listed(console, message("heading.not_covered_may_matter"), not_covered_may_matter(checklist))
     for course in checklist.courses:

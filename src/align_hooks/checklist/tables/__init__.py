@@ -1,4 +1,4 @@
-"""The rows of the CheckList, a file a group, and all of them in the order of the guides."""
+"""The rows of the CheckList, a file a group, and all of them in the order in which a person mends them: what others rest on comes first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from align_hooks.checklist.tables.precision import PRECISION
 from align_hooks.checklist.tables.setup import SETUP
 from align_hooks.checklist.tables.structure import STRUCTURE
 
-ROWS: tuple[Row, ...] = (*STRUCTURE, *EXPERTS, *OPTIMIZER, *PRECISION, *PARALLEL, *DATA, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
+ROWS: tuple[Row, ...] = (*STRUCTURE, *EXPERTS, *DATA, *PRECISION, *PARALLEL, *OPTIMIZER, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)
 GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
 ROW = {row.id: row for row in ROWS}
 """Every row by its id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.lookup import value_of
@@ -40,7 +41,7 @@ DATA = (
     row(
         "seq_length",
         Says(("seq_length", "encoder_seq_length")),
-        Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=readings.sequence),
+        Says((f"{LOADER}.config.seq_length", *model("seq_length")), read=readings.sequence, tries=tries.lengths),
         fact="training.sequence_length",
         asked_by=("comparison: data: seq-length", "comparison: data: encoder-seq-length"),
     ),
@@ -49,7 +50,7 @@ DATA = (
     row(
         "data_path",
         Says(("data_path", "train_data_path", "mock_data"), read=lambda c: value_of(c, ("data_path", "train_data_path"), None)),
-        Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None),
+        Says((f"{LOADER}.config.data_path", f"{LOADER}.dataset_dir", f"{LOADER}.path"), None, tries=tries.nothing),
         form=readings.blend,
         unless=readings.replayed,
         by_hand=BATCHES,
@@ -57,8 +58,8 @@ DATA = (
     ),
     row(
         "split",
-        Says(("split",)),
-        Says((f"{LOADER}.config.split",)),
+        Says(("split",), tries=tries.split),
+        Says((f"{LOADER}.config.split",), tries=tries.split),
         form=shares,
         unless=readings.replayed,
         by_hand=BATCHES,

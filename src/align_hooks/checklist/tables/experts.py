@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings import mindspeed, precision
@@ -35,8 +36,14 @@ EXPERTS = (
             ("moe_layer_freq", "first_k_dense_replace", "num_layers", "encoder_num_layers", "num_experts", "noop_layers"),
             read=read.expert_layers,
             note=message("note.dense_mindspeed"),
+            tries=tries.pattern,
         ),
-        Says(keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"), read=read.expert_layers, beside=LAYERS),
+        Says(
+            keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
+            read=read.expert_layers,
+            beside=LAYERS,
+            tries=tries.expert_layers,
+        ),
     ),
     row(
         "num_experts_chosen",
@@ -60,6 +67,7 @@ EXPERTS = (
             keys("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num", older="shared_expert_num"),
             read=read.mindformers_shared_ffn,
             note=message("note.shared_size"),
+            tries=tries.shared_experts,
         ),
         asked_by=("CheckList: experts: shared_expert_num", "comparison: experts: moe-shared-expert-intermediate-size"),
     ),
@@ -126,7 +134,7 @@ EXPERTS = (
     row(
         message("row.that_bias_is_moved"),
         Says(fixed=True),
-        Says(("callbacks",), read=read.bias_is_moved, choices=([{"type": read.MOVES_THE_BIAS}],)),
+        Says(("callbacks",), read=read.bias_is_moved, tries=tries.with_member({"type": read.MOVES_THE_BIAS})),
         when="bias_of_the_experts",
         asked_by=("comparison: experts: moe-router-bias-update-rate",),
     ),
@@ -158,7 +166,7 @@ EXPERTS = (
             keys("moe_router_load_balancing_type", older="aux_loss_types"),
             read.mindformers_balancing,
             note=message("note.gbs_aux_loss"),
-            choices=("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
+            tries=tries.one_of("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
         ),
         form=read.balancing,
         when="aux_loss_factor",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import mindformers_schedule as schedule
+from align_hooks.checklist import tries
 from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.mindformers_schedule import SHAPES
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
@@ -54,7 +55,7 @@ def beta(at: int, advised: float) -> Row:
     return row(
         name,
         Says((f"adam_{name}",), usual),
-        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at)),
+        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at), tries=tries.betas(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Advice(str(advised), lambda value: abs(value - advised) < 1e-6),
         asked_by=(f"CheckList: optimizer: {name}", "comparison: optimizer: adam-beta1, adam-beta2"),
@@ -70,9 +71,39 @@ def end_of_decay(name: str) -> Row:
 
 OPTIMIZER = (
     row(
+        "global_batch_size",
+        Says(
+            ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
+            read=read.megatron_global_batch,
+            note=message("note.batch_megatron"),
+        ),
+        Says(
+            (
+                "runner_config.batch_size",
+                "parallel_config.data_parallel",
+                "parallel_config.micro_batch_num",
+                "parallel_config.pipeline_stage",
+                "micro_batch_interleave_num",
+                "runner_config.gradient_accumulation_steps",
+                "parallel.parallel_mode",
+                "use_parallel",
+                "device_num",
+                "train_dataset.batch_size",
+                "runner_config.global_batch_size",
+            ),
+            read=read.mindformers_global_batch,
+            note=message("note.batch_mindformers"),
+            tries=tries.global_batch,
+        ),
+        asked_by=(
+            *asked("CheckList: optimizer", "global_batch_size"),
+            *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
+        ),
+    ),
+    row(
         "optimizer",
         Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
-        Says(("optimizer.type",), read=read.mindformers_optimizer, choices=("AdamW", "Adam")),
+        Says(("optimizer.type",), read=read.mindformers_optimizer, tries=tries.one_of("AdamW", "Adam")),
         asked_by=("CheckList: optimizer: adam optimizer", "comparison: optimizer: optimizer"),
     ),
     beta(0, 0.9),
@@ -114,6 +145,7 @@ OPTIMIZER = (
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
             read=read.mindformers_clip,
             note=message("note.clip"),
+            tries=tries.clip,
         ),
         fact="optimizer.clip_grad",
         advice=Advice("1.0", lambda norm: norm == 1.0),
@@ -127,18 +159,23 @@ OPTIMIZER = (
         asked_by=("CheckList: optimizer: lr", "comparison: optimizer: lr"),
     ),
     row(
-        "min_lr",
-        Says(("min_lr",), 0.0),
-        Says((*schedule_keys("lr_end"), *schedule_keys("eta_min"), *schedule_keys("min_lr")), 0.0),
-        form=lambda rate: plain(rate) or 0.0,
-        unless=same_end,
-    ),
-    row(
         "lr_decay_style",
         Says(("lr_decay_style", "lr_wsd_decay_style"), "linear"),
-        Says(schedule_keys("type"), "constant", choices=tuple(SHAPES)),
+        Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style),
         form=lambda kind: STYLES.get(str(kind), text(kind)),
         unless=same_schedule,
+    ),
+    row(
+        "min_lr",
+        Says(("min_lr",), 0.0),
+        Says(
+            (*schedule_keys("lr_end"), *schedule_keys("lr_end1"), *schedule_keys("eta_min"), *schedule_keys("min_lr")),
+            read=schedule.lowest_rate,
+            beside=schedule_keys("type"),
+            tries=tries.lowest_rate,
+        ),
+        form=lambda rate: plain(rate) or 0.0,
+        unless=same_end,
     ),
     row(
         "lr_decay_iters",
@@ -160,6 +197,7 @@ OPTIMIZER = (
             read=read.mindformers_warmup,
             note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
+            tries=tries.warm_up,
         ),
         unless=same_schedule,
     ),
@@ -183,34 +221,5 @@ OPTIMIZER = (
     ),
     row(
         message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(), asked_by=("CheckList: optimizer: lr",)
-    ),
-    row(
-        "global_batch_size",
-        Says(
-            ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
-            read=read.megatron_global_batch,
-            note=message("note.batch_megatron"),
-        ),
-        Says(
-            (
-                "runner_config.batch_size",
-                "parallel_config.data_parallel",
-                "parallel_config.micro_batch_num",
-                "parallel_config.pipeline_stage",
-                "micro_batch_interleave_num",
-                "runner_config.gradient_accumulation_steps",
-                "parallel.parallel_mode",
-                "use_parallel",
-                "device_num",
-                "train_dataset.batch_size",
-                "runner_config.global_batch_size",
-            ),
-            read=read.mindformers_global_batch,
-            note=message("note.batch_mindformers"),
-        ),
-        asked_by=(
-            *asked("CheckList: optimizer", "global_batch_size"),
-            *asked("comparison: control", "global_batch_size", "batch_size", "micro_batch_interleave_num"),
-        ),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, model, plain
 from align_hooks.messages import message
@@ -97,6 +98,7 @@ PARALLEL = (
         Says(
             ("parallel.gradients_mean", "parallel.parallel_mode", "use_parallel", "parallel_config.data_parallel"),
             read=read.mindformers_averages,
+            tries=tries.averaged,
             note=message("note.gradients_mean"),
         ),
         asked_by=("CheckList: parallel: data_parallel",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, asked, dtype, model
@@ -31,7 +32,7 @@ def scaled(name: str, megatron: Setting, mindformers: Says, make: Callable[..., 
 PRECISION = (
     row(
         "compute_dtype",
-        Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32")),
+        Says(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32"), tries=tries.half_precision),
         Says(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
@@ -165,6 +166,7 @@ PRECISION = (
                 "runner_wrapper.loss_scale_value",
             ),
             read=read.mindformers_loss_scale,
+            tries=tries.loss_scale,
             note=message("note.loss_scale_mindformers"),
         ),
         asked_by=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),

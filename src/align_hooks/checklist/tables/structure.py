@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default, where_told
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings import structure as read
@@ -114,15 +115,15 @@ STRUCTURE = (
     ),
     row(
         message("row.sliding_window"),
-        Says(("window_size",), None, beside=("window_attn_skip_freq",)),
-        Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
+        Says(("window_size",), None, beside=("window_attn_skip_freq",), tries=tries.window_of_megatron),
+        Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window, tries=tries.window),
         form=read.window_pair,
         asked_by=("CheckList: structure: Attention",),
     ),
     row(
         "normalization",
         Says(("normalization",), "LayerNorm"),
-        Says(model("normalization"), default("normalization"), choices=("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
+        Says(model("normalization"), default("normalization"), tries=tries.one_of("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
         form=text,
         asked_by=(*asked("CheckList: structure", "normalization", "Regularization function"), *asked("comparison: model", "normalization")),
     ),
@@ -151,7 +152,12 @@ STRUCTURE = (
             read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
-        Says(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
+        Says(
+            model("hidden_act", "gated_linear_unit"),
+            read=read.mindformers_activation,
+            note=message("note.silu_gated"),
+            tries=tries.activation,
+        ),
         asked_by=(
             *asked("CheckList: structure", "activation function"),
             *asked("comparison: model", "openai-gelu", "squared-relu", "swiglu, openai-gelu, squared-relu", "swiglu"),
@@ -160,7 +166,7 @@ STRUCTURE = (
     row(
         message("row.gated_linear_unit"),
         Says(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
-        Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
+        Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated, tries=tries.activation),
         asked_by=("comparison: model: gated_linear_unit",),
     ),
     row(
@@ -271,6 +277,7 @@ STRUCTURE = (
                 *model("extend_method", "use_rope_scaling", "rotary_scaling_factor"),
             ),
             read=read.mindformers_rope_scaling,
+            tries=tries.scaling,
         ),
         asked_by=("comparison: model: use-rope-scaling", "comparison: model: rope-scaling-factor"),
     ),

@@ -1,0 +1,59 @@
+"""A candidate's YAML with everything written that a check tells to write, or as a file that stands over the one that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from align_hooks.checklist.change import Edit, in_yaml
+from align_hooks.checklist.mend import applied
+from align_hooks.checklist.result import Checklist
+from align_hooks.configuration.files import read_text
+from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.model_args import has_model_args
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
+from align_hooks.configuration.yaml_edits import with_settings
+from align_hooks.errors import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A YAML file as it was and as it is mended, and the configuration that the mended one holds."""
+
+    name: str
+    before: str
+    after: str
+    configuration: Configuration
+
+
+def fixed(candidate: str, checklist: Checklist) -> Fixed:
+    """The candidate's YAML with all edits of a check; what else stands in it stays as it is, to the letter.
+
+    :raises ConfigurationError: the candidate is no YAML of MindFormers, or more than the edits would change.
+    """
+    path, side = Path(candidate), checklist.sides[1]
+    if side.framework != MINDFORMERS or side.recorded or path.suffix.lower() not in (".yaml", ".yml"):
+        raise ConfigurationError(f"--fix mends a YAML file of MindFormers, and {shown(candidate)} is none; put the YAML second")
+    before = read_text(path)
+    if has_model_args(before):
+        raise ConfigurationError(f"--fix mends a YAML file of MindFormers, and {shown(candidate)} holds arguments of Megatron-LM")
+    was = read_yaml(before, path.name, path.parent)
+    after = with_settings(before, path.name, {edit.key: in_yaml(edit.value) for edit in checklist.edits})
+    mended = read_yaml(after, path.name, path.parent)
+    _refuse_more(was, mended, checklist.edits)
+    return Fixed(path.name, before, after, mended)
+
+
+def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit]) -> None:
+    """Raise ConfigurationError where a mended file holds anything else than what it held and the edits; what an alias repeats of an edited
+    place moves with it."""
+    wanted = applied(was, {edit.key: edit.value for edit in edits}).values
+    places = {was.values[edit.key].place for edit in edits if edit.key in was.values} - {None}
+    for key in {**wanted, **mended.values}:
+        ours, theirs = (values[key].value if key in values else None for values in (wanted, mended.values))
+        repeated = key in was.values and was.values[key].place in places
+        if ours != theirs and not repeated:
+            raise ConfigurationError(
+                f"{was.source}: {key} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"
+            )

@@ -1,0 +1,144 @@
+"""What to set in the candidate so that every row agrees: tried row by row, each on the candidate as the rows before it leave it.
+
+So two rows that live on one key are told the same value of it, and all that is told can be written together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from align_hooks.checklist.change import Action, Change, Edit
+from align_hooks.checklist.meaning import Words
+from align_hooks.checklist.readings.lookup import NotTold
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row
+from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
+from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.tries import of_one_key
+from align_hooks.checklist.writable import usable
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
+
+Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
+"""Row to what reference and candidate hold of it."""
+MOST = 256
+"""Ways of writing a row that are tried."""
+
+
+def mend(reference: Configuration, candidate: Configuration, values: Values, apart: Sequence[Row]) -> Mapping[str, Change]:
+    """What to do about each of the rows that are ``apart``, in their order. Those that part another row are tried once more when the rest
+    is mended. Rows that change the rounding alone come last and leave the candidate as it is for each other."""
+    changes: dict[str, Change] = {}
+    untouched = mended = replace(candidate, facts=None, used=set())  # of a record, what it was told: that is what can be changed
+    written: dict[str, Edit] = {}
+    result = [row for row in apart if row.effect is Effect.RESULT]
+    for row in (*result, *result, *(row for row in apart if row not in result)):
+        if row.id in changes and changes[row.id].parts is None:
+            continue
+        follows = not same(read_row(row, untouched).meaning, values[row.id][0].meaning)
+        done = _change(row, reference, mended, values, written if follows else {})
+        changes[row.id] = done
+        if row.effect is Effect.RESULT and done.keeps:
+            mended = applied(mended, {edit.key: edit.value for edit in done.edits})
+            written.update((edit.key, edit) for edit in done.edits)
+    return {
+        id: replace(done, edits=tuple(written[edit.key] if done.keeps and edit.key in written else edit for edit in done.edits))
+        for id, done in changes.items()
+    }
+
+
+def _change(row: Row, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Change:
+    """What to do about one row of a candidate that ``written`` has changed already."""
+    says, (wanted, was) = row.says(candidate), values[row.id]
+    framework = candidate.side
+    if says.fixed is not UNSET:
+        return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
+    if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
+        together = tuple(edit for key, edit in written.items() if key in says.keys)
+        return Change(Action.WRITE if together else Action.FOLLOWS, framework, together)
+    asked = Asked(reference, candidate, wanted.meaning, usable(says.keys, candidate))
+    parting, any_way = None, False
+    for edits in _tried(row, asked):
+        any_way = True
+        changed = applied(candidate, edits)
+        if same(read_row(row, changed).meaning, wanted.meaning):
+            done = Change(Action.WRITE, framework, tuple(Edit(framework, key, value) for key, value in edits.items()))
+            parted = _parted(edits, row, reference, candidate, changed, values)
+            if parted is None:
+                return done
+            parting = parting or replace(done, parts=parted.name, worth=row.effect is not Effect.ROUNDING)
+    if parting is not None:
+        return parting
+    if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
+        return Change(Action.NONE, framework, value=wanted.shown)
+    return Change(Action.COME_TO, framework, value=wanted.shown, key=asked.keys[0])
+
+
+def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
+    """Ways of writing what a row wants, each once and without what stands there already."""
+    says = row.says(asked.candidate)
+    ways: Iterable[Edits] = says.tries(asked) if says.tries is not None else of_one_key(asked)
+    tried: list[Edits] = []
+    try:
+        for way in ways:
+            edits = {key: value for key, value in way.items() if not _stands(asked.candidate, key, value)}
+            edits = {**_carried(edits, asked.candidate), **edits}
+            if edits and edits not in tried:
+                tried.append(edits)
+                yield edits
+            if len(tried) == MOST:
+                return
+    except (NotTold, ConfigurationError, *ODD):
+        return
+
+
+def _stands(candidate: Configuration, key: str, value: object) -> bool:
+    """Whether a candidate gives a key such a value already; None is a key that is not there."""
+    standing = candidate.values.get(key)
+    if standing is None or standing.value is None:
+        return value is None
+    return not standing.unknown and type(standing.value) is type(value) and bool(standing.value == value)
+
+
+def _carried(edits: Edits, candidate: Configuration) -> Edits:
+    """What else stands in a table that the model's ``config.json`` alone holds: a table of the YAML takes its place as a whole."""
+    tables = {key.rpartition(".")[0] + "." for key in edits if key.startswith(MODEL)} - {MODEL}
+    inner = {name: value for name, value in candidate.values.items() if name.startswith(tuple(tables))}
+    of_model = all(value.place is not None and value.place.is_json for value in inner.values())
+    return {name: value.value for name, value in inner.items()} if of_model else {}
+
+
+def applied(candidate: Configuration, edits: Edits) -> Configuration:
+    """A candidate with some settings written: a value takes the place of a table, and a table that of a value."""
+    values = dict(candidate.values)
+    for key, value in edits.items():
+        above = [key[:at] for at, letter in enumerate(key) if letter == "."]
+        for name in [name for name in values if name in above or name.startswith(f"{key}.")] if candidate.side == MINDFORMERS else ():
+            del values[name]
+        values[key] = Value(value)
+    return replace(candidate, values=values, facts=None, used=set())
+
+
+def _parted(
+    edits: Edits, row: Row, reference: Configuration, candidate: Configuration, changed: Configuration, values: Values
+) -> Row | None:
+    """A row that agrees, changes the result, and would differ after these edits; None where there is none."""
+    for neighbour in ROWS:
+        if neighbour.effect is not Effect.RESULT or neighbour is row or neighbour.id not in values:
+            continue
+        if not edits.keys() & set(neighbour.says(changed).keys):
+            continue
+        ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
+        if UNSET in (ours, before) or not same(ours, before) or same(after, ours):
+            continue
+        if harmless(neighbour, reference, changed) is None:
+            return neighbour
+    return None
+
+
+def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
+    """Why a difference does no harm to these two sides; None where it does, or where that cannot be told."""
+    try:
+        return row.unless(reference, candidate) if row.unless is not None else None
+    except (NotTold, ConfigurationError, *ODD):
+        return None

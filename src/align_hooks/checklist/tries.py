@@ -1,0 +1,253 @@
+"""Ways of writing what a row means, for the rows whose meaning is not the value of one key.
+
+A way is some keys with their values, written together. Each is tried on the candidate before it is told to anybody, so a way that does
+not come to the meaning does no harm; the first that does is told, so the plainest stands first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
+from align_hooks.checklist.mindformers_schedule import LOWEST
+from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings.data import LOADER
+from align_hooks.checklist.readings.experts import mindformers_expert_ffn
+from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
+from align_hooks.checklist.row import UNSET, Asked, Edits, Tries, is_new, model, plain
+from align_hooks.checklist.writable import takes
+from align_hooks.configuration.values import MEGATRON, Setting
+
+LONGEST = 128
+"""Members of a list that are tried one by one: no model's setting has more."""
+
+
+def of_one_key(asked: Asked) -> Iterator[Edits]:
+    """One key with a value that may have the meaning and that the key takes."""
+    for key in asked.keys:
+        yield from ({key: value} for value in (*_copied(key, asked), *_values(key, asked)))
+
+
+def _copied(key: str, asked: Asked) -> Iterator[Setting]:
+    """The number that the reference has for a key, where both sides are of one framework: all rows that read the key are mended alike."""
+    reference, candidate = asked.reference, asked.candidate
+    value = reference.values[key].value if reference.side == candidate.side and key in reference.values else None
+    if isinstance(value, int) and takes(key, value, candidate):
+        yield value
+
+
+def _values(key: str, asked: Asked) -> Iterator[Setting]:
+    """The meaning, a switch, what stands for nothing, or a number of the meaning; of a list, one member in the place of another."""
+    meaning, candidate = asked.wanted, asked.candidate
+    switch = isinstance(meaning, bool)
+    standing = candidate.values[key].value if key in candidate.values else None
+    if isinstance(standing, list):
+        yield from [meaning] if isinstance(meaning, list) else []
+        yield from ([*standing[:at], meaning, *standing[at + 1 :]] for at in range(min(len(standing), LONGEST)))
+        return
+    numbers = meaning.numbers if isinstance(meaning, Meaning) else (1, 0) if meaning is None else ()
+    whole = [int(meaning)] if isinstance(meaning, float) and meaning.is_integer() else []
+    first = [*whole, meaning] if key.endswith("_steps") else [meaning, *whole]
+    yield from (value for value in (*first, True, False, *numbers) if takes(key, value, candidate, switch))
+
+
+def one_of(*choices: Setting) -> Tries:
+    """Values that are not meanings, all that a key may be given."""
+    return lambda asked: ({key: choice} for key in asked.keys for choice in choices)
+
+
+def with_member(member: Setting) -> Tries:
+    """A list with one member more; what stands in it stays."""
+
+    def tries(asked: Asked) -> Iterator[Edits]:
+        for key in asked.keys:
+            standing = value_of(asked.candidate, (key,), [])
+            if isinstance(standing, list):
+                yield {key: [*standing, member]}
+
+    return tries
+
+
+def nothing(asked: Asked) -> Iterator[Edits]:
+    """No way that can be told from here, such as the path of a data set on another machine; the row says what it is to come to."""
+    return iter(())
+
+
+def lengths(asked: Asked) -> Iterator[Edits]:
+    """The sequence length of the model and of its data, which are to be the same."""
+    keys = (*model("seq_length"), f"{LOADER}.config.seq_length")
+    of_data = has(asked.candidate, f"{LOADER}.config.")
+    yield from of_one_key(asked)
+    yield dict.fromkeys(keys if of_data else keys[:1], asked.wanted)
+
+
+def window(asked: Asked) -> Iterator[Edits]:
+    """How far attention looks back and ahead: ``sliding_window`` is the one number of Hugging Face, which a switch beside it may take
+    away, and ``window_size`` the pair."""
+    wanted = asked.wanted
+    on = {key: True for key in model("use_sliding_window") if key in asked.candidate.values and wanted is not None}
+    back = wanted[0] if isinstance(wanted, list) else None
+    for key in (key for key in asked.keys if not key.endswith("use_sliding_window")):
+        yield {key: wanted if key.endswith("window_size") else back, **on}
+
+
+def activation(asked: Asked) -> Iterator[Edits]:
+    """An activation with or without a gate."""
+    acts = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2", "relu", "swiglu", *_named(asked.wanted))
+    act, gated = model("hidden_act", "gated_linear_unit")
+    yield from ({act: name} for name in acts if act in asked.keys)
+    yield from ({gated: on} for on in (True, False) if gated in asked.keys)
+    yield from ({act: name, gated: on} for name in acts for on in (True, False) if {act, gated} <= set(asked.keys))
+
+
+def _named(meaning: Setting) -> list[str]:
+    """The activation itself, as ``gated gelu`` names it."""
+    return [meaning.removeprefix("gated ")] if isinstance(meaning, str) else []
+
+
+def scaling(asked: Asked) -> Iterator[Edits]:
+    """A scaling of positions by its type and factor."""
+    wanted = asked.wanted
+    if wanted == "none":
+        yield dict.fromkeys((key for key in asked.keys if key in asked.candidate.values), None)
+        return
+    if not isinstance(wanted, Scaling):
+        return
+    yield from of_one_key(asked)
+    if is_new(asked.candidate):
+        yield dict(zip(model("rope_scaling.type", "rope_scaling.factor"), (wanted.kind, wanted.factor), strict=True))
+    else:
+        yield dict(zip(model("extend_method", "scaling_factor.factor"), (wanted.kind.upper(), wanted.factor), strict=True))
+
+
+def shared_experts(asked: Asked) -> Iterator[Edits]:
+    """Shared experts by their number, which times the size of an expert makes the size of all."""
+    size = mindformers_expert_ffn(asked.candidate)
+    counts = [key for key in asked.keys if not key.endswith("_intermediate_size")]
+    if asked.wanted is None:
+        yield from ({key: 0} for key in counts)
+    elif are_numbers(asked.wanted, size) and size and asked.wanted % size == 0:
+        yield from ({key: int(asked.wanted // size)} for key in counts)
+    yield from of_one_key(asked)
+
+
+def betas(at: int) -> Tries:
+    """One of two betas: in the list of both, or under a name of its own where the optimizer has it there."""
+
+    def tries(asked: Asked) -> Iterator[Edits]:
+        both = [read.betas(asked.candidate, index) for index in range(2)]
+        yield {"optimizer.betas": [*both[:at], asked.wanted, *both[at + 1 :]]}
+        yield {f"optimizer.beta{at + 1}": asked.wanted}
+
+    return tries
+
+
+def clip(asked: Asked) -> Iterator[Edits]:
+    """The norm to which gradients are clipped; 0 where they are not."""
+    on, norm = "runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm"
+    yield from ({on: value} for value in (True, False))
+    yield {norm: asked.wanted}
+    yield {on: True, norm: asked.wanted}
+
+
+def lowest_rate(asked: Asked) -> Iterator[Edits]:
+    """The rate at which a schedule ends, by the name that its class has for it; a linear one has none, a polynomial of power 1 has."""
+    kind = _of_schedule(asked, "type")
+    for name in (LOWEST[kind][0],) if kind in LOWEST else ():
+        yield {_schedule_key(asked, name): asked.wanted}
+    if kind == "LinearWithWarmUpLR":
+        yield {_schedule_key(asked, name): value for name, value in (("type", "PolynomialWithWarmUpLR"), ("lr_end", asked.wanted))}
+
+
+def style(asked: Asked) -> Iterator[Edits]:
+    """The class of a schedule; of one that falls at the end, with the step from which it does."""
+    kind = _schedule_key(asked, "type")
+    yield from ({kind: name} for name in ("ConstantWarmUpLR", "LinearWithWarmUpLR", "CosineWithWarmUpLR", "PolynomialWithWarmUpLR"))
+    falls, length = value_of(asked.reference, ("lr_wsd_decay_iters",), None), read.megatron_decay_length(asked.reference)
+    if are_numbers(falls, length):
+        yield {kind: "WarmUpStableDecayLR", _schedule_key(asked, "decay_start_steps"): int(length - falls)}
+
+
+def warm_up(asked: Asked) -> Iterator[Edits]:
+    """Steps of warm-up, or their part of the length where the reference has it so; each takes the place of the other."""
+    steps, ratio = (_schedule_key(asked, name) for name in ("warmup_steps", "warmup_ratio"))
+    part = value_of(asked.reference, ("lr_warmup_fraction",), None) if asked.reference.side == MEGATRON else None
+    if part is not None:
+        yield {ratio: part, steps: None}
+    if are_numbers(asked.wanted) and math.isfinite(asked.wanted):
+        yield from ({steps: count, ratio: None} for count in dict.fromkeys((int(asked.wanted), math.ceil(asked.wanted))))
+
+
+def global_batch(asked: Asked) -> Iterator[Edits]:
+    """A global batch by what multiplies to it: more or fewer micro-batches first, then rows of a micro-batch."""
+    c = asked.candidate
+    count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
+    now = read.mindformers_global_batch(c)
+    for key in (count, "runner_config.batch_size"):
+        each = value_of(c, (key,), 1)
+        if are_numbers(asked.wanted, now, each) and now and (asked.wanted * each) % now == 0:
+            yield {key: int(asked.wanted * each // now)}
+
+
+def averaged(asked: Asked) -> Iterator[Edits]:
+    """Gradients that are averaged over ranks, or not."""
+    yield {"parallel.gradients_mean": asked.wanted}
+
+
+def loss_scale(asked: Asked) -> Iterator[Edits]:
+    """A loss scale that is fixed, or one that moves from a start."""
+    sense = "runner_wrapper.scale_sense"
+    if isinstance(asked.wanted, Dynamic):
+        yield {f"{sense}.type": "DynamicLossScaleUpdateCell", f"{sense}.loss_scale_value": int(asked.wanted.start)}
+    elif are_numbers(asked.wanted):
+        yield {sense: float(asked.wanted)}
+
+
+def split(asked: Asked) -> Iterator[Edits]:
+    """The parts of a data set as one text, as Megatron takes them, and MindFormers' reader of Megatron's data."""
+    keys = ("split", f"{LOADER}.config.split")
+    written = value_of(asked.reference, keys, None)
+    parts = [plain(part.strip()) for part in written.split(",")] if isinstance(written, str) else asked.wanted
+    mark = "," if asked.candidate.side == MEGATRON else ", "
+    if isinstance(parts, list) and are_numbers(*parts):
+        yield from ({key: mark.join(f"{part:.9g}" for part in parts)} for key in asked.keys)
+
+
+def window_of_megatron(asked: Asked) -> Iterator[Edits]:
+    """A window as two numbers with a comma."""
+    if isinstance(asked.wanted, list):
+        yield from ({key: ",".join(map(str, asked.wanted))} for key in asked.keys)
+    elif asked.wanted is None:
+        yield from ({key: None} for key in asked.keys)
+
+
+def pattern(asked: Asked) -> Iterator[Edits]:
+    """Layers with experts by a frequency, or by a pattern as Megatron evaluates it."""
+    yield from of_one_key(asked)
+    if isinstance(asked.wanted, ExpertLayers):
+        yield {"moe_layer_freq": "+".join(f"[{int(experts)}]*{count}" for experts, count in asked.wanted.runs)}
+
+
+def expert_layers(asked: Asked) -> Iterator[Edits]:
+    """Layers with experts by how many dense ones come first, or by a list with a digit a layer."""
+    yield from of_one_key(asked)
+    first, every = model("first_k_dense_replace", "moe_layer_freq")
+    if isinstance(asked.wanted, ExpertLayers) and {first, every} <= set(asked.keys):
+        yield {first: 0, every: [int(experts) for experts, count in asked.wanted.runs for _ in range(count)]}
+
+
+def half_precision(asked: Asked) -> Iterator[Edits]:
+    """The one of two switches that is on; float32 where neither is."""
+    yield from ({"bf16": on == "bfloat16" or None, "fp16": on == "float16" or None} for on in ("bfloat16", "float16", "float32"))
+
+
+def _of_schedule(asked: Asked, name: str) -> Setting:
+    """A setting of the candidate's schedule, UNSET where it has none."""
+    return value_of(asked.candidate, read.schedule_keys(name), UNSET)
+
+
+def _schedule_key(asked: Asked, name: str) -> str:
+    """The key of a setting of the candidate's schedule: MindFormers reads that of ``grouped_lr_schedule`` where there is one."""
+    grouped, alone = read.schedule_keys(name)
+    return grouped if has(asked.candidate, read.GROUPED) else alone

@@ -1,0 +1,68 @@
+"""What a candidate may be told: the names that its framework reads, and the values that each takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+from align_hooks.checklist.change import flag_of
+from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
+from align_hooks.checklist.meaning import Meaning
+from align_hooks.checklist.newer_names import ignored, refused
+from align_hooks.checklist.readings.lookup import has
+from align_hooks.checklist.readings.training import GROUPED
+from align_hooks.checklist.row import MODEL, is_new
+from align_hooks.configuration import mindspeed
+from align_hooks.configuration.megatron import defaults_of, flags_of
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
+
+GROUPS = "grouped_lr_schedule.grouped"
+"""A list of groups, each with its own parameters: no value for a single number."""
+SWITCH = ("use_", "enable_", "is_", "no_", "has_")
+"""How names of MindFormers' begin that take True and False."""
+
+
+def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
+    """Names that a candidate may be given: what it has set first, of newer models only those that MindFormers 1.9 reads, and of Megatron-LM
+    none that only a fork of it has."""
+    newer = candidate.side == MINDFORMERS and is_new(candidate)
+    model = family(candidate) if candidate.side == MINDFORMERS else None
+    unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model)} if newer else set()
+    grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
+
+    def fits(key: str) -> bool:
+        if candidate.side == MEGATRON:
+            return not key.startswith("launcher.") and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
+        if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
+            return False
+        unread = model == LLAMA and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS
+        return key in candidate.values or not unread
+
+    return sorted(filter(fits, keys), key=lambda key: key not in candidate.values)
+
+
+def takes(key: str, value: Setting, candidate: Configuration, switch: bool = False) -> bool:
+    """Whether a key may be given such a value: switches take True and False, numbers a number, and no key a sentence. ``switch`` says that
+    what it means is on or off, where neither its default nor its name tells."""
+    if value is None:
+        return True
+    if isinstance(value, Meaning | Enum) or (isinstance(value, str) and re.search(r"[\s(]", value)):
+        return False
+    kind = _kind(key, candidate, switch)
+    if isinstance(value, bool) or kind == "nothing" or key == GROUPS:
+        return isinstance(value, bool) and kind == "nothing"
+    return {"integer": isinstance(value, int), "number": isinstance(value, int | float)}.get(kind, not isinstance(value, list | frozenset))
+
+
+def _kind(key: str, candidate: Configuration, switch: bool) -> str:
+    """What a key takes, as its parser says it; of MindFormers by what stands there, by its default, or by its name."""
+    if candidate.side == MEGATRON:
+        flag, constant = flag_of(key)
+        return "nothing" if constant is not None else flags_of(candidate.fork).get(flag.replace("_", "-"), "text")
+    name = key.rpartition(".")[2]
+    standing = candidate.values[key].value if key in candidate.values else None
+    usual = standing if standing is not None else next(iter(DEFAULTS.get(name, {}).values()), None)
+    if isinstance(usual, bool) or (usual is None and (switch or name.startswith(SWITCH))):
+        return "nothing"
+    return "number" if isinstance(usual, int | float) else "text"

@@ -1,0 +1,113 @@
+"""Settings written into a YAML file, every other character of which stays as it is.
+
+PyYAML says where each node begins and ends, and only there is anything written. Libraries that write a whole document anew, such as
+ruamel.yaml, keep comments and order and change what nobody asked for: ``True`` to ``true``, and the room around lists and comments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.yaml_files import YamlNode, parsed
+
+INDENT = 2
+"""Spaces by which a new section is moved in, where no other tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key of a mapping and its value, as nodes. Of an alias the value's node stands elsewhere, where its anchor is."""
+
+    key: YamlNode
+    value: YamlNode
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether the value is that of an anchor."""
+        return bool(self.value.start_mark.index < self.key.end_mark.index)
+
+
+def with_settings(text: str, name: str, settings: Mapping[str, str]) -> str:
+    """A YAML text with some dotted keys given values, which are YAML of one line.
+
+    :raises ConfigurationError: a key stands where nothing can be written, as in what is not a mapping.
+    """
+    for key, value in settings.items():
+        text = _with_setting(text, name, key.split("."), value)
+    return text
+
+
+def _with_setting(text: str, name: str, path: Sequence[str], value: str) -> str:
+    """A text with one key given a value: where it stands, or else at the end of the deepest section above it that is there."""
+    with parsed(text, name) as (_, root):
+        node = root
+    if node is None or node.id != "mapping":
+        raise ConfigurationError(f"{name} is no mapping; nothing can be written into it")
+    for depth, part in enumerate(path):
+        entry = _entry(node, part)
+        if entry is None:
+            return _added(text, node, path[depth:], value)
+        if depth == len(path) - 1:
+            return _replaced(text, entry, " " + value)
+        if entry.value.id != "mapping" or entry.is_alias:
+            return _replaced(text, entry, _in_braces(path[depth + 1 :], value))
+        node = entry.value
+    raise ConfigurationError(f"{name}: no key was given")
+
+
+def _entry(node: YamlNode, name: str) -> Entry | None:
+    """The entry of a mapping that a name has in the text itself, not by a merge."""
+    return next((Entry(key, value) for key, value in node.value if str(key.value) == name), None)
+
+
+def _in_braces(path: Sequence[str], value: str) -> str:
+    """A value below some keys, in one line."""
+    return " " + "".join(f"{{{part}: " for part in path) + value + "}" * len(path)
+
+
+def _replaced(text: str, entry: Entry, value: str) -> str:
+    """A text with another value in an entry. The comment behind the value stays."""
+    begin = text.index(":", entry.key.end_mark.index) + 1
+    if entry.is_alias:
+        held = re.compile(r"[ \t]*\*[^\s,}\]]+").match(text, begin)
+        end = held.end() if held is not None else begin
+    else:
+        end = max(begin, _end(text, entry.value))
+    return text[:begin] + value + text[end:]
+
+
+def _added(text: str, node: YamlNode, path: Sequence[str], value: str) -> str:
+    """A text with a new key behind the last of a mapping."""
+    if node.flow_style:
+        end = text.rindex("}", 0, node.end_mark.index)
+        last = text[:end].rstrip()
+        joint = "" if last.endswith(("{", ",")) else ", "
+        return f"{last}{joint}{path[0]}:{_in_braces(path[1:], value)}{text[end:]}"
+    newline = "\r\n" if "\r\n" in text else "\n"
+    margin = node.value[0][0].start_mark.column if node.value else 0
+    lines = [" " * (margin + INDENT * depth) + f"{part}:" for depth, part in enumerate(path)]
+    lines[-1] += " " + value
+    key, held = node.value[-1]
+    last_entry = Entry(key, held)
+    end = key.end_mark.index if last_entry.is_alias else max(key.end_mark.index, _end(text, held))
+    stop = text.find("\n", end)
+    if stop < 0:
+        return text + newline + newline.join(lines)
+    stop -= text[stop - 1] == "\r"
+    return text[:stop] + "".join(newline + line for line in lines) + text[stop:]
+
+
+def _end(text: str, node: YamlNode) -> int:
+    """Where the last character of a node stands. Blocks end, for PyYAML, where the next thing begins."""
+    if node.id == "scalar" and node.style not in ("|", ">"):
+        return int(node.end_mark.index)
+    if node.id == "scalar" or node.flow_style or not node.value:
+        return len(text[: node.end_mark.index].rstrip()) if node.id == "scalar" else int(node.end_mark.index)
+    if node.id == "sequence":
+        return _end(text, node.value[-1])
+    key, value = node.value[-1]
+    alias = Entry(key, value).is_alias
+    return int(text.find("\n", key.end_mark.index) if alias else max(key.end_mark.index + 1, _end(text, value)))
