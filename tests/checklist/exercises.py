@@ -114,6 +114,11 @@ def megatron(style: str, flags: dict[str, Any]) -> Configuration:
 
 def mindformers(style: str, keys: dict[str, Any]) -> Configuration:
     """MindFormers' side; a key that is None is taken out."""
+    return read_yaml(yaml.safe_dump(mindformers_tree(style, keys)), f"{style}.yaml", Path())
+
+
+def mindformers_tree(style: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """What MindFormers' YAML of a base holds, with an exercise's keys."""
     tree: dict[str, Any] = {}
     for name, value in {**BASES[style], **keys}.items():
         if value is None:
@@ -126,7 +131,7 @@ def mindformers(style: str, keys: dict[str, Any]) -> Configuration:
                 inner = place[part] = {}
             place = inner
         place[last] = value
-    return read_yaml(yaml.safe_dump(tree), f"{style}.yaml", Path())
+    return tree
 
 
 def exercises(table: str) -> Iterator[Exercise]:

@@ -179,3 +179,33 @@ def test_the_models_of_launch_differ_in_what_a_person_would_name() -> None:
     assert done.returncode == 1
     assert words("headline.settings", count=1) in done.stdout
     assert "init_method_std" in done.stdout
+
+
+def test_the_mended_yaml_is_written_beside_the_old_one(tmp_path: Path) -> None:
+    reference, candidate = script(tmp_path / "train.sh", adam_beta1="0.8"), configuration(tmp_path / "llama.yaml")
+    before = candidate.read_text()
+    done = command(reference, candidate, "--fix", tmp_path / "mended.yaml")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert candidate.read_text() == before
+    lines = done.stdout.splitlines()
+    assert {"+  betas: [0.8, 0.95]", "  base_config: llama.yaml", "  optimizer:"} <= set(lines)
+    assert words("check.fixed", judgement=Judgement.CLEAN) in done.stdout
+    assert command(reference, tmp_path / "mended.yaml").returncode == 0
+
+
+def test_a_yaml_that_needs_nothing_is_written_as_it_is(tmp_path: Path) -> None:
+    candidate = configuration(tmp_path / "llama.yaml")
+    done = command(script(tmp_path / "train.sh"), candidate, "--fix", tmp_path / "mended.yaml")
+    assert done.returncode == 0
+    assert (tmp_path / "mended.yaml").read_text() == candidate.read_text()
+
+
+@pytest.mark.parametrize(("swapped", "file"), [(True, "mended.yaml"), (False, "llama.yaml"), (False, "."), (False, "report.html")], ids=str)
+def test_nothing_is_mended_that_is_no_yaml_or_would_be_lost(swapped: bool, file: str, tmp_path: Path) -> None:
+    sides = [script(tmp_path / "train.sh", adam_beta1="0.8"), configuration(tmp_path / "llama.yaml")]
+    before = {path.name: path.read_text() for path in sides}
+    pages = ["--html", tmp_path / "report.html"] if file == "report.html" else []
+    done = command(*(sides[::-1] if swapped else sides), "--fix", tmp_path / file, *pages)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1 and "--fix" in done.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before

@@ -13,7 +13,7 @@ from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.meaning import Optimizer, Origin
 from align_hooks.checklist.result import DIFFERS, Checklist, Scheduled
 from align_hooks.checklist.row import MODEL
-from align_hooks.checklist.sides import check
+from align_hooks.checklist.sides import check, fix
 from align_hooks.configuration.values import MINDFORMERS
 from align_hooks.messages import message, rendered, terms
 from checklist.exercises import row, to_change
@@ -92,6 +92,18 @@ def test_every_mistake_is_told_with_both_places(name: str, of: Of) -> None:
     for one in (row(result, each) for each in pair.planted):
         for side, file in ((one.reference, pair.script), (one.candidate, Path(pair.yaml).name)):
             assert side.where is Origin.DEFAULT or re.match(rf"{re.escape(file)}:\d+", rendered(side.where)), (one.row.id, side)
+
+
+@NAMES
+def test_the_yaml_is_mended_as_told_and_no_letter_else(name: str, of: Of, tmp_path: Path) -> None:
+    pair, before = REAL[name], of(name)
+    done = fix(str(tmp_path / pair.script), str(tmp_path / Path(pair.yaml).name), {}, before, None)
+    unmended = {one.row.id for one in before.of(Outcome.DIFFERENT) if one.change is not None and not one.change.keeps}
+    assert names(done.checklist, Outcome.DIFFERENT) <= unmended
+    was, now = done.mended.before.splitlines(), done.mended.after.splitlines()
+    comments = [re.findall(r"#.*", line) for line in was]
+    assert [comment for comment in comments if comment] == [comment for line in now if (comment := re.findall(r"#.*", line))]
+    assert len(set(was) - set(now)) <= len(before.edits)
 
 
 SHOWN_ROWS = """

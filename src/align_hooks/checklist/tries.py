@@ -7,15 +7,17 @@ not come to the meaning does no harm; the first that does is told, so the plaine
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
+from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.row import UNSET, Asked, Edits, Tries, is_new, model, plain
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
 from align_hooks.configuration.values import MEGATRON, Setting
 
@@ -107,18 +109,38 @@ def _named(meaning: Setting) -> list[str]:
 
 
 def scaling(asked: Asked) -> Iterator[Edits]:
-    """A scaling of positions by its type and factor."""
-    wanted = asked.wanted
+    """A scaling of positions by its type and factor. Older models want all numbers of Llama 3.1's, of which Megatron's are fixed."""
+    wanted, newer = asked.wanted, is_new(asked.candidate)
     if wanted == "none":
-        yield dict.fromkeys((key for key in asked.keys if key in asked.candidate.values), None)
-        return
+        plain_type = "rope" if newer else "None"
+        yield from ({key: plain_type} for key in asked.keys if key.endswith(("type", "extend_method")) and key in asked.candidate.values)
     if not isinstance(wanted, Scaling):
         return
     yield from of_one_key(asked)
-    if is_new(asked.candidate):
-        yield dict(zip(model("rope_scaling.type", "rope_scaling.factor"), (wanted.kind, wanted.factor), strict=True))
-    else:
-        yield dict(zip(model("extend_method", "scaling_factor.factor"), (wanted.kind.upper(), wanted.factor), strict=True))
+    table = {"factor": wanted.factor}
+    if newer:
+        yield _table("rope_scaling", {"type": wanted.kind, **table})
+    elif wanted.kind == "llama3":
+        table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+
+
+def positions(asked: Asked) -> Iterator[Edits]:
+    """Which positions a model sees. Older models want all numbers of YaRN with its name."""
+    if is_new(asked.candidate) or asked.wanted != "yarn":
+        yield from of_one_key(asked)
+        return
+    c = asked.reference
+    table = {"factor": mindspeed.yarn_factor(c), "original_max_position_embeddings": mindspeed.yarn_original(c)}
+    table |= {"beta_slow": value_of(c, ("beta_slow",), 1.0), "beta_fast": value_of(c, ("beta_fast",), 32.0)}
+    table |= {name: mindspeed.yarn_scale(name, usual)(c) for name, usual in (("mscale", 1.0), ("mscale_all_dim", 0.0))}
+    if UNSET not in table.values():
+        yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
+
+
+def _table(name: str, values: Mapping[str, Setting]) -> Edits:
+    """A table of ``model_config``."""
+    return {f"{MODEL}{name}.{key}": value for key, value in values.items()}
 
 
 def shared_experts(asked: Asked) -> Iterator[Edits]:
@@ -188,6 +210,22 @@ def global_batch(asked: Asked) -> Iterator[Edits]:
         each = value_of(c, (key,), 1)
         if are_numbers(asked.wanted, now, each) and now and (asked.wanted * each) % now == 0:
             yield {key: int(asked.wanted * each // now)}
+
+
+def micro_batch(asked: Asked) -> Iterator[Edits]:
+    """Rows of a micro-batch, with so many micro-batches of a step that the global batch stays."""
+    c = asked.candidate
+    count = "parallel_config.micro_batch_num" if read.is_piped(c) else "runner_config.gradient_accumulation_steps"
+    rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
+    if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
+        yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
+
+
+def micro_batches(asked: Asked) -> Iterator[Edits]:
+    """Micro-batches of a step, with so many rows each that the global batch stays."""
+    rows, batches = read.mindformers_micro_batch(asked.candidate), read.mindformers_micro_batches(asked.candidate)
+    if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
+        yield from micro_batch(replace(asked, wanted=rows * batches // asked.wanted))
 
 
 def averaged(asked: Asked) -> Iterator[Edits]:

@@ -160,7 +160,7 @@ OPTIMIZER = (
     ),
     row(
         "lr_decay_style",
-        Says(("lr_decay_style", "lr_wsd_decay_style"), "linear"),
+        Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
         Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style),
         form=lambda kind: STYLES.get(str(kind), text(kind)),
         unless=same_schedule,

@@ -80,7 +80,7 @@ PARALLEL = (
     rounding(
         message("row.micro_batch_size"),
         Says(("micro_batch_size",)),
-        Says(("runner_config.batch_size",), read=read.mindformers_micro_batch),
+        Says(("runner_config.batch_size",), read=read.mindformers_micro_batch, tries=tries.micro_batch),
         asked_by=("comparison: control: batch_size",),
     ),
     rounding(
@@ -89,6 +89,7 @@ PARALLEL = (
         Says(
             ("parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps", "parallel_config.pipeline_stage"),
             read=read.mindformers_micro_batches,
+            tries=tries.micro_batches,
         ),
         asked_by=("CheckList: optimizer: global_batch_size",),
     ),

@@ -234,7 +234,7 @@ STRUCTURE = (
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions),
+        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, tries=tries.positions),
         asked_by=(
             *asked("CheckList: structure", "position code"),
             *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
