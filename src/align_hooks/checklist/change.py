@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from align_hooks.checklist.row import MODEL
-from align_hooks.configuration.megatron import RENAMED
+from align_hooks.configuration.megatron import FLAGS, RENAMED
 from align_hooks.configuration.values import MINDFORMERS, Setting
 from align_hooks.messages import Argument, message, sentences
 
@@ -124,7 +124,9 @@ def named(key: str, framework: str) -> str:
 
 def flag_of(attribute: str) -> tuple[str, Setting]:
     """The flag of Megatron's that sets an attribute, with underscores for dashes, and the value where the flag itself is the value."""
-    return next(((flag, constant) for flag, (name, constant) in RENAMED.items() if name == attribute), (attribute, None))
+    flags = [(flag, constant) for flag, (name, constant) in RENAMED.items() if name == attribute]
+    own = attribute.replace("_", "-") in FLAGS and all(constant is None for _, constant in flags)
+    return flags[0] if flags and not own else (attribute, None)
 
 
 def in_yaml(value: Setting) -> str:

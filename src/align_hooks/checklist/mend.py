@@ -41,10 +41,10 @@ def mend(reference: Configuration, candidate: Configuration, values: Values, apa
         if row.effect is Effect.RESULT and done.keeps:
             mended = applied(mended, {edit.key: edit.value for edit in done.edits})
             written.update((edit.key, edit) for edit in done.edits)
-    return {
-        id: replace(done, edits=tuple(written[edit.key] if done.keeps and edit.key in written else edit for edit in done.edits))
-        for id, done in changes.items()
-    }
+    for row in result:  # what a later row made of the same setting
+        done = changes[row.id]
+        changes[row.id] = replace(done, edits=tuple(written[edit.key] if done.keeps else edit for edit in done.edits))
+    return changes
 
 
 def _change(row: Row, reference: Configuration, candidate: Configuration, values: Values, written: Mapping[str, Edit]) -> Change:

@@ -33,7 +33,8 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
 
     def fits(key: str) -> bool:
         if candidate.side == MEGATRON:
-            return not key.startswith("launcher.") and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
+            known = flag_of(key)[0].replace("_", "-") in flags_of(candidate.fork)
+            return known and (key not in mindspeed.ARGUMENTS or key in defaults_of(candidate.fork))
         if key in unfit or (newer and key.startswith("moe_config.")) or (key.startswith(GROUPED) and not grouped):
             return False
         unread = model == LLAMA and key.startswith(MODEL) and key.removeprefix(MODEL) not in LLAMA_KEYS
