@@ -5,8 +5,8 @@ a CPU and without initialising a weight; it is stopped where it would begin to t
 
 - ``transformer.<field>``: the TransformerConfig of a newer model; ``model.<field>`` the configuration of an older one.
 - ``network.<path>.<attribute>``: what the cells of the built network hold and read again, tables of positions among them, as a sum where
-  they are long;
-  ``weights.<name>`` the shape and type of its weights.
+  they are long, and ``config.<field>`` there what they ask the configuration for when they are called;
+  ``weights.<name>`` the shape and type of its weights, and how they are drawn.
 - ``schedule.rates``: the learning rates of the first 60 steps; ``schedule.<field>`` what the schedule holds.
 - ``optimizer.<field>``, ``wrapper.<field>``, ``callbacks.<type>.<field>``: what the built objects hold.
 - ``data.<field>``: the configuration of Megatron's data set, with ``sizes``, ``columns`` and the ``steps`` that come out.
@@ -68,6 +68,7 @@ LEFT_OUT = (
     *("parameters", "group_params", "weights", "parallel_speed_up_json_path"),
 )
 """What tells nothing that is not told elsewhere, or changes with every run."""
+GRAPH = "mindformers.parallel_core.training_graph."
 Flat = dict[str, Any]
 build_context, parallel = (importlib.import_module(f"mindformers.core.context.{name}") for name in ("build_context", "parallel"))
 
@@ -119,7 +120,8 @@ class Built:
 
     @staticmethod
     def set_context(**settings: Any) -> None:
-        Built.context |= settings
+        npu = {**Built.context.get("ascend_config", {}), **settings.get("ascend_config", {})}
+        Built.context |= settings | ({"ascend_config": npu} if npu else {})
         Built.original_context(**{name: value for name, value in settings.items() if name != "ascend_config"})  # of an NPU
 
     @staticmethod
@@ -143,7 +145,7 @@ class Training:
         raise Ready
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Any:
     """A value as JSON holds it; None for objects that hold others."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items() if key not in LEFT_OUT}
@@ -186,20 +188,46 @@ def held(thing: Any, section: str) -> Flat:
 
 def network(model: Any) -> Flat:
     """What the cells of a network hold, and its weights."""
-    found: Flat = {f"weights.{weight.name}": plain(weight) for weight in model.get_parameters()}
+    found: Flat = {f"weights.{weight.name}": [*plain(weight), started(weight)] for weight in model.get_parameters()}
     for path, cell in model.cells_and_names():
         section = f"network.{path}." if path else "network."
-        read = attributes(type(cell))
-        found[f"{section}class"] = type(cell).__name__
-        found |= {f"{section}{name}": value for name, value in held(cell, "").items() if name in read}
+        found |= used(cell, section)
+        for name, inner in vars(cell).items():
+            if type(inner).__module__.startswith(GRAPH) and not isinstance(inner, nn.Cell):
+                found |= used(inner, f"{section}{name}.")  # a dispatcher of tokens is no cell
     return found
+
+
+def used(thing: Any, section: str) -> Flat:
+    """What a part of a network reads again: of its own, and of the configuration when it is called."""
+    read, later = attributes(type(thing)), names_when_called(type(thing))
+    config = getattr(thing, "config", None) if "config" in later else None
+    found: Flat = {f"{section}class": type(thing).__name__}
+    found |= {f"{section}{name}": value for name, value in held(thing, "").items() if name in read}
+    return found | {f"{section}config.{name}": plain(value) for name, value in getattr(config, "__dict__", {}).items() if name in later}
+
+
+def started(weight: Any) -> object:
+    """How a weight is drawn."""
+    drawn = getattr(weight.init_mode, "init", None)
+    return [type(drawn).__name__, getattr(drawn, "sigma", None)]
 
 
 @functools.cache
 def attributes(kind: type) -> set[str]:
-    """The attributes that the sources of a class read, and do not only set."""
+    """The attributes of its own that the sources of a class read, and do not only set."""
     sources = {inspect.getsource(sys.modules[one.__module__]) for one in kind.__mro__ if one.__module__.startswith("mindformers.")}
-    return {name for source in sources for name in re.findall(r"\.(\w+)\b(?!\s*=[^=])", source)}
+    return {name for source in sources for name in re.findall(r"\bself\.(\w+)\b(?!\s*=[^=])", source)}
+
+
+@functools.cache
+def names_when_called(kind: type) -> set[str]:
+    """The names that the methods of a class use, but for the one that builds it."""
+    classes = [vars(one) for one in kind.__mro__ if one.__module__.startswith(GRAPH)]
+    methods = [
+        inspect.unwrap(method) for one in classes for name, method in one.items() if name != "__init__" and inspect.isfunction(method)
+    ]
+    return {name for method in methods for name in method.__code__.co_names}
 
 
 def rates(schedule: Any) -> list[object]:
