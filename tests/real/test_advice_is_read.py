@@ -313,8 +313,37 @@ def test_names_that_are_not_read_are_known(family: str) -> None:
     found = outcomes(family)
     real = {key.removeprefix("m.") for key, became in found.items() if "read" not in became}
     ours = newer_names.unread(family)
-    known = newer_names.refused(family) | newer_names.ignored(family)
+    values = {name for families, name, _ in newer_names.REFUSED_VALUES if family in families}
+    known = newer_names.refused(family) | newer_names.ignored(family) | values
     assert {"not read, not known": sorted(real - ours - known), "known, and read": sorted(ours - real)} == {
         "not read, not known": [],
         "known, and read": [],
     }
+
+
+@cache
+def values() -> dict[tuple[str, str], str]:
+    """What each value that is said to be refused is answered with, by family and name; empty where it is built."""
+    asked = {(family, name): value for families, name, value in newer_names.REFUSED_VALUES for family in families}
+    found = advice.read_back([advice.text(with_value(*pair, value)) for pair, value in asked.items()])
+    return {pair: str(answer.get("refused", "")) for pair, answer in zip(asked, found, strict=True)}
+
+
+def with_value(family: str, name: str, value: object) -> advice.Keys:
+    """A base with one value, and with what rope_scaling must hold too."""
+    scaling = {"m.rope_scaling": None, "m.rope_scaling.factor": 2.0} if name.startswith("rope_scaling.") else {}
+    return advice.changed(base(family), {**scaling, f"m.{name}": value})
+
+
+@pytest.mark.parametrize("family", newer_names.EVERY)
+def test_values_that_are_said_to_be_refused_are(family: str) -> None:
+    assert {name: why for (one, name), why in values().items() if one == family and not why} == {}
+    assert newer_names.refuses(family, "bias_swiglu_fusion", True, {})
+    assert not newer_names.refuses(family, "bias_swiglu_fusion", True, {"hidden_act": "swiglu"})
+
+
+def test_a_value_that_is_taken_with_another() -> None:
+    """``bias_swiglu_fusion: True`` wants ``hidden_act: swiglu``."""
+    keys = {f"m.{name}": True for name in newer_names.UNLESS} | {f"m.{name}": value for name, value in newer_names.UNLESS.values()}
+    for answer in advice.read_back([advice.text(advice.changed(base(family), keys)) for family in newer_names.EVERY]):
+        assert answer["built"]["transformer.hidden_act"] == "fusedswiglu"
