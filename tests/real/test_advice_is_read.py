@@ -134,6 +134,7 @@ m.untie_embeddings_and_output_weights | false
 m.vocab_size | 512
 m.padded_vocab_size | 512
 m.padded_vocab_size | 512 | m.vocab_size: null
+m.max_position_embedding | 256
 m.max_position_embeddings | 256 | m.rope_scaling: null, m.position_embedding_type: rope
 m.extend_method | PI | m.scaling_factor: 2.0
 m.extend_method | NTK | m.scaling_factor: 2.0
@@ -147,9 +148,8 @@ m.rope_scaling.type | linear | m.rope_scaling.factor: 2.0
 m.rope_scaling.rope_type | yarn | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
 m.rope_scaling.rope_type | llama3 | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
 m.rope_scaling.rope_type | linear | m.rope_scaling.factor: 2.0, m.rope_scaling.type: null
-m.rope_scaling.factor | 4.0 | m.rope_scaling.type: yarn
-m.rope_scaling.factor | 4.0 | m.rope_scaling.type: llama3
-m.rope_scaling.factor | 4.0 | m.rope_scaling.type: linear
+m.rope_scaling.factor | 4.0 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
+m.rope_scaling.factor | 4.0 | m.rope_scaling.type: llama3, m.rope_scaling.factor: 2.0
 m.rope_scaling.original_max_position_embeddings | 64 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
 m.rope_scaling.mscale | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
 m.rope_scaling.mscale_all_dim | 0.3 | m.rope_scaling.type: yarn, m.rope_scaling.factor: 2.0
