@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from align_hooks.configuration.values import Setting
 from align_hooks.messages import Argument, message
 
 NUM_EXPERTS = message("instead.num_experts", name="num_experts", other="n_routed_experts")
@@ -106,6 +107,55 @@ REFUSED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 """Families, and the names whose presence ends their training before it begins."""
 
 
+DENSE = ("qwen3", "telechat3")
+TELECHAT3 = ("telechat3", "telechat3_moe")
+PLAIN_ATTENTION = ("qwen3", "qwen3_moe", "telechat3")
+UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (EVERY, ("multiple_of", "ffn_dim_multiplier", "sliding_window", "use_sliding_window", "use_qk_norm", "calculate_per_token_loss")),
+    (EVERY, ("untie_embeddings_and_output_weights", "softmax_compute_dtype", "use_rope_scaling", "scaling_factor.factor")),
+    (EVERY, ("partial_rotary_factor", "rotary_seq_len_interpolation_factor", "no-position-embedding")),
+    (EVERY, ("moe_router_pre_softmax", "capacity_factor", "moe_expert_capacity_factor", "moe_token_drop_policy", "enable_sdrop")),
+    (EVERY, ("moe_z_loss_coeff", "z_loss_factor", "use_fused_ops_topkrouter", "moe_router_fusion")),
+    (QWEN3, ("qk_layernorm", "mtp_num_layers", "mtp_loss_scaling_factor")),
+    (PLAIN_ATTENTION, ("fused_norm", "num_nextn_predict_layers", "mtp_loss_factor")),
+    (PLAIN_ATTENTION, ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_head_dim", "qk_rope_head_dim", "qk_pos_emb_head_dim")),
+    (PLAIN_ATTENTION, ("v_head_dim", "rotary_percent", "mscale", "mscale_all_dim", "rotary_scaling_factor")),
+    (PLAIN_ATTENTION, ("rope_scaling.original_max_position_embeddings", "rope_scaling.mscale", "rope_scaling.mscale_all_dim")),
+    (LATENT, ("head_dim", "num_key_value_heads", "num_experts")),
+    (("deepseek_v3", *TELECHAT3), ("tie_word_embeddings", "attn_proj_has_bias", "max_position_embedding", "embedding_init_type")),
+    (("deepseek_v3", *TELECHAT3), ("no_position_embedding", "fused_rms_norm", "moe_input_jitter_eps", "residual_dtype", "n_groups")),
+    (("deepseek_v3", *TELECHAT3), ("attention_dropout_rate", "hidden_dropout_rate", "mlp_has_bias", "mrope_section", "padded_vocab_size")),
+    (("deepseek_v3", *TELECHAT3), ("rope_interleave", "moe_pad_expert_input_to_capacity")),
+    (PLAIN_ATTENTION, ("first_k_dense_replace", "moe_layer_freq", "n_shared_experts", "use_shared_expert_gating")),
+    (PLAIN_ATTENTION, ("n_group", "topk_group", "rope_scaling.factor")),
+    (("telechat3_moe",), ("qk_nope_head_dim", "qk_rope_head_dim")),
+    (("qwen3_moe",), ("hidden_act", "gated_linear_unit", "intermediate_size")),
+    (DENSE, ("num_experts", "n_routed_experts", "num_moe_experts", "num_experts_per_tok", "moe_router_topk", "moe_intermediate_size")),
+    (DENSE, ("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_expert_num", "moe_router_dtype")),
+    (DENSE, ("moe_router_score_function", "norm_topk_prob", "routed_scaling_factor", "moe_router_topk_scaling_factor")),
+    (DENSE, ("moe_router_num_groups", "moe_router_group_topk", "moe_grouped_gemm", "moe_permute_fusion")),
+    (DENSE, ("moe_router_enable_expert_bias", "moe_router_bias_update_rate")),
+)
+"""Families, and names that change nothing of what they train: passed over, converted and not read, or of no use to the family, whose
+presence may end its training too."""
+
+REFUSED_VALUES: tuple[tuple[tuple[str, ...], str, Setting], ...] = (
+    (EVERY, "rotary_interleaved", True),
+    (EVERY, "rotary_dtype", "float16"),
+    (EVERY, "bias_swiglu_fusion", True),
+    (WITH_EXPERTS, "add_bias_linear", True),
+    (WITH_EXPERTS, "moe_grouped_gemm", False),
+    (LATENT, "apply_rope_fusion", True),
+    (PLAIN_ATTENTION, "multi_latent_attention", True),
+    (PLAIN_ATTENTION, "position_embedding_type", "yarn"),
+    (PLAIN_ATTENTION, "rope_scaling.type", "yarn"),
+    (PLAIN_ATTENTION, "rope_scaling.rope_type", "yarn"),
+)
+"""Families, a name that they read, and a value of it that ends their training before it begins."""
+UNLESS: Mapping[str, tuple[str, Setting]] = {"bias_swiglu_fusion": ("hidden_act", "swiglu")}
+"""What must be said too for such a value to be taken."""
+
+
 def refused(family: str | None) -> frozenset[str]:
     """Names that a family refuses; of one that 1.9 does not train, or that is not known, those that all refuse."""
     known = family if family in EVERY else None
@@ -115,3 +165,16 @@ def refused(family: str | None) -> frozenset[str]:
 def ignored(family: str | None) -> frozenset[str]:
     """Names that a family passes over."""
     return frozenset(name for name in IGNORED.keys() - refused(family) if family not in READ_BY.get(name, ()))
+
+
+def unread(family: str | None) -> frozenset[str]:
+    """Names by which nothing changes in a family that 1.9 trains."""
+    return frozenset(name for families, names in UNREAD for name in names if family in families)
+
+
+def refuses(family: str | None, name: str, value: Setting, said: Mapping[str, Setting]) -> bool:
+    """Whether a family refuses a value of a name, in a model of which ``said`` is what the YAML says, by names without their section."""
+    if not any(family in families and (name, value) == (one, other) for families, one, other in REFUSED_VALUES):
+        return False
+    beside, wanted = UNLESS.get(name, ("", None))
+    return not beside or said.get(beside) != wanted
