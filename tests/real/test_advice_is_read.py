@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from align_hooks.checklist import change, newer_names
+from align_hooks.checklist import newer_names
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.writable import usable
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from real import advice
 from real.advice import FAMILIES, base, long
@@ -274,7 +275,7 @@ def tries(family: str) -> dict[str, list[tuple[advice.Keys, advice.Keys]]]:
     """Keys that a family may be advised, and what is tried: the keys without it and with it."""
     candidate = read_yaml(advice.text(base(family)), "x.yaml", Path())
     rows = [row for row in ROWS if row.effect is not Effect.NOTHING]
-    advised = {key for row in rows for key in row.mindformers.keys if key.startswith(MODEL) and change.usable([key], candidate)}
+    advised = {key for row in rows for key in row.mindformers.keys if key.startswith(MODEL) and usable([key], candidate)}
     found: dict[str, list[tuple[advice.Keys, advice.Keys]]] = {}
     for line in TRIED.strip().splitlines():
         key, value, more = [*map(str.strip, line.split("|")), ""][:3]

@@ -16,7 +16,7 @@ from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.tries import of_one_key
-from align_hooks.checklist.writable import usable
+from align_hooks.checklist.writable import is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
 
 Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
@@ -83,7 +83,7 @@ def _tried(row: Row, asked: Asked) -> Iterator[Edits]:
         for way in ways:
             edits = {key: value for key, value in way.items() if not _stands(asked.candidate, key, value)}
             edits = {**_carried(edits, asked.candidate), **edits}
-            if edits and edits not in tried:
+            if edits and edits not in tried and not is_refused(edits, asked.candidate):
                 tried.append(edits)
                 yield edits
             if len(tried) == MOST:

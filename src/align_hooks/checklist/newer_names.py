@@ -110,16 +110,20 @@ REFUSED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 DENSE = ("qwen3", "telechat3")
 TELECHAT3 = ("telechat3", "telechat3_moe")
 PLAIN_ATTENTION = ("qwen3", "qwen3_moe", "telechat3")
-UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+WITHOUT_EFFECT: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (EVERY, ("multiple_of", "ffn_dim_multiplier", "sliding_window", "use_sliding_window", "use_qk_norm", "calculate_per_token_loss")),
     (EVERY, ("untie_embeddings_and_output_weights", "softmax_compute_dtype", "use_rope_scaling", "scaling_factor.factor")),
     (EVERY, ("partial_rotary_factor", "rotary_seq_len_interpolation_factor", "no-position-embedding")),
     (EVERY, ("moe_router_pre_softmax", "capacity_factor", "moe_expert_capacity_factor", "moe_token_drop_policy", "enable_sdrop")),
     (EVERY, ("moe_z_loss_coeff", "z_loss_factor", "use_fused_ops_topkrouter", "moe_router_fusion")),
+    (PLAIN_ATTENTION, ("rotary_percent",)),
+)
+"""Families, and names that mean something, and that what they train does not do: it does what it would do without them."""
+UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (QWEN3, ("qk_layernorm", "mtp_num_layers", "mtp_loss_scaling_factor")),
     (PLAIN_ATTENTION, ("fused_norm", "num_nextn_predict_layers", "mtp_loss_factor")),
     (PLAIN_ATTENTION, ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_head_dim", "qk_rope_head_dim", "qk_pos_emb_head_dim")),
-    (PLAIN_ATTENTION, ("v_head_dim", "rotary_percent", "mscale", "mscale_all_dim", "rotary_scaling_factor")),
+    (PLAIN_ATTENTION, ("v_head_dim", "mscale", "mscale_all_dim", "rotary_scaling_factor")),
     (PLAIN_ATTENTION, ("rope_scaling.original_max_position_embeddings", "rope_scaling.mscale", "rope_scaling.mscale_all_dim")),
     (LATENT, ("head_dim", "num_key_value_heads", "num_experts")),
     (("deepseek_v3", *TELECHAT3), ("tie_word_embeddings", "attn_proj_has_bias", "max_position_embedding", "embedding_init_type")),
@@ -136,8 +140,7 @@ UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (DENSE, ("moe_router_num_groups", "moe_router_group_topk", "moe_grouped_gemm", "moe_permute_fusion")),
     (DENSE, ("moe_router_enable_expert_bias", "moe_router_bias_update_rate")),
 )
-"""Families, and names that change nothing of what they train: passed over, converted and not read, or of no use to the family, whose
-presence may end its training too."""
+"""Families, and names that are of no use to them, whose presence may end their training too."""
 
 REFUSED_VALUES: tuple[tuple[tuple[str, ...], str, Setting], ...] = (
     (EVERY, "rotary_interleaved", True),
@@ -169,7 +172,12 @@ def ignored(family: str | None) -> frozenset[str]:
 
 def unread(family: str | None) -> frozenset[str]:
     """Names by which nothing changes in a family that 1.9 trains."""
-    return frozenset(name for families, names in UNREAD for name in names if family in families)
+    return frozenset(name for families, names in UNREAD for name in names if family in families) | without_effect(family)
+
+
+def without_effect(family: str | None) -> frozenset[str]:
+    """Names that mean something, and that a family that 1.9 trains does not do."""
+    return frozenset(name for families, names in WITHOUT_EFFECT for name in names if family in families)
 
 
 def refuses(family: str | None, name: str, value: Setting, said: Mapping[str, Setting]) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from align_hooks.checklist.defaults import LLAMA, MLA, family
-from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
+from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
@@ -48,7 +48,8 @@ def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
         return OLDER_WITHOUT_EFFECT
     if configuration.side != MINDFORMERS or not ignores(version):
         return frozenset()
-    return frozenset(MODEL + name for name in (*ignored(family(configuration)), *WITHOUT_EFFECT))
+    known = family(configuration)
+    return frozenset(MODEL + name for name in (*ignored(known), *without_effect(known), *WITHOUT_EFFECT))
 
 
 def ignores(version: str) -> bool:
@@ -133,8 +134,9 @@ def _newer(c: Configuration) -> Iterator[Message]:
                 yield message("trap.refused", place=value.where, name=name, instead=INSTEAD[name])
             else:
                 yield message("trap.refused_for_good", place=value.where, name=name)
-    for name in (name for name in WITHOUT_EFFECT if name not in refused(known) or not c.passed_over):
-        if (value := c.values.get(MODEL + name)) is not None and value.value:
+    unlike = without_effect(known) - ignored(known) if c.passed_over else set()
+    for name in (name for name in sorted({*WITHOUT_EFFECT, *unlike}) if name not in refused(known) or not c.passed_over):
+        if (value := _written(c, name)) is not None and value.value:
             yield message("trap.no_effect", place=value.where, name=name)
     for name, values in ALLOWED.items():
         if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:

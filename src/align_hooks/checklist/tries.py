@@ -228,6 +228,14 @@ def micro_batches(asked: Asked) -> Iterator[Edits]:
         yield from micro_batch(replace(asked, wanted=rows * batches // asked.wanted))
 
 
+def fused_swiglu(asked: Asked) -> Iterator[Edits]:
+    """A fused SwiGLU, which newer models take with the activation of that name alone."""
+    yield from of_one_key(asked)
+    switch, act = model("bias_swiglu_fusion", "hidden_act")
+    if switch in asked.keys and asked.wanted is True:
+        yield {switch: True, act: "swiglu"}
+
+
 def averaged(asked: Asked) -> Iterator[Edits]:
     """Gradients that are averaged over ranks, or not."""
     yield {"parallel.gradients_mean": asked.wanted}

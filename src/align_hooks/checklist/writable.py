@@ -9,10 +9,10 @@ from enum import Enum
 from align_hooks.checklist.change import flag_of
 from align_hooks.checklist.defaults import DEFAULTS, LLAMA, LLAMA_KEYS, family
 from align_hooks.checklist.meaning import Meaning
-from align_hooks.checklist.newer_names import ignored, refused
+from align_hooks.checklist.newer_names import ignored, refused, refuses, unread
 from align_hooks.checklist.readings.lookup import has
 from align_hooks.checklist.readings.training import GROUPED
-from align_hooks.checklist.row import MODEL, is_new
+from align_hooks.checklist.row import MODEL, Edits, is_new
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
@@ -28,7 +28,7 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
     none that only a fork of it has."""
     newer = candidate.side == MINDFORMERS and is_new(candidate)
     model = family(candidate) if candidate.side == MINDFORMERS else None
-    unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model)} if newer else set()
+    unfit = {f"{MODEL}{name}" for name in ignored(model) | refused(model) | unread(model)} if newer else set()
     grouped = GROUPS in candidate.values or has(candidate, GROUPED)  # MindFormers wants a whole group then
 
     def fits(key: str) -> bool:
@@ -41,6 +41,15 @@ def usable(keys: Sequence[str], candidate: Configuration) -> list[str]:
         return key in candidate.values or not unread
 
     return sorted(filter(fits, keys), key=lambda key: key not in candidate.values)
+
+
+def is_refused(edits: Edits, candidate: Configuration) -> bool:
+    """Whether the family of a newer model ends its training for one of these values."""
+    if candidate.side != MINDFORMERS or not is_new(candidate):
+        return False
+    said = {name.removeprefix(MODEL): value.value for name, value in candidate.values.items()}
+    said |= {name.removeprefix(MODEL): value for name, value in edits.items()}
+    return any(refuses(family(candidate), key.removeprefix(MODEL), value, said) for key, value in edits.items())
 
 
 def takes(key: str, value: Setting, candidate: Configuration, switch: bool = False) -> bool:

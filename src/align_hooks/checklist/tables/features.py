@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from align_hooks.checklist import tries
 from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
 from align_hooks.checklist.readings.lookup import is_on
@@ -44,7 +45,7 @@ FEATURES = (
     rounding(
         message("row.fused_bias_and_swiglu"),
         Says(("bias_swiglu_fusion",), True),
-        Says(model("bias_swiglu_fusion", "use_fused_swiglu"), False),
+        Says(model("bias_swiglu_fusion", "use_fused_swiglu"), False, tries=tries.fused_swiglu),
         asked_by=(FUSION, "comparison: attention: no-bias-swiglu-fusion"),
     ),
     megatron_only(message("row.fused_bias_and_dropout"), "bias_dropout_fusion", True),
