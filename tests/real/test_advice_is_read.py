@@ -209,7 +209,6 @@ m.moe_router_score_function | sigmoid
 m.norm_topk_prob | false
 m.moe_router_pre_softmax | true
 m.n_group | 4
-m.n_group | 4 | m.topk_group: 2
 m.n_groups | 4
 m.moe_router_num_groups | 4 | m.moe_router_num_groups: 2, m.moe_router_group_topk: 2, m.n_group: null, m.topk_group: null
 m.topk_group | 2 | m.n_group: 4, m.topk_group: 4
