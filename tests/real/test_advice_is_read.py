@@ -210,10 +210,9 @@ m.moe_router_score_function | sigmoid
 m.norm_topk_prob | false
 m.moe_router_pre_softmax | true
 m.n_group | 4
-m.n_group | 4 | m.topk_group: 2
 m.n_groups | 4
 m.moe_router_num_groups | 4 | m.moe_router_num_groups: 2, m.moe_router_group_topk: 2, m.n_group: null, m.topk_group: null
-m.topk_group | 2 | m.n_group: 4, m.topk_group: 4
+m.topk_group | 2 | m.n_group: 4, m.topk_group: 1
 m.moe_router_group_topk | 2 | m.moe_router_num_groups: 4, m.moe_router_group_topk: 4, m.n_group: null, m.topk_group: null
 m.routed_scaling_factor | 2.5
 m.moe_router_topk_scaling_factor | 2.5 | m.routed_scaling_factor: null

@@ -138,7 +138,7 @@ UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (DENSE, ("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_expert_num", "moe_router_dtype")),
     (DENSE, ("moe_router_score_function", "norm_topk_prob", "routed_scaling_factor", "moe_router_topk_scaling_factor")),
     (DENSE, ("moe_router_num_groups", "moe_router_group_topk", "moe_grouped_gemm", "moe_permute_fusion")),
-    (DENSE, ("moe_router_enable_expert_bias", "moe_router_bias_update_rate")),
+    (DENSE, ("moe_router_enable_expert_bias", "moe_router_bias_update_rate", "moe_router_load_balancing_type")),
 )
 """Families, and names that are of no use to them, whose presence may end their training too."""
 
