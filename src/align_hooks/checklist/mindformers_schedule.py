@@ -86,7 +86,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
             raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
         rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
         return Schedule(lambda at: np.full(np.shape(at), float(rate)), steps, message("schedule.peak", rate=float(rate), rest=rest))
-    kind, total = str(kind), value("total_steps", -1)
+    kind, total = called(kind), value("total_steps", -1)
     length = steps if total == -1 else int(total)
     warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
     peak = value("learning_rate", value("base_lr"))
@@ -108,6 +108,11 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
     if warm:
         text = message("schedule.warmed", warm=warm, first=start, last=setup.peak, rest=text)
     return Schedule(rates, steps or length, text)
+
+
+def called(kind: Setting) -> str:
+    """The name of a schedule's class, of which ``lr_schedule.type`` may be another name."""
+    return ALIASES.get(str(kind), str(kind))
 
 
 def _wave(angle: Floats) -> Floats:
@@ -213,5 +218,15 @@ SHAPES: dict[str, Callable[[Setup], Rates]] = {
     "CosineAnnealingWarmRestarts": _annealing_restarts,
 }
 """MindFormers' schedules after their warm-up."""
+ALIASES = {
+    "constant_with_warmup": "ConstantWarmUpLR",
+    "linear": "LinearWithWarmUpLR",
+    "cosine": "CosineWithWarmUpLR",
+    "cosine_with_restarts": "CosineWithRestartsAndWarmUpLR",
+    "polynomial": "PolynomialWithWarmUpLR",
+    "cosine_annealing": "CosineAnnealingLR",
+    "cosine_annealing_warm_restarts": "CosineAnnealingWarmRestarts",
+}
+"""Other names of schedules, of ``mindformers.core.lr.build_lr``."""
 BY_RATIO = {"CosineWithWarmUpLR": True, "CosineWithRestartsAndWarmUpLR": False}
 """Schedules that look for their end before they look for their warm-up, and whether ``decay_ratio`` may say it."""

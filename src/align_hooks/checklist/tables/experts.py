@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import Drops
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings import mindspeed, precision
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
@@ -36,7 +37,12 @@ EXPERTS = (
             read=read.expert_layers,
             note=message("note.dense_mindspeed"),
         ),
-        Says(keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"), read=read.expert_layers, beside=LAYERS),
+        Says(
+            keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
+            read=read.expert_layers,
+            note=message("note.dense_older"),
+            beside=LAYERS,
+        ),
     ),
     row(
         "num_experts_chosen",
@@ -97,13 +103,20 @@ EXPERTS = (
             ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
             read=mindspeed.groups("moe_router_num_groups"),
         ),
-        Says(keys("n_group", "n_groups", "moe_router_num_groups", older="n_group"), default("moe_router_num_groups")),
+        Says(
+            keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
+            read=read.mindformers_groups("moe_router_num_groups", "n_group", "n_groups"),
+            note=message("note.groups_older"),
+        ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         message("row.groups_chosen"),
         Says(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
-        Says(keys("topk_group", "moe_router_group_topk", older="topk_group"), default("moe_router_group_topk")),
+        Says(
+            keys("topk_group", "moe_router_group_topk", older="topk_group topk_method"),
+            read=read.mindformers_groups("moe_router_group_topk", "topk_group"),
+        ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
@@ -143,9 +156,10 @@ EXPERTS = (
         "aux_loss_factor",
         Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"), read=read.megatron_auxiliary),
         Says(
-            keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factor"),
+            keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
             read=read.mindformers_auxiliary,
-            note=message("note.aux_newer"),
+            note=message("note.aux_by_family"),
+            beside=("moe_config.aux_loss_factor",),
         ),
         form=lambda factor: plain(read.alone(factor)),
         advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
@@ -155,7 +169,7 @@ EXPERTS = (
         message("row.load_balancing_type"),
         Says(("moe_router_load_balancing_type", "seq_aux"), read=mindspeed.balances),
         Says(
-            keys("moe_router_load_balancing_type", older="aux_loss_types"),
+            model("moe_router_load_balancing_type"),
             read.mindformers_balancing,
             note=message("note.gbs_aux_loss"),
             choices=("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
@@ -188,7 +202,7 @@ EXPERTS = (
             read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
         ),
-        advice=Advice(message("advice.drop_by_position"), lambda policy: policy != "probs"),
+        advice=Advice(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
         asked_by=("CheckList: experts: enable_sdrop", "comparison: experts: moe-token-drop-policy"),
     ),
     rounding(
@@ -268,7 +282,7 @@ EXPERTS = (
     row(
         "mtp_loss_scaling_factor",
         Says(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
-        Says(model("mtp_loss_factor", "mtp_loss_scaling_factor")),
+        Says(model("mtp_loss_factor", "mtp_loss_scaling_factor"), default("mtp_loss_scaling_factor")),
         when="mtp_num_layers",
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.mindformers_schedule import SHAPES
+from align_hooks.checklist.mindformers_schedule import SHAPES, called
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
@@ -44,7 +44,7 @@ def same_schedule(reference: Configuration, candidate: Configuration) -> Words |
 def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
     """The lowest rates of two schedules do no harm where the schedules are the same, or constant."""
     kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
-    constant = all(kind is not None and STYLES.get(str(kind.value), kind.value) == "constant" for kind in kinds)
+    constant = all(kind is not None and STYLES.get(called(kind.value), kind.value) == "constant" for kind in kinds)
     return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
 
 
@@ -137,7 +137,7 @@ OPTIMIZER = (
         "lr_decay_style",
         Says(("lr_decay_style", "lr_wsd_decay_style"), "linear"),
         Says(schedule_keys("type"), "constant", choices=tuple(SHAPES)),
-        form=lambda kind: STYLES.get(str(kind), text(kind)),
+        form=lambda kind: STYLES.get(called(kind), text(called(kind))),
         unless=same_schedule,
     ),
     row(

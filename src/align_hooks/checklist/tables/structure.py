@@ -80,7 +80,11 @@ STRUCTURE = (
     row(
         "intermediate_size",
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
-        Says((*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")), read=read.mindformers_ffn, note=message("note.ffn_older")),
+        Says(
+            (*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")),
+            read=read.mindformers_ffn,
+            note=message("note.ffn_older"),
+        ),
         fact="model.intermediate_size",
         asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
@@ -228,7 +232,7 @@ STRUCTURE = (
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions),
+        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
         asked_by=(
             *asked("CheckList: structure", "position code"),
             *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
@@ -246,16 +250,19 @@ STRUCTURE = (
         Says(("rotary_base",), 10000),
         Says(model("theta", "rope_theta", "rotary_base"), default("rotary_base")),
         fact="model.rope_theta",
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_percent",
         Says(("rotary_percent",), 1.0),
         Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_interleaved",
         Says(("rotary_interleaved",), False),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_seq_len_interpolation_factor",
@@ -316,7 +323,7 @@ STRUCTURE = (
             read=mindspeed.yarn_factor,
             note=message("note.yarn_factor_mindspeed"),
         ),
-        *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"),
+        *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"),
         mindformers=where_told(40.0),
     ),
     row(
@@ -328,7 +335,10 @@ STRUCTURE = (
             beside=("yarn_original_max_position_embeddings",),
         ),
         Says(
-            model("rope_scaling.original_max_position_embeddings", "max_position_embeddings"),
+            model(
+                *("rope_scaling.original_max_position_embeddings", "scaling_factor.original_max_position_embeddings"),
+                "max_position_embeddings",
+            ),
             read=read.mindformers_original,
             note=message("note.yarn_length"),
         ),
@@ -338,13 +348,13 @@ STRUCTURE = (
     yarn(
         "mscale",
         Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)),
-        *("mscale", "rope_scaling.mscale"),
+        *("mscale", "rope_scaling.mscale", "scaling_factor.mscale"),
         mindformers=where_told(0.707),
     ),
     yarn(
         "mscale_all_dim",
         Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", 0.0)),
-        *("mscale_all_dim", "rope_scaling.mscale_all_dim"),
+        *("mscale_all_dim", "rope_scaling.mscale_all_dim", "scaling_factor.mscale_all_dim"),
         mindformers=where_told(0.707),
     ),
     harmless(
