@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from align_hooks.checklist.judge import Outcome
-from align_hooks.checklist.result import check
+from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.checklist.traps import passed_over
@@ -58,6 +58,9 @@ DeepseekV2Config | {SPARSE}, moe.moe_intermediate_size: 1536 | size_of_an_expert
 DeepseekV2Config | {SHARED}, moe.moe_intermediate_size: 1536 | size_of_the_shared_experts | 3072 | {LAYER}:821
 DeepseekV2Config | {SPARSE}, moe.aux_loss_factor: 0.05 | aux_loss_factor | 0 | {MOE}:1328
 DeepseekV2Config | {SPARSE}, moe.aux_loss_types: [device, expert], moe.aux_loss_factors: [0.5, 0.003] | aux_loss_factor | 0.003 | {MOE}:1571
+DeepseekV2Config | moe.aux_loss_types: [comm], moe.aux_loss_factors: [0.02] | moe_comm_aux_loss_coeff | 0.02 | {MOE}:1579
+DeepseekV2Config | moe.aux_loss_types: [device], moe.aux_loss_factors: [0.05] | moe_device_level_aux_loss_coeff | 0.05 | {MOE}:1575
+LlamaConfig | moe.aux_loss_types: [device], moe.aux_loss_factors: [0.05] | moe_device_level_aux_loss_coeff | 0 | {LLAMA}:961
 DeepseekV2Config | {SPARSE}, moe.n_group: 4, moe.topk_group: 2 | groups_of_experts | None | {MOE}:1525, by greedy of {MOE}:133
 DeepseekV2Config | {SPARSE}, moe.n_group: 4, moe.topk_method: group_limited_greedy | groups_of_experts | 4 | {MOE}:1525
 DeepseekV2Config | {SPARSE}, moe.topk_group: 2, moe.topk_method: noaux_tc | groups_chosen | 2 | {MOE}:1525
@@ -79,6 +82,8 @@ LlamaConfig | m.kv_channels: 77 | head_dim | 128 | r1.5.0 mindformers/models/lla
 LlamaConfig | model.arch: {{type: Baichuan13BV2ForCausalLM}} | position_embedding_type | alibi | {BAICHUAN}:326
 InternLM2Config | | n_kv_heads | 8 | r1.3.0 research/internlm2/internlm2_config.py:99
 InternLM2Config | | rotary_base | 1000000 | r1.3.0 research/internlm2/internlm2_config.py:110
+QwenConfig | m.qkv_has_bias: false | bias_of_queries_keys_and_values | True | r1.3.0 research/qwen/qwen_model.py:266
+QwenConfig | m.kv_channels: 77, m.rotary_emb_base: 1000000 | rotary_base | 10000 | r1.3.0 research/qwen/qwen_model.py:282, which reads theta
 GPT2Config | | position_embedding_type | learned_absolute | {GPT2}:329
 GPT2Config | m.seq_length: 2048 | max_position_embeddings | 2048 | {GPT2_CONFIG}:160
 GPT2Config | m.hidden_size: 5120 | intermediate_size | 20480 | {GPT2}:431, by expand_ratio 4 of {GPT2_CONFIG}:121
@@ -131,9 +136,9 @@ def test_a_row_holds_what_the_source_builds(kind: str, keys: str, name: str, hol
 def test_a_loss_that_nobody_adds_is_told() -> None:
     """r1.5.0 mindformers/models/llama/llama_transformer.py:961 builds MoEV2 with return_extra_loss left False."""
     sparse = {"moe_config.expert_num": 4, "moe_config.routing_policy": "TopkRouterV2"}
-    told = check(megatron(OLD, {"num-experts": 4}), mindformers(OLD, {**sparse, "moe_config.aux_loss_factor": 0.05}))
-    assert row(told, "aux_loss_factor").outcome is Outcome.SAME
-    assert "trap.no_auxiliary_loss" in ids(*told.sides[1].traps)
+    sparsely = check(megatron(OLD, {"num-experts": 4}), mindformers(OLD, {**sparse, "moe_config.aux_loss_factor": 0.05}))
+    assert row(sparsely, "aux_loss_factor").outcome is Outcome.SAME
+    assert "trap.no_auxiliary_loss" in ids(*sparsely.sides[1].traps)
     dense = check(megatron(OLD, {}), mindformers(OLD, {"moe_config.expert_num": 1, "moe_config.aux_loss_factor": 0.05}))
     assert "trap.no_auxiliary_loss" not in ids(*dense.sides[1].traps)
 
@@ -141,7 +146,58 @@ def test_a_loss_that_nobody_adds_is_told() -> None:
 def test_how_positions_are_turned_says_nothing_where_none_are() -> None:
     """r1.3.0 mindformers/models/gpt2/gpt2.py:329: positions are learned."""
     learned = read_command("torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4", {})
-    told = check(learned, older("GPT2Config", "m.num_layers: 2, m.hidden_size: 64, m.num_heads: 4"))
+    both = check(learned, older("GPT2Config", "m.num_layers: 2, m.hidden_size: 64, m.num_heads: 4"))
     for name in ("rotary_base", "rotary_percent", "rotary_interleaved"):
-        assert row(told, name).outcome in (Outcome.SAME, Outcome.HARMLESS)
-    assert row(told, "position_embedding_type").outcome is Outcome.SAME
+        assert row(both, name).outcome in (Outcome.SAME, Outcome.HARMLESS)
+    assert row(both, "position_embedding_type").outcome is Outcome.SAME
+
+
+def told(flags: str, kind: str, keys: str) -> Checklist:
+    """A script with some flags against a YAML of an older model."""
+    return check(read_command(f"torchrun pretrain_gpt.py --num-layers 4 {flags}", {}), older(kind, f"m.num_layers: 4, {keys}"))
+
+
+def test_the_size_of_a_dense_layer_says_nothing_where_there_is_none() -> None:
+    """r1.5.0 mindformers/models/llama/llama_transformer.py:967-975: every layer of such a LLaMA has experts."""
+    sparse, keys = "--num-experts 8 --hidden-size 64 --ffn-hidden-size 96 --moe-ffn-hidden-size 32", f"m.intermediate_size: 32, {SPARSE}"
+    one = told(sparse, "LlamaConfig", keys)
+    assert (row(one, "intermediate_size").outcome, row(one, "size_of_an_expert").outcome) == (Outcome.HARMLESS, Outcome.SAME)
+    other = told(f"{sparse} --moe-layer-freq [0]+[1]*3", "LlamaConfig", keys)
+    assert row(other, "intermediate_size").outcome is Outcome.DIFFERENT
+
+
+def test_numbers_of_yarn_say_nothing_of_a_side_without_it() -> None:
+    """r1.5.0 mindformers/modules/layers.py:1202: scaling_factor is read by the method that extend_method names."""
+    latent = "--multi-latent-attention --rotary-scaling-factor 4 --mscale 1.5"
+    one = told(latent, "DeepseekV2Config", "m.extend_method: None")
+    assert row(one, "position_embedding_type").outcome is Outcome.DIFFERENT
+    names = ("rotary_scaling_factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
+    assert {row(one, name).outcome for name in names} == {Outcome.HARMLESS}
+    factors = "factor: 8.0, mscale: 1.5, mscale_all_dim: 0.0, original_max_position_embeddings: 4096, beta_fast: 32, beta_slow: 1"
+    other = told(latent, "DeepseekV2Config", f"m.scaling_factor: {{{factors}}}")
+    outcomes = [row(other, name).outcome for name in names]
+    assert outcomes == [Outcome.DIFFERENT, Outcome.SAME, Outcome.SAME, Outcome.SAME]
+
+
+BALANCED = "moe.aux_loss_types: [expert], moe.aux_loss_factors: [0.01]"
+CUT = "parallel_config: {use_seq_parallel: true, model_parallel: 2}"
+
+
+@pytest.mark.parametrize(
+    ("batch", "keys", "outcome"),
+    [(1, "", Outcome.HARMLESS), (2, "runner_config: {batch_size: 2}", Outcome.DIFFERENT), (1, CUT, Outcome.DIFFERENT)],
+)
+def test_balancing_over_one_sequence_is_balancing_over_its_micro_batch(batch: int, keys: str, outcome: Outcome) -> None:
+    """r1.5.0 mindformers/modules/transformer/moe.py:1794: a mean over all tokens of a group, which use_seq_parallel cuts (713)."""
+    flags = f"--num-experts 8 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.01 --micro-batch-size {batch}"
+    one = told(flags, "DeepseekV3Config", ", ".join(filter(None, (SPARSE, BALANCED, keys))))
+    assert row(one, "aux_loss_factor").outcome is Outcome.SAME
+    assert row(one, "load_balancing_type").outcome is outcome
+
+
+def test_megatron_deepspeed_may_be_told_the_rows_of_the_embedding() -> None:
+    """bigscience-workshop/Megatron-DeepSpeed megatron/tokenizer/tokenizer.py, ``_vocab_size_with_padding``; its --embed-layernorm norms
+    what comes of the embedding, which MindFormers' models do not."""
+    one = told("--pad-vocab-size-to 250880 --embed-layernorm", "GPT2Config", "m.vocab_size: 250880")
+    assert row(one, "rows_of_the_embedding").outcome is Outcome.SAME
+    assert row(one, "embed_layernorm").outcome is Outcome.DIFFERENT

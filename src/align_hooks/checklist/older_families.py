@@ -12,13 +12,14 @@ from align_hooks.configuration.values import Setting
 DEEPSEEK2, DEEPSEEK3 = "deepseekv2", "deepseekv3"
 DEEPSEEK = (DEEPSEEK2, DEEPSEEK3)
 """``research/deepseek2`` and ``research/deepseek3``, whose layers are the same: latent attention, and experts by ``moe_config``."""
-GPT2, INTERNLM2 = "gpt2", "internlm2"
+GPT2, INTERNLM2, QWEN = "gpt2", "internlm2", "qwen"
 
 CLASSES = {
     "deepseekv2config": DEEPSEEK2,
     "deepseekv3config": DEEPSEEK3,
     "gpt2config": GPT2,
     "internlm2config": INTERNLM2,
+    "qwenconfig": QWEN,
 }
 """``model_config.type``, in lower case, to the family."""
 
@@ -59,6 +60,7 @@ OLDER_DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
         **NO_EXPERTS,
         **{"ffn_hidden_size": 14336, "vocab_size": 92544, "rotary_base": 1000000.0, "layernorm_epsilon": 1e-5},
     },
+    QWEN: {**LIKE_LLAMA, **NO_EXPERTS, "add_qkv_bias": True, "layernorm_epsilon": 1e-5},
     GPT2: {
         **LIKE_LLAMA,
         **NO_EXPERTS,
@@ -78,5 +80,6 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     DEEPSEEK3: ("initializer_range", "router_dense_type"),
     GPT2: ("initializer_range", "init_method_std", "compute_dtype", "rms_norm_eps", "layernorm_epsilon"),
     INTERNLM2: ("initializer_range", "init_method_std"),
+    QWEN: ("initializer_range", "init_method_std", "qkv_has_bias", "kv_channels", "rotary_pct", "rotary_emb_base"),
 }
 """Family to names of ``model_config`` that stand in YAML files and that it keeps without reading them."""

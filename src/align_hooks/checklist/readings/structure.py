@@ -149,11 +149,14 @@ def mindformers_tied(c: Configuration) -> Setting:
 
 
 def megatron_padded_vocabulary(c: Configuration) -> Setting:
-    """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size."""
+    """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size.
+
+    Megatron-DeepSpeed may be told them by ``--pad-vocab-size-to``.
+    """
     recorded = c.fact("padded_vocabulary")
     if recorded is not None:
         return recorded
-    padded, size = value_of(c, ("padded_vocab_size",)), value_of(c, ("vocab_size",))
+    padded, size = value_of(c, ("padded_vocab_size", "pad_vocab_size_to")), value_of(c, ("vocab_size",))
     multiple = value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
     if padded is not UNSET or not are_numbers(size, multiple):
         return padded
@@ -260,6 +263,12 @@ def no_table_of_positions(reference: Configuration, candidate: Configuration) ->
     """How long sequences may be says nothing about those that are shorter, unless positions are learned."""
     learned = "learned_absolute" in [positions(c) for c in (reference, candidate)]
     return None if learned else message("harmless.not_learned")
+
+
+def older_does_not_stretch(reference: Configuration, candidate: Configuration) -> Words | None:
+    """An older model without YaRN has none of its numbers, not even by default, and the type of positions says so already."""
+    older = [c for c in (reference, candidate) if c.side == MINDFORMERS and not is_new(c)]
+    return message("harmless.not_stretched") if any(positions(c) not in ("yarn", UNSET) for c in older) else None
 
 
 def nothing_turned(reference: Configuration, candidate: Configuration) -> Words | None:

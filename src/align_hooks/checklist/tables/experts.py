@@ -22,6 +22,12 @@ def keys(*names: str, older: str) -> tuple[str, ...]:
     return (*model(*names), *(f"moe_config.{name}" for name in older.split()))
 
 
+def of_groups(kind: str, name: str) -> Row:
+    """A load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
+    mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
+    return row(name, Says((name,), 0.0), mindformers, asked_by=("beside the guides",))
+
+
 EXPERTS = (
     row(
         "expert_num",
@@ -176,7 +182,10 @@ EXPERTS = (
         ),
         form=read.balancing,
         when="aux_loss_factor",
+        unless=read.one_sequence,
     ),
+    of_groups("device", "moe_device_level_aux_loss_coeff"),
+    of_groups("comm", "moe_comm_aux_loss_coeff"),
     row(
         "z-loss",
         Says(("moe_z_loss_coeff",), None),

@@ -7,6 +7,7 @@ from functools import partial
 from align_hooks.checklist.defaults import default, where_told
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings import structure as read
+from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
 from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
 from align_hooks.configuration.values import Setting
@@ -34,7 +35,7 @@ def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Se
 def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
     """A number by which YaRN scales positions."""
     sides = megatron, Says(model(*keys), mindformers)
-    return row(name, *sides, when=YARN, asked_by=("comparison: model: rotary-scaling-factor",))
+    return row(name, *sides, when=YARN, unless=read.older_does_not_stretch, asked_by=("comparison: model: rotary-scaling-factor",))
 
 
 YARN = "position_embedding_type=yarn"
@@ -43,6 +44,7 @@ YARN = "position_embedding_type=yarn"
 ALONE = (
     megatron_alone("init_method_xavier_uniform", False),
     megatron_alone("embedding_init_method_std", None),
+    megatron_alone("embed_layernorm", False),
     megatron_alone("qk_l2_norm", False),
     megatron_alone("qk_clip", False),
     megatron_alone("no_rope_freq", None),
@@ -86,6 +88,7 @@ STRUCTURE = (
             note=message("note.ffn_older"),
         ),
         fact="model.intermediate_size",
+        unless=no_dense_layer,
         asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
     row(
@@ -207,7 +210,10 @@ STRUCTURE = (
     row(
         message("row.rows_of_the_embedding"),
         Says(
-            ("padded_vocab_size", "vocab_size", "make_vocab_size_divisible_by", "tensor_model_parallel_size", "pad_vocab_size"),
+            (
+                *("padded_vocab_size", "pad_vocab_size_to", "vocab_size", "make_vocab_size_divisible_by"),
+                *("tensor_model_parallel_size", "pad_vocab_size"),
+            ),
             read=read.megatron_padded_vocabulary,
             note=message("note.rows_megatron"),
         ),
@@ -343,6 +349,7 @@ STRUCTURE = (
             note=message("note.yarn_length"),
         ),
         when=YARN,
+        unless=read.older_does_not_stretch,
         asked_by=("comparison: model: rotary-scaling-factor",),
     ),
     yarn(
