@@ -233,7 +233,9 @@ bias_of_the_experts | --moe-router-enable-expert-bias | m.moe_router_enable_expe
 that_bias_is_moved | --moe-router-enable-expert-bias | m.moe_router_enable_expert_bias: true, callbacks: [{type: TopkBiasBalanceCallback}] | m.moe_router_enable_expert_bias: true, callbacks: [{type: MFLossMonitor}] | latent
 update_rate_of_that_bias | --moe-router-enable-expert-bias --moe-router-bias-update-rate 1e-4 | m.moe_router_enable_expert_bias: true, m.moe_router_bias_update_rate: 1.0e-4 | m.moe_router_enable_expert_bias: true | latent
 aux_loss_factor | --moe-aux-loss-coeff 0.01 | m.moe_aux_loss_coeff: 0.01 |  | experts
-aux_loss_factor | --num-experts 4 --moe-aux-loss-coeff 0.01 | moe_config.expert_num: 4, moe_config.aux_loss_factor: 0.01 | moe_config.expert_num: 4 |
+aux_loss_factor | --num-experts 4 --moe-aux-loss-coeff 0.01 | m.type: DeepseekV3Config, moe_config.expert_num: 4, moe_config.aux_loss_types: [expert], moe_config.aux_loss_factors: [0.01] | m.type: DeepseekV3Config, moe_config.expert_num: 4 |
+moe_device_level_aux_loss_coeff | --num-experts 4 --moe-device-level-aux-loss-coeff 0.05 | m.type: DeepseekV3Config, moe_config.expert_num: 4, moe_config.aux_loss_types: [expert, device], moe_config.aux_loss_factors: [0.01, 0.05] | moe_config.expert_num: 4 |
+moe_comm_aux_loss_coeff | --num-experts 4 --moe-comm-aux-loss-coeff 0.02 | m.type: DeepseekV3Config, moe_config.expert_num: 4, moe_config.aux_loss_types: [comm], moe_config.aux_loss_factors: [0.02] | moe_config.expert_num: 4 |
 load_balancing_type | --moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss | m.moe_aux_loss_coeff: 0.01, m.moe_router_load_balancing_type: seq_aux_loss | m.moe_aux_loss_coeff: 0.01, m.moe_router_load_balancing_type: gbs_aux_loss | experts
 z-loss | --moe-z-loss-coeff 0.001 | m.moe_z_loss_coeff: 0.001 |  | experts
 capacity_factor | --num-experts 4 --moe-expert-capacity-factor 1.5 | moe_config.expert_num: 4, moe_config.capacity_factor: 1.5 | moe_config.expert_num: 4 |

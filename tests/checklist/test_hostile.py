@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED
 from align_hooks.checklist.sides import check
 from align_hooks.configuration.megatron import read_script, read_words
@@ -210,6 +211,45 @@ def test_what_a_missing_file_may_have_set_is_said_where_it_differs(tmp_path: Pat
     found = check(str(one), str(configuration(tmp_path / "llama.yaml")), {}, mindformers="1.9")
     assert found.exit_code == DIFFERS
     assert found.gaps == [message("configuration.not_here", place="train.sh:2", text="absent.sh")]
+
+
+ARGUMENTS = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --lr 1e-3"
+AFTER_A_MISSING_FILE = {
+    "all is set after it": ("source absent.sh\nMORE='--bf16'", "$MORE", True),
+    "a number stands before it": ("N=4\nsource absent.sh", "--micro-batch-size $N", True),
+    "what nothing sets is a value": ("source absent.sh", "--data-path $DATA", True),
+    "arguments stand before it": ("MORE='--bf16'\nsource absent.sh", "$MORE", False),
+    "nothing stands before it": ("MORE=\nsource absent.sh", "$MORE", False),
+    "something else stands for it": ("source absent.sh", "${MORE:-}", False),
+    "what it is told otherwise": ("source absent.sh", "${MORE:+--bf16}", False),
+    "the script's own arguments": ("source absent.sh", '"$@"', False),
+    "an array stands before it": ("MORE=()\nsource absent.sh\nMORE+=(--bf16)", "${MORE[@]}", False),
+    "it is put back": ("MORE=\nsource absent.sh\nf() { local MORE=1; }\nf", "$MORE", False),
+    "it is added to": ('MORE=\nsource absent.sh\nMORE="$MORE --bf16"', "$MORE", False),
+    "it is set where the script ends": ("MORE=\nsource absent.sh\nif test -e x; then MORE=1; exit; fi", "$MORE", False),
+    "it is set in a subshell": ("MORE=\nsource absent.sh\n(MORE=1)", "$MORE", False),
+    "a second file is not here": ("source absent.sh\nMORE=\nsource gone.sh", "$MORE", False),
+    "another gap": ("source absent.sh\nalias x=y", "--bf16", False),
+}
+"""What stands before a command, what it takes, and whether a file that is not here can have added no argument to it."""
+
+
+@pytest.mark.parametrize("case", AFTER_A_MISSING_FILE)
+def test_a_missing_file_adds_arguments_by_what_the_command_reads_alone(case: str) -> None:
+    before, takes, bounded = AFTER_A_MISSING_FILE[case]
+    found = read_script(f"{before}\ntorchrun pretrain_gpt.py {ARGUMENTS} {takes}\n", "train.sh", {})
+    assert found.gaps
+    assert (set(found.gaps) == set(found.bounded)) == bounded
+
+
+def test_a_default_differs_where_a_missing_file_can_have_set_nothing(tmp_path: Path) -> None:
+    """``--norm-epsilon`` is not given, so that it is 1e-5."""
+    one, other = script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml", model__model_config__rms_norm_eps=1e-3)
+    told = one.read_text()
+    for before, takes, outcome in (("", "", Outcome.DIFFERENT), ("MORE=\n", " $MORE", Outcome.NOT_TOLD)):
+        one.write_text(f"{before}source absent.sh\n{told.rstrip()}{takes}\n")
+        found = check(str(one), str(other), {}, mindformers="1.9")
+        assert next(checked.outcome for checked in found.checked if checked.row.id == "rms_norm_eps") is outcome
 
 
 ODD = {

@@ -478,7 +478,6 @@ OF_MOE_CONFIG = {
     "moe_router_topk_scaling_factor": "routed_scaling_factor",
     "moe_router_enable_expert_bias": "balance_via_topk_bias",
     "moe_router_bias_update_rate": "topk_bias_update_rate",
-    "moe_aux_loss_coeff": "aux_loss_factor",
     "moe_grouped_gemm": "use_gmm",
 }
 NOT_CONFIGURABLE = {
@@ -493,6 +492,7 @@ NOT_CONFIGURABLE = {
     "mtp_num_layers": 0,
     "multi_latent_attention": False,
     "moe_router_score_function": "softmax",  # use_gating_sigmoid is False
+    "moe_aux_loss_coeff": 0.0,  # aux_loss_factor is read by a router that LLaMA's layers do not take
 }
 """What the older model does and has no key of."""
 

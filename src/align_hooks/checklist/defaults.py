@@ -1,13 +1,15 @@
 """What MindFormers does where a YAML says nothing: the defaults of its configuration classes, by family of model.
 
 Those of the newer models are what the classes of MindFormers 1.9 hold after they were built from an empty configuration, and tests build
-them again; those of the older ones are ``LlamaConfig``'s and ``MoEConfig``'s.
+them again; those of the older ones are ``LlamaConfig``'s and ``MoEConfig``'s. Older ones that 1.9 no longer has are in
+``older_families.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from align_hooks.checklist.older_families import CLASSES, OLDER_DEFAULTS
 from align_hooks.checklist.row import UNSET, Read, is_new, model
 from align_hooks.configuration.values import Configuration, Setting
 
@@ -30,6 +32,7 @@ ARCHITECTURES = {
 CHATGLM = "chatglm2"
 """The other older family: ``ChatGLM2Config``, which serves GLM-3 and GLM-4 too."""
 OLDER = (LLAMA, CHATGLM)
+"""Older families that 1.9 still has."""
 
 MLA = ("deepseek_v3", "telechat3_moe")
 EXPERTS = ("qwen3_moe", "deepseek_v3", "glm4_moe", "telechat3_moe")
@@ -96,7 +99,7 @@ DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
     "moe_router_topk_scaling_factor": by_family(None, deepseek_v3=2.5, glm4_moe=1.0, telechat3_moe=2.8, llama=1.0),
     "moe_router_enable_expert_bias": by_family(False, deepseek_v3=True, glm4_moe=True, telechat3_moe=True, llama=False),
     "moe_router_bias_update_rate": by_family(0.001, llama=0.0),
-    "moe_aux_loss_coeff": by_family(0.0, llama=0.05),
+    "moe_aux_loss_coeff": by_family(0.0, llama=0.0),
     "moe_router_load_balancing_type": by_family("sub_seq_aux_loss"),
     "mtp_num_layers": by_family(0, deepseek_v3=1, telechat3_moe=1, llama=0, chatglm2=0),
     "multi_latent_attention": by_family(False, deepseek_v3=True, telechat3_moe=True, llama=False, chatglm2=False),
@@ -112,7 +115,7 @@ DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
 }
 """Field of ``TransformerConfig`` to its value by family. Group heads and feed-forward sizes that follow from others are worked out."""
 
-KEY_VALUE_HEADS = {CHATGLM: 2, "qwen3_moe": 4, "glm4": 2, "glm4_moe": 8}
+KEY_VALUE_HEADS = {CHATGLM: 2, "internlm2": 8, "qwen3_moe": 4, "glm4": 2, "glm4_moe": 8}
 HEAD_DIM = {CHATGLM: 128, "qwen3": 128, "qwen2": 128, "telechat3": 128, "glm4": 128, "telechat": 128}
 EXPERT_SIZE = {"qwen3_moe": 768, "deepseek_v3": 2048, "glm4_moe": 1408, "telechat3_moe": 1536}
 
@@ -123,7 +126,7 @@ def family(configuration: Configuration) -> str | None:
     model_type, architectures, kind = (configuration.find(model(name)) for name in kinds)
     if not is_new(configuration):
         name = str(kind.value).lower() if kind is not None else LLAMA
-        return LLAMA if "llama" in name else CHATGLM if "chatglm" in name else None
+        return LLAMA if "llama" in name else CHATGLM if "chatglm" in name else CLASSES.get(name)
     if model_type is not None and str(model_type.value) in ARCHITECTURES:
         return str(model_type.value)
     named = architectures.value if architectures is not None else None
@@ -135,9 +138,11 @@ def default(field: str) -> Read:
     """What a family does with a field that nothing sets; not known where the model's own ``config.json`` is not here to be read."""
 
     def read(configuration: Configuration) -> Setting:
-        name, table = family(configuration), DEFAULTS[field]
+        name, table = family(configuration), DEFAULTS.get(field, {})
         if configuration.unread or name is None:
             return UNSET
+        if name in OLDER_DEFAULTS:
+            return OLDER_DEFAULTS[name].get(field, UNSET)
         return table.get(name, UNSET if name in OLDER else table.get(OTHERS, UNSET))
 
     return read

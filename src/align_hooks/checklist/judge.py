@@ -84,7 +84,8 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
 
 def _gap(*sides: tuple[Configuration, SideValue]) -> Argument:
     """Where a side that is at its default may say otherwise, which was not followed; None where nothing of it may."""
-    return next((configuration.gaps[0] for configuration, value in sides if configuration.gaps and value.place is Origin.DEFAULT), None)
+    at_default = (configuration for configuration, value in sides if value.place is Origin.DEFAULT)
+    return next((gap for configuration in at_default for gap in configuration.gaps if gap not in configuration.bounded), None)
 
 
 def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome, Argument]:

@@ -31,9 +31,11 @@ class Decays(Enum):
 
 
 class Drops(Enum):
-    """Which tokens an expert drops that has no capacity."""
+    """Which tokens an expert drops, where Megatron has no name for it: all stay, or those that chose it first stay before those that chose
+    it second."""
 
     NOTHING = "nothing"
+    BY_CHOICE = "by_choice"
 
 
 class Optimizer(Enum):

@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from align_hooks.checklist.defaults import LLAMA, MLA, family
+from align_hooks.checklist.mindformers_schedule import called
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
+from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
+from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
@@ -33,19 +36,17 @@ NEAR = 0.88
 SCALED = (f"{MODEL}rope_scaling.type", f"{MODEL}rope_scaling.rope_type")
 CONTEXT = ("deterministic", "enable_graph_kernel", "jit_level", "graph_kernel_flags")
 """Keys under ``context`` that 1.9 warns about and passes over."""
+WARMS_BY_ITSELF = ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts")
+"""Schedules that may be told no warm-up."""
 NOT_A_FLOAT = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE]\d+$|^[+-]?\d+[eE][+-]?\d+$")
 """Numbers that YAML 1.1 reads as text, for it wants a point and a sign."""
-
-
-OLDER_WITHOUT_EFFECT = frozenset(model("initializer_range"))
-"""Names of Hugging Face that the older models keep and do not read."""
 
 
 def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
     """Names that a configuration sets and a version of MindFormers ignores, so that they do not count; 1.6 to 1.8 read all of the newer
     models'."""
     if configuration.side == MINDFORMERS and not is_new(configuration):
-        return OLDER_WITHOUT_EFFECT
+        return frozenset(model(*NOT_READ.get(family(configuration) or "", ("initializer_range",))))
     if configuration.side != MINDFORMERS or not ignores(version):
         return frozenset()
     known = family(configuration)
@@ -170,7 +171,7 @@ def _schedule(c: Configuration) -> Iterator[Message]:
     warms = any(value is not None and value.value for value in (steps, part))
     if kind.value == "WarmUpStableDecayLR" and not warms:
         yield message("trap.divides_by_zero", place=kind.where)
-    if steps is None and part is None and kind.value not in ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts"):
+    if steps is None and part is None and called(kind.value) not in WARMS_BY_ITSELF:
         yield message("trap.no_warm_up", place=kind.where, type=str(kind.value))
 
 
@@ -181,6 +182,9 @@ def _older(c: Configuration) -> Iterator[Message]:
     padded = _own(c, "padded_vocab_size")
     if padded is not None and family(c) == LLAMA:
         yield message("trap.padded_size", place=padded.where)
+    balanced = c.find(("moe_config.aux_loss_factor",))
+    if balanced is not None and (family(c) in (LLAMA, *DEEPSEEK)) and (mindformers_experts(c) or 0) > 1:
+        yield message("trap.no_auxiliary_loss", place=balanced.where)
     for name, value in c.values.items():
         if name.startswith(f"{MODEL}moe_config."):
             yield message("trap.overwritten", place=value.where, name=name)

@@ -21,8 +21,10 @@ def assign(script: Script, node: Node) -> None:
     assigned = [Word("", line)] if value is None else [single(script, value)] if not array else []
     for child in value.named_children if array else ():
         assigned += words(script, child) if child.type != "comment" else []
-    before = script.variables.get(name, [])
-    if any(child.type == "+=" for child in node.children):
+    before, added = script.variables.get(name, []), any(child.type == "+=" for child in node.children)
+    if added or before[1:]:
+        script.read(name, before, otherwise=True)
+    if added:
         assigned = before + assigned if array else [join([*before[:1], *assigned], line), *before[1:]]
     elif not array:
         assigned += before[1:]  # the first element of an array

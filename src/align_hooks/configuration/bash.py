@@ -120,12 +120,12 @@ def _walk(script: Script, node: Node) -> None:
 
 def _apart(script: Script, nodes: Sequence[Node]) -> None:
     """Subshells: what they set is gone after them, and each ends alone."""
-    before = dict(script.variables), set(script.exported), dict(script.functions)
+    before = dict(script.variables), set(script.exported), dict(script.functions), set(script.settled)
     script.work(len(script.variables) // 20)
     with ending("exit", "return"):
         for node in nodes:
             FOLLOWED.get(node.type, _all)(script, node)
-    script.variables, script.exported, script.functions = before
+    script.variables, script.exported, script.functions, script.settled = before
 
 
 def _pipeline(script: Script, node: Node) -> None:
@@ -249,7 +249,7 @@ def _source(script: Script, started: list[Word], line: int) -> None:
             raise ConfigurationError(named.text)
         text = read_text(path if path.is_absolute() or script.folder is None else script.folder / path, SCRIPT)
     except ConfigurationError:
-        script.gaps.append(message("configuration.not_here", place=script.place(line), text=named.text))
+        script.lacks(line, named.text)
         return
     _within(script, started[2:] or script.variables["@"], lambda: _follow(script, text, path.name))
 
@@ -278,7 +278,7 @@ def _within(script: Script, arguments: list[Word], follow: Callable[[], None]) -
 
 def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> None:
     """Follow a script that another bash reads: it has the exported variables alone, and what it sets is gone after it."""
-    before, ended = (script.variables, set(script.exported), script.functions), script.ended
+    before, ended = (script.variables, set(script.exported), script.functions, set(script.settled)), script.ended
     text, stands = written_again(nested.text)
     inherited = {name: script.variables[name] for name in script.exported if name in script.variables} if nested.inherits else {}
     script.variables, script.functions = {**inherited, **{name: [word] for name, word in variables.items()}, **stands}, {}
@@ -288,7 +288,7 @@ def _nested(script: Script, nested: Nested, variables: Mapping[str, Word]) -> No
     with ending("exit", "return"):
         _follow(script, "\n" * (nested.text.line - 1) + text, nested.name)
     script.depth -= 1
-    (script.variables, script.exported, script.functions), script.ended = before, ended
+    (script.variables, script.exported, script.functions, script.settled), script.ended = before, ended
 
 
 def _evaluate(script: Script, started: list[Word], line: int) -> None:
@@ -352,7 +352,7 @@ def _loop(script: Script, node: Node) -> None:
 
 def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) -> None:
     """Follow branches that may or may not be done, each from the same state: their commands count, and what they set is unknown after."""
-    before, line, after = script.variables, line_of(node), dict[str, list[list[Word]]]()
+    before, settled, line, after = script.variables, set(script.settled), line_of(node), dict[str, list[list[Word]]]()
     script.unsure += 1
     for branch in branches:
         script.variables, ended_by = {name: list(words_before) for name, words_before in before.items()}, ""
@@ -368,7 +368,7 @@ def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) ->
             if before.get(name) != script.variables.get(name):
                 after.setdefault(name, []).append(script.variables.get(name, []))
     script.unsure -= 1
-    script.variables = before
+    script.variables, script.settled = before, settled
     place = script.located(line)
     why = message("configuration.decided", line=place.line, script=place.source)
     for name, ends in after.items():

@@ -206,8 +206,9 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
+    bounded = () if script.carried else tuple(script.absent)
     environment = next((environment for command, environment in script.started if command is words), {})
-    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), program=program, fork=fork)
+    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), bounded=bounded, program=program, fork=fork)
 
 
 def _script_word(words: Sequence[Word]) -> int:

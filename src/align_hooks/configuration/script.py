@@ -46,7 +46,9 @@ class Script:
     ``unsure`` counts the conditions that only a run can tell, around the node that is followed. ``local`` are the local names of the
     function that is followed, with the words that they had outside it. ``odd`` are names whose values bash changes or keeps. ``ended`` is
     the line of the last exit or return. ``texts`` are the script and the files that it reads, each with the number of ``lines`` before it:
-    lines are numbered through, so that a word needs no file beside its line.
+    lines are numbered through, so that a word needs no file beside its line. ``absent`` are the gaps of files that are sourced and not
+    here, ``settled`` the names that are set after the first of them, and ``carried`` says that something was read after it by which such a
+    file may have added arguments.
     """
 
     name: str
@@ -66,6 +68,9 @@ class Script:
     ended: int = 0
     texts: list[tuple[int, str]] = field(default_factory=list)
     lines: int = 0
+    absent: list[Message] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)
+    carried: bool = False
 
     def begin(self, name: str, text: str) -> int:
         """Number the lines of a text that is read after others; how many lines stand before it."""
@@ -105,6 +110,7 @@ class Script:
 
     def put_back(self, before: Mapping[str, list[Word] | None]) -> None:
         """Give variables the words that they had before; None takes a variable away."""
+        self.settled -= before.keys()
         self.variables |= {name: words for name, words in before.items() if words is not None}
         for name in [name for name, words in before.items() if words is None]:
             self.variables.pop(name, None)
@@ -119,6 +125,7 @@ class Script:
         self.work(len(words))
         self.exported |= {name} if self.exporting else set()
         self.variables[name] = words
+        self.settled |= {name} if self.absent else set()
         if name in self.odd:
             self.forget([name], line)
 
@@ -127,6 +134,22 @@ class Script:
         self.put_back({name: None for name in self.variables if name.isdigit()})
         self.variables |= {"@": list(words), "*": list(words), "#": [Word(str(len(words)), 0)]}
         self.variables |= {str(at): [word] for at, word in enumerate(words, 1)}
+
+    def lacks(self, line: int, text: str) -> None:
+        """Note a file that is sourced and not here."""
+        self.absent.append(message("configuration.not_here", place=self.place(line), text=text))
+        self.gaps.append(self.absent[-1])
+        self.settled.clear()
+
+    def read(self, name: str, words: Sequence[Word] | None, *, otherwise: bool) -> None:
+        """Note that a variable is read, and whether a file that is not here may have added arguments by it.
+
+        What was one plain word before that file is one after it. A variable that nothing sets is an unknown word, unless something else
+        stands for it, ``otherwise``.
+        """
+        plain = words is not None and len(words) == 1 and re.fullmatch(r"[^\s-]\S*", words[0].text)
+        if self.absent and name not in self.settled and not plain and (words is not None or otherwise):
+            self.carried = True
 
     def forget(self, names: Sequence[str], line: int, why: Message | None = None) -> None:
         """Note that nothing is known of some variables any more."""

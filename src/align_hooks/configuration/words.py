@@ -182,6 +182,7 @@ def expansion(script: Script, node: Node) -> list[Word]:
         return [unfollowed(script, node)]
     holder, _, index = text_of(named).rstrip("]").partition("[")
     value = script.variables.get(holder)
+    script.read(holder, value, otherwise=sign not in ("", "?", ":?") or holder in ("@", "*"))
     if value is None and holder in SET_BY_BASH:
         return [unfollowed(script, node)]
     if value is not None and holder not in ("@", "*") and index not in ("@", "*"):

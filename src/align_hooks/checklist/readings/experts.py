@@ -6,12 +6,14 @@ import itertools
 import re
 
 from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
-from align_hooks.checklist.meaning import Drops, ExpertLayers
+from align_hooks.checklist.meaning import Drops, ExpertLayers, Words
+from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DENSE
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, value_of
+from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, is_on, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
-from align_hooks.checklist.row import UNSET, is_new, model, text
+from align_hooks.checklist.row import UNSET, Read, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.messages import message
 
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 
@@ -42,8 +44,7 @@ def _in_megatron(c: Configuration) -> Setting:
 
 def _in_mindformers(c: Configuration) -> Setting:
     """One digit a layer from ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model."""
-    keys = (*model("first_k_dense_replace"), "moe_config.first_k_dense_replace")
-    dense = value_of(c, keys, default("first_k_dense_replace") if is_new(c) else 0)
+    dense = value_of(c, model("first_k_dense_replace"), default("first_k_dense_replace")) if is_new(c) else _dense_at_first(c)
     every = value_of(c, model("moe_layer_freq"), 1)
     layers = value_of(c, LAYERS, default("num_layers"))
     if (experts := mindformers_experts(c)) in (None, UNSET):
@@ -51,6 +52,12 @@ def _in_mindformers(c: Configuration) -> Setting:
     if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
         return "0" * int(dense) + "1" * int(layers - dense)
     return _layers(1 if family(c) == "qwen3_moe" else every, layers)
+
+
+def _dense_at_first(c: Configuration) -> Setting:
+    """How many layers of an older model have no experts: of DeepSeek's one by default, which it writes True; of others none."""
+    dense = value_of(c, ("moe_config.first_k_dense_replace",), FIRST_DENSE)
+    return (dense if are_numbers(dense) else int(bool(dense))) if family(c) in DEEPSEEK else 0
 
 
 PART = re.compile(r"(?:\[(?P<listed>[01](?:,[01])*)\]|\((?P<grouped>[^()]*)\))(?:\*(?P<times>\d{1,4}))?")
@@ -96,10 +103,12 @@ def megatron_expert_ffn(c: Configuration) -> Setting:
 
 
 def mindformers_expert_ffn(c: Configuration) -> Setting:
-    """Hidden size of one expert; older models give an expert that of a dense layer, and newer families have defaults."""
+    """Hidden size of one expert; older models give an expert that of a dense layer, but DeepSeek's with shared experts, and newer
+    families have defaults."""
     size = value_of(c, model("moe_intermediate_size", "moe_ffn_hidden_size"))
     if not is_new(c):
-        return mindformers_ffn(c)
+        own = family(c) in DEEPSEEK and value_of(c, ("moe_config.shared_expert_num",), 0)
+        return value_of(c, ("moe_config.moe_intermediate_size",), EXPERT_FFN) if own else mindformers_ffn(c)
     return size if size is not UNSET else UNSET if c.unread else EXPERT_SIZE.get(family(c) or "", mindformers_ffn(c))
 
 
@@ -163,9 +172,40 @@ def megatron_auxiliary(c: Configuration) -> Setting:
 
 
 def mindformers_auxiliary(c: Configuration) -> Setting:
-    """Weight of the load-balancing loss, 0 where there is none."""
+    """Weight of the load-balancing loss, 0 where there is none.
+
+    Of older models DeepSeek's alone add one, whose weight stands in a list beside its type; nobody's reads ``aux_loss_factor``.
+    """
     c.find(model("router_aux_loss_coef", "aux_loss_alpha"))
-    return value_of(c, (*model("moe_aux_loss_coeff"), "moe_config.aux_loss_factor"), default("moe_aux_loss_coeff"))
+    if family(c) in DEEPSEEK:
+        return listed_loss("expert")(c)
+    return value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff"))
+
+
+def listed_loss(kind: str) -> Read:
+    """Weight of one kind of load-balancing loss, by expert, by device or by what is sent; only DeepSeek's older models add any."""
+
+    def read(c: Configuration) -> Setting:
+        kinds, weights = (value_of(c, (f"moe_config.aux_loss_{name}",), []) for name in ("types", "factors"))
+        if family(c) not in DEEPSEEK:
+            return 0.0
+        listed = isinstance(kinds, list) and isinstance(weights, list)
+        return dict(zip(kinds, weights, strict=False)).get(kind, 0.0) if listed else UNSET
+
+    return read
+
+
+def mindformers_groups(field: str, *names: str) -> Read:
+    """How many groups of experts there are, or are chosen; older models read neither unless ``topk_method`` chooses among groups."""
+
+    def read(c: Configuration) -> Setting:
+        if is_new(c):
+            return value_of(c, (*model(*names, field), f"moe_config.{names[0]}"), default(field))
+        grouped = value_of(c, ("moe_config.topk_method",), "greedy") in ("group_limited_greedy", "noaux_tc")
+        by_group = grouped and not value_of(c, ("moe_config.use_gmm",), False)
+        return value_of(c, (f"moe_config.{names[0]}",), default(field)) if by_group else None
+
+    return read
 
 
 def alone(value: Setting) -> Setting:
@@ -174,12 +214,12 @@ def alone(value: Setting) -> Setting:
 
 
 def mindformers_capacity(c: Configuration) -> Setting:
-    """Capacity factor of an expert, None where no token is dropped: a negative factor means none, and newer models drop no token."""
+    """Capacity factor of an expert, None where no token is dropped: no factor above 0 means none, and newer models drop no token."""
     factor = value_of(
         c, (*model("capacity_factor", "moe_expert_capacity_factor"), "moe_config.capacity_factor"), None if is_new(c) else 1.1
     )
     gathered = value_of(c, ("moe_config.use_gmm",), False)
-    return None if is_new(c) or gathered or (are_numbers(factor) and factor < 0) else factor
+    return None if is_new(c) or gathered or (are_numbers(factor) and factor <= 0) else factor
 
 
 def megatron_dropping(c: Configuration) -> Setting:
@@ -189,15 +229,38 @@ def megatron_dropping(c: Configuration) -> Setting:
 
 
 def mindformers_dropping(c: Configuration) -> Setting:
-    """Which tokens an expert that is full drops; ``enable_sdrop`` drops by position."""
+    """Which tokens an expert that is full drops; ``enable_sdrop`` drops by position, and without it first choices stay before second."""
     policy = value_of(c, (*model("moe_token_drop_policy", "enable_sdrop"), "moe_config.enable_sdrop"), False)
     if mindformers_capacity(c) is None:
         return Drops.NOTHING
-    return policy if isinstance(policy, str) else "position" if policy else "probs"
+    return policy if isinstance(policy, str) else "position" if policy else Drops.BY_CHOICE
+
+
+def one_sequence(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Balancing over a sequence is what an older model of MindFormers does where its micro-batch is one sequence, and nothing cuts this
+    before the router, as ``use_seq_parallel`` does among tensor-parallel ranks."""
+    sides = (reference, candidate)
+    alike = any(c.side == MINDFORMERS and not is_new(c) for c in sides) and all(
+        balancing(mindspeed.balances(c) if c.side != MINDFORMERS else _balances(c)) in ("aux_loss", "seq_aux_loss") for c in sides
+    )
+    alone_in_it = all(value_of(c, ("micro_batch_size", "runner_config.batch_size"), 1) == 1 for c in sides)
+    cut = any(is_on(c, "parallel_config.use_seq_parallel") and value_of(c, ("parallel_config.model_parallel",), 1) != 1 for c in sides)
+    return message("harmless.one_sequence") if alike and alone_in_it and not cut else None
+
+
+def _balances(c: Configuration) -> Setting:
+    return value_of(c, model("moe_router_load_balancing_type"), mindformers_balancing)
+
+
+def no_dense_layer(reference: Configuration, candidate: Configuration) -> Words | None:
+    """The size of a dense layer says nothing where every layer has experts, whose size is another row."""
+    layers = [expert_layers(c) for c in (reference, candidate)]
+    sparse = all(isinstance(runs, ExpertLayers) and runs.sparse and not runs.dense for runs in layers)
+    return message("harmless.no_dense_layer") if sparse else None
 
 
 def mindformers_balancing(c: Configuration) -> Setting:
-    """How a model balances where nothing is set."""
+    """How a model balances where nothing is set; older ones over all tokens of a micro-batch."""
     return default("moe_router_load_balancing_type")(c) if is_new(c) else "aux_loss"
 
 

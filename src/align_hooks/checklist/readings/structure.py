@@ -7,8 +7,9 @@ import re
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
 from align_hooks.checklist.meaning import Scaling, Words
+from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, is_on, value_of
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -23,10 +24,13 @@ def megatron_ffn(c: Configuration) -> Setting:
 
 
 def mindformers_ffn(c: Configuration) -> Setting:
-    """``intermediate_size``; of an older model without one ``multiple_of`` and ``ffn_dim_multiplier`` make it."""
+    """``intermediate_size``; of an older model without one ``multiple_of`` and ``ffn_dim_multiplier`` make it, GPT-2's ``expand_ratio``."""
     size = value_of(c, FFN)
     if size is not UNSET:
         return size
+    if family(c) == GPT2:
+        hidden = value_of(c, model("hidden_size"), default("hidden_size"))
+        return hidden * value_of(c, model("expand_ratio"), 4) if are_numbers(hidden) else UNSET
     if is_new(c) or family(c) != LLAMA:
         return default("ffn_hidden_size")(c)
     hidden = value_of(c, model("hidden_size"), default("hidden_size"))
@@ -91,9 +95,12 @@ def megatron_activation(c: Configuration) -> Setting:
 
 
 def mindformers_activation(c: Configuration) -> Setting:
-    """``hidden_act`` with ``gated_linear_unit``; the older LLaMA knows SwiGLU alone."""
+    """``hidden_act`` with ``gated_linear_unit``; older models know SwiGLU alone, but GPT-2, whose GELU is the one with the tangent."""
+    if family(c) == GPT2:
+        act = text(value_of(c, model("hidden_act"), default("hidden_act")))
+        return "gelu (tanh)" if act == "gelu" else act
     if not is_new(c):
-        return "swiglu" if family(c) in OLDER else UNSET
+        return "swiglu" if family(c) in (*OLDER, *OLDER_DEFAULTS) else UNSET
     act = text(value_of(c, model("hidden_act"), default("hidden_act")))
     gated = value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
     if UNSET in (act, gated):
@@ -142,11 +149,14 @@ def mindformers_tied(c: Configuration) -> Setting:
 
 
 def megatron_padded_vocabulary(c: Configuration) -> Setting:
-    """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size."""
+    """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size.
+
+    Megatron-DeepSpeed may be told them by ``--pad-vocab-size-to``.
+    """
     recorded = c.fact("padded_vocabulary")
     if recorded is not None:
         return recorded
-    padded, size = value_of(c, ("padded_vocab_size",)), value_of(c, ("vocab_size",))
+    padded, size = value_of(c, ("padded_vocab_size", "pad_vocab_size_to")), value_of(c, ("vocab_size",))
     multiple = value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
     if padded is not UNSET or not are_numbers(size, multiple):
         return padded
@@ -183,14 +193,16 @@ def megatron_positions(c: Configuration) -> Setting:
 
 
 def mindformers_positions(c: Configuration) -> Setting:
-    """Which positions the model sees; a ``rope_scaling`` of a newer model names its own type."""
+    """Which positions the model sees; a ``rope_scaling`` of a newer model names its own type, and some older models have but one."""
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
     kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
-    extended = text(value_of(c, model("extend_method"), "none"))
+    extended = text(value_of(c, model("extend_method"), default("extend_method")))
     if is_new(c):
         kind = kind if scaling is UNSET else scaling
         return "none" if kind in ("llama3", "linear", "dynamic") else kind  # positions are turned only where they are called rope or yarn
-    return "yarn" if extended == "yarn" else "rope" if family(c) in OLDER else UNSET
+    if str(value_of(c, ("model.arch.type",), "")).startswith("Baichuan13B"):
+        return "alibi"
+    return "yarn" if extended == "yarn" else default("position_embedding_type")(c)
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
@@ -253,10 +265,22 @@ def no_table_of_positions(reference: Configuration, candidate: Configuration) ->
     return None if learned else message("harmless.not_learned")
 
 
+def older_does_not_stretch(reference: Configuration, candidate: Configuration) -> Words | None:
+    """An older model without YaRN has none of its numbers, not even by default, and the type of positions says so already."""
+    older = [c for c in (reference, candidate) if c.side == MINDFORMERS and not is_new(c)]
+    return message("harmless.not_stretched") if any(positions(c) not in ("yarn", UNSET) for c in older) else None
+
+
+def nothing_turned(reference: Configuration, candidate: Configuration) -> Words | None:
+    """How positions are turned says nothing of a model that turns none."""
+    turned = ("rope", "yarn", "partial_rope", "mrope", UNSET)
+    return None if all(positions(c) in turned for c in (reference, candidate)) else message("harmless.not_turned")
+
+
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:
     """Latent attention has sizes of its own for its heads."""
-    keys = ("multi_latent_attention", *model("multi_latent_attention"))
-    return message("harmless.latent") if is_on(reference, *keys) or is_on(candidate, *keys) else None
+    latent = [(mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) for c in (reference, candidate)]
+    return message("harmless.latent") if True in latent else None
 
 
 def mindformers_longest(c: Configuration) -> Setting:
@@ -269,7 +293,7 @@ def mindformers_longest(c: Configuration) -> Setting:
 
 def mindformers_original(c: Configuration) -> Setting:
     """The length that YaRN stretches; with a ``rope_scaling`` that names none it is the sequence's."""
-    original = value_of(c, model("rope_scaling.original_max_position_embeddings"))
+    original = value_of(c, model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor"))))
     if original is not UNSET:
         return original
     scaled = has(c, f"{MODEL}rope_scaling.")

@@ -11,14 +11,18 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 GROUPED = "grouped_lr_schedule.default."
+UNCORRECTED = (
+    *("adamweightdecay", "fusedadamweightdecay", "fp32stateadamweightdecay", "fusedcastadamweightdecay"),
+    *("fused_adamw", "fp32_adamw"),
+)
 OPTIMIZERS: dict[str, Optimizer | str] = {
-    **dict.fromkeys(("adamw", "fusedadamw", "pma_adamw"), "adamw"),
-    **dict.fromkeys(
-        ("adamweightdecay", "fusedadamweightdecay", "fp32stateadamweightdecay", "fusedcastadamweightdecay"), Optimizer.ADAMW_UNCORRECTED
-    ),
+    **dict.fromkeys(("adamw", "fusedadamw", "pma_adamw", "adamweightdecayx"), "adamw"),
+    **dict.fromkeys(UNCORRECTED, Optimizer.ADAMW_UNCORRECTED),
     "adam": Optimizer.ADAM_COUPLED,
 }
 """MindFormers' optimizers by their kind, names in lower case."""
+ALIAS = "adamw"
+"""Written so, it was another name of MindSpore's ``AdamWeightDecay`` as long as there was one, which is up to 1.5."""
 
 
 def megatron_optimizer(c: Configuration) -> Setting:
@@ -32,6 +36,8 @@ def mindformers_optimizer(c: Configuration) -> Setting:
     if c.fact("optimizer.groups.0.bias_correction") is False:
         return Optimizer.ADAMW_UNCORRECTED
     name = value_of(c, ("optimizer.type",), "AdamW")
+    if name == ALIAS:
+        return Optimizer.ADAMW_UNCORRECTED
     return OPTIMIZERS.get(str(name).lower(), text(name))
 
 

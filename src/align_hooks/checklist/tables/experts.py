@@ -6,6 +6,7 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
+from align_hooks.checklist.meaning import Drops
 from align_hooks.checklist.readings import experts as read
 from align_hooks.checklist.readings import mindspeed, precision
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
@@ -20,6 +21,12 @@ rounding, harmless = partial(row, effect=Effect.ROUNDING), partial(row, effect=E
 def keys(*names: str, older: str) -> tuple[str, ...]:
     """Keys of ``model_config``, and names of the older models' ``moe_config``, which counts at the top of the YAML."""
     return (*model(*names), *(f"moe_config.{name}" for name in older.split()))
+
+
+def of_groups(kind: str, name: str) -> Row:
+    """A load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
+    mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
+    return row(name, Says((name,), 0.0), mindformers, asked_by=("beside the guides",))
 
 
 EXPERTS = (
@@ -41,6 +48,7 @@ EXPERTS = (
         Says(
             keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
             read=read.expert_layers,
+            note=message("note.dense_older"),
             beside=LAYERS,
             tries=tries.expert_layers,
         ),
@@ -105,13 +113,20 @@ EXPERTS = (
             ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
             read=mindspeed.groups("moe_router_num_groups"),
         ),
-        Says(keys("n_group", "n_groups", "moe_router_num_groups", older="n_group"), default("moe_router_num_groups")),
+        Says(
+            keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
+            read=read.mindformers_groups("moe_router_num_groups", "n_group", "n_groups"),
+            note=message("note.groups_older"),
+        ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         message("row.groups_chosen"),
         Says(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
-        Says(keys("topk_group", "moe_router_group_topk", older="topk_group"), default("moe_router_group_topk")),
+        Says(
+            keys("topk_group", "moe_router_group_topk", older="topk_group topk_method"),
+            read=read.mindformers_groups("moe_router_group_topk", "topk_group"),
+        ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
@@ -151,9 +166,10 @@ EXPERTS = (
         "aux_loss_factor",
         Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"), read=read.megatron_auxiliary),
         Says(
-            keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factor"),
+            keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
             read=read.mindformers_auxiliary,
-            note=message("note.aux_newer"),
+            note=message("note.aux_by_family"),
+            beside=("moe_config.aux_loss_factor",),
         ),
         form=lambda factor: plain(read.alone(factor)),
         advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
@@ -163,14 +179,17 @@ EXPERTS = (
         message("row.load_balancing_type"),
         Says(("moe_router_load_balancing_type", "seq_aux"), read=mindspeed.balances),
         Says(
-            keys("moe_router_load_balancing_type", older="aux_loss_types"),
+            model("moe_router_load_balancing_type"),
             read.mindformers_balancing,
             note=message("note.gbs_aux_loss"),
             tries=tries.one_of("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
         ),
         form=read.balancing,
         when="aux_loss_factor",
+        unless=read.one_sequence,
     ),
+    of_groups("device", "moe_device_level_aux_loss_coeff"),
+    of_groups("comm", "moe_comm_aux_loss_coeff"),
     row(
         "z-loss",
         Says(("moe_z_loss_coeff",), None),
@@ -196,7 +215,7 @@ EXPERTS = (
             read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
         ),
-        advice=Advice(message("advice.drop_by_position"), lambda policy: policy != "probs"),
+        advice=Advice(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
         asked_by=("CheckList: experts: enable_sdrop", "comparison: experts: moe-token-drop-policy"),
     ),
     rounding(
@@ -276,7 +295,7 @@ EXPERTS = (
     row(
         "mtp_loss_scaling_factor",
         Says(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
-        Says(model("mtp_loss_factor", "mtp_loss_scaling_factor")),
+        Says(model("mtp_loss_factor", "mtp_loss_scaling_factor"), default("mtp_loss_scaling_factor")),
         when="mtp_num_layers",
     ),
 )

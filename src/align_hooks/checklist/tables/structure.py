@@ -8,6 +8,7 @@ from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default, where_told
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings import structure as read
+from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
 from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
 from align_hooks.configuration.values import Setting
@@ -35,7 +36,7 @@ def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Se
 def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
     """A number by which YaRN scales positions."""
     sides = megatron, Says(model(*keys), mindformers)
-    return row(name, *sides, when=YARN, asked_by=("comparison: model: rotary-scaling-factor",))
+    return row(name, *sides, when=YARN, unless=read.older_does_not_stretch, asked_by=("comparison: model: rotary-scaling-factor",))
 
 
 YARN = "position_embedding_type=yarn"
@@ -44,6 +45,7 @@ YARN = "position_embedding_type=yarn"
 ALONE = (
     megatron_alone("init_method_xavier_uniform", False),
     megatron_alone("embedding_init_method_std", None),
+    megatron_alone("embed_layernorm", False),
     megatron_alone("qk_l2_norm", False),
     megatron_alone("qk_clip", False),
     megatron_alone("no_rope_freq", None),
@@ -81,8 +83,13 @@ STRUCTURE = (
     row(
         "intermediate_size",
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
-        Says((*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")), read=read.mindformers_ffn, note=message("note.ffn_older")),
+        Says(
+            (*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")),
+            read=read.mindformers_ffn,
+            note=message("note.ffn_older"),
+        ),
         fact="model.intermediate_size",
+        unless=no_dense_layer,
         asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
     row(
@@ -209,7 +216,10 @@ STRUCTURE = (
     row(
         message("row.rows_of_the_embedding"),
         Says(
-            ("padded_vocab_size", "vocab_size", "make_vocab_size_divisible_by", "tensor_model_parallel_size", "pad_vocab_size"),
+            (
+                *("padded_vocab_size", "pad_vocab_size_to", "vocab_size", "make_vocab_size_divisible_by"),
+                *("tensor_model_parallel_size", "pad_vocab_size"),
+            ),
             read=read.megatron_padded_vocabulary,
             note=message("note.rows_megatron"),
         ),
@@ -234,7 +244,7 @@ STRUCTURE = (
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, tries=tries.positions),
+        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",), tries=tries.positions),
         asked_by=(
             *asked("CheckList: structure", "position code"),
             *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
@@ -252,16 +262,19 @@ STRUCTURE = (
         Says(("rotary_base",), 10000),
         Says(model("theta", "rope_theta", "rotary_base"), default("rotary_base")),
         fact="model.rope_theta",
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_percent",
         Says(("rotary_percent",), 1.0),
         Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_interleaved",
         Says(("rotary_interleaved",), False),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
+        unless=read.nothing_turned,
     ),
     row(
         "rotary_seq_len_interpolation_factor",
@@ -323,7 +336,7 @@ STRUCTURE = (
             read=mindspeed.yarn_factor,
             note=message("note.yarn_factor_mindspeed"),
         ),
-        *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor"),
+        *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"),
         mindformers=where_told(40.0),
     ),
     row(
@@ -335,23 +348,27 @@ STRUCTURE = (
             beside=("yarn_original_max_position_embeddings",),
         ),
         Says(
-            model("rope_scaling.original_max_position_embeddings", "max_position_embeddings"),
+            model(
+                *("rope_scaling.original_max_position_embeddings", "scaling_factor.original_max_position_embeddings"),
+                "max_position_embeddings",
+            ),
             read=read.mindformers_original,
             note=message("note.yarn_length"),
         ),
         when=YARN,
+        unless=read.older_does_not_stretch,
         asked_by=("comparison: model: rotary-scaling-factor",),
     ),
     yarn(
         "mscale",
         Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)),
-        *("mscale", "rope_scaling.mscale"),
+        *("mscale", "rope_scaling.mscale", "scaling_factor.mscale"),
         mindformers=where_told(0.707),
     ),
     yarn(
         "mscale_all_dim",
         Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", 0.0)),
-        *("mscale_all_dim", "rope_scaling.mscale_all_dim"),
+        *("mscale_all_dim", "rope_scaling.mscale_all_dim", "scaling_factor.mscale_all_dim"),
         mindformers=where_told(0.707),
     ),
     harmless(
