@@ -36,6 +36,18 @@ class Drops(Enum):
     NOTHING = "nothing"
 
 
+class Spread(Enum):
+    """How far the first weights of output projections, the last layers of attention, MLPs and experts, spread beside all others.
+
+    All but ``ALIKE`` divide by a square root: of twice the number of layers, or of that number.
+    """
+
+    ALIKE = "alike"
+    BY_DEPTH = "by_depth"
+    BY_DEPTH_BUT_EXPERTS = "by_depth_but_experts"
+    BY_DEPTH_ONCE = "by_depth_once"
+
+
 class Optimizer(Enum):
     """Optimizers whose updates are not what their names say. MindSpore's ``AdamWeightDecay`` does not correct the bias, so that its first
     update is three times Adam's, at beta2 = 0.999 thirty times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.defaults import default, where_told
-from align_hooks.checklist.readings import mindspeed, training
+from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
 from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
@@ -281,6 +281,13 @@ STRUCTURE = (
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
         unless=training.weights_loaded,
         asked_by=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
+    ),
+    row(
+        message("row.initial_scale_of_output_projections"),
+        Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
+        Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
+        unless=training.weights_loaded,
+        asked_by=(BESIDE,),
     ),
     row(
         "attention_dropout",
