@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.checklist.readings.lookup import NotTold, value_of
-from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_keys
+from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.schedule import Floats, Schedule
 from align_hooks.configuration.values import Configuration, Setting
@@ -86,7 +86,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
             raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
         rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
         return Schedule(lambda at: np.full(np.shape(at), float(rate)), steps, message("schedule.peak", rate=float(rate), rest=rest))
-    kind, total = str(kind), value("total_steps", -1)
+    kind, total = schedule_class(kind), value("total_steps", -1)
     length = steps if total == -1 else int(total)
     warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
     peak = value("learning_rate", value("base_lr"))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from align_hooks.checklist.defaults import LLAMA, MLA, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused
-from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
+from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Value
@@ -165,10 +165,11 @@ def _schedule(c: Configuration) -> Iterator[Message]:
     kind, steps, part = (c.find(schedule_keys(name)) for name in ("type", "warmup_steps", "warmup_ratio"))
     if kind is None:
         return
+    name = schedule_class(kind.value)
     warms = any(value is not None and value.value for value in (steps, part))
-    if kind.value == "WarmUpStableDecayLR" and not warms:
+    if name == "WarmUpStableDecayLR" and not warms:
         yield message("trap.divides_by_zero", place=kind.where)
-    if steps is None and part is None and kind.value not in ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts"):
+    if steps is None and part is None and name not in ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts"):
         yield message("trap.no_warm_up", place=kind.where, type=str(kind.value))
 
 

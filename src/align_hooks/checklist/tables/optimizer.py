@@ -29,6 +29,7 @@ STYLES = {
     "WarmUpStableDecayLR": "wsd",
     "WSD": "wsd",
 }
+STYLES |= {alias: STYLES.get(name, name.lower()) for alias, name in read.SCHEDULES.items()}
 """Names of the same shape of a schedule."""
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from align_hooks.checklist.defaults import default, where_told
 from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
+from align_hooks.checklist.readings.layers import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
 from align_hooks.checklist.row import UNSET, Advice, Effect, Group, Read, Row, Says, asked, model, text
 from align_hooks.configuration.values import Setting
@@ -82,6 +83,7 @@ STRUCTURE = (
         Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
         Says((*FFN, *model("multiple_of", "ffn_dim_multiplier", "hidden_size")), read=read.mindformers_ffn, note=message("note.ffn_older")),
         fact="model.intermediate_size",
+        unless=no_dense_layer,
         asked_by=("CheckList: structure: intermediate_size", "comparison: model: ffn-hidden-size"),
     ),
     row(
@@ -264,11 +266,16 @@ STRUCTURE = (
     ),
     row(
         message("row.rope_scaling"),
-        Says(("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type"), read=read.megatron_rope_scaling),
+        Says(
+            ("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
+            read=read.megatron_rope_scaling,
+            note=message("note.bounds_megatron"),
+        ),
         Says(
             (
                 *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
                 *model("extend_method", "use_rope_scaling", "rotary_scaling_factor"),
+                *(key for keys in read.BOUNDS.values() for key in keys),
             ),
             read=read.mindformers_rope_scaling,
         ),
