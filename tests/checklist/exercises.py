@@ -1,7 +1,8 @@
 """Every row of the CheckList, exercised: what Megatron is told, a YAML that means the same, and one that does not.
 
 ``m.`` stands for ``model.model_config.``, ``D.`` for the keys of the data set; ``style`` is the base that both are put on: an older model, a newer one, or a newer one with
-experts and latent attention. What an exercise says replaces what its base says.
+experts and latent attention. What an exercise says replaces what its base says. Where MindFormers makes first weights otherwise than
+Megatron-LM, which is everywhere but in newer models without experts, the bases load them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MEGATRON = typed("""
     --untie-embeddings-and-output-weights --attention-dropout 0.0 --hidden-dropout 0.0 --micro-batch-size 1 --global-batch-size 1
     --train-iters 10 --lr 0.001 --min-lr 0.0 --lr-decay-style constant --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0
     --vocab-size 256 --make-vocab-size-divisible-by 1 --data-path /data/wiki_text_document --split 1,0,0
-    --tensor-model-parallel-size 1 --bf16
+    --tensor-model-parallel-size 1 --bf16 --load /data/weights
 """)
 TRAINING = keys("""
     use_parallel: false, runner_config.epochs: 1, runner_config.batch_size: 1, optimizer.type: AdamW, optimizer.betas: [0.9, 0.95],
@@ -59,7 +60,7 @@ BASES = {}
 BASES[OLD] = TRAINING | keys("""
     use_legacy: true, m.type: LlamaConfig, m.seq_length: 128, m.hidden_size: 64, m.intermediate_size: 128, m.num_layers: 2,
     m.num_heads: 4, m.vocab_size: 256, m.max_position_embedding: 128, m.init_method_std: 0.02, m.rms_norm_eps: 1.0e-05,
-    m.compute_dtype: bfloat16, m.param_init_type: float32, m.use_flash_attention: true
+    m.compute_dtype: bfloat16, m.param_init_type: float32, m.use_flash_attention: true, load_checkpoint: /mnt/weights
 """)
 BASES[NEW] = TRAINING | keys("""
     use_legacy: false, m.model_type: qwen2, m.seq_length: 128, m.hidden_size: 64, m.intermediate_size: 128, m.num_hidden_layers: 2,
@@ -68,14 +69,14 @@ BASES[NEW] = TRAINING | keys("""
 """)
 BASES[EXPERTS] = BASES[NEW] | keys("""
     m.model_type: qwen3_moe, m.num_key_value_heads: 4, m.num_experts: 8, m.num_experts_per_tok: 2, m.moe_intermediate_size: 96,
-    m.routed_scaling_factor: 1.0, m.norm_topk_prob: true
+    m.routed_scaling_factor: 1.0, m.norm_topk_prob: true, load_checkpoint: /mnt/weights
 """)
 BASES[LATENT] = BASES[NEW] | keys("""
     m.model_type: deepseek_v3, m.q_lora_rank: 24, m.kv_lora_rank: 32, m.n_routed_experts: 8, m.num_experts_per_tok: 2,
     m.moe_intermediate_size: 96, m.qk_layernorm: true, m.rope_scaling.type: yarn, m.rope_scaling.factor: 1.0,
     m.rope_scaling.original_max_position_embeddings: 4096, m.rope_scaling.mscale: 1.0, m.rope_scaling.mscale_all_dim: 0.0,
     m.first_k_dense_replace: 1, m.moe_router_enable_expert_bias: false, m.n_group: 1, m.topk_group: 1, m.routed_scaling_factor: 1.0,
-    m.num_nextn_predict_layers: 0
+    m.num_nextn_predict_layers: 0, load_checkpoint: /mnt/weights
 """)
 FLAGS: dict[str, dict[str, Any]] = {OLD: {}, NEW: {}}
 FLAGS[EXPERTS] = typed("--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 96 --qk-layernorm --moe-router-dtype fp32")
@@ -197,6 +198,8 @@ rope_scaling | --use-rope-scaling | m.rope_scaling.rope_type: llama3, m.rope_sca
 rope_scaling | --use-rope-scaling --rope-scaling-factor 4 | m.extend_method: LLAMA3, m.scaling_factor.factor: 4.0 | m.extend_method: PI, m.scaling_factor: 4.0 |
 mrope_section |  |  | FLAGS: '--mrope-section 16 24 24' |
 init_method_std | --init-method-std 0.01 | m.init_method_std: 0.01 | m.init_method_std: 0.02 |
+initial_scale_of_output_projections |  |  | use_legacy: true, m.type: LlamaConfig | new
+initial_scale_of_output_projections |  |  | FLAGS: '--hybrid-layer-pattern MEME' | new
 attention_dropout |  | m.attention_dropout: 0.0 | m.attention_dropout: 0.1 |
 hidden_dropout |  | m.hidden_dropout: 0.0 | m.hidden_dropout: null | new
 multi_latent_attention |  |  |  | latent

@@ -177,7 +177,7 @@ def test_the_models_of_launch_differ_in_what_a_person_would_name() -> None:
     """Their weights and data come from the record, so their own differ."""
     done = command(LAUNCH / "llama.args", LAUNCH / "llama.yaml")
     assert done.returncode == 1
-    assert words("headline.settings", count=1) in done.stdout
+    assert words("headline.settings", count=2) in done.stdout
     assert "init_method_std" in done.stdout
 
 

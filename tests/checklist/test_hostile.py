@@ -274,8 +274,8 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_no_number_never_agrees(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, value: str) -> None:
     cosine: dict[str, Any] = {"lr_decay_style": "cosine"}
-    one = str(script(tmp_path / "train.sh", **{**cosine, name: value}))
-    changes: dict[str, Any] = {"lr_schedule__type": "CosineWithWarmUpLR", ODD[name]: float(value)}
+    one = str(script(tmp_path / "train.sh", **{**cosine, "load": "''", name: value}))
+    changes: dict[str, Any] = {"lr_schedule__type": "CosineWithWarmUpLR", "load_checkpoint": "", ODD[name]: float(value)}
     other = str(configuration(tmp_path / "llama.yaml", **changes))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

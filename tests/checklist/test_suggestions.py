@@ -124,9 +124,9 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
 @pytest.mark.parametrize(
     ("style", "trap"),
     [
-        (OLD, message("trap.padded_size", place="old.yaml:15")),
-        (LATENT, message("trap.no_effect", place="latent.yaml:25", name="padded_vocab_size")),
-        (EXPERTS, message("trap.refused", place="experts.yaml:22", name="padded_vocab_size", instead="vocab_size")),
+        (OLD, message("trap.padded_size", place="old.yaml:16")),
+        (LATENT, message("trap.no_effect", place="latent.yaml:26", name="padded_vocab_size")),
+        (EXPERTS, message("trap.refused", place="experts.yaml:23", name="padded_vocab_size", instead="vocab_size")),
     ],
 )
 def test_the_padded_size_under_another_name_is_no_size(style: str, trap: Message) -> None:
@@ -163,7 +163,7 @@ def test_names_that_the_training_graph_does_not_read_do_not_count() -> None:
     assert row(done, "use_fused_ops_topkrouter").candidate.shown == "False"
     done = checked(LATENT, {}, {"m.n_group": None, "m.n_groups": 4})
     assert row(done, "groups_of_experts").candidate.shown == "8"
-    assert trapped(done) == [message("trap.no_effect", place="latent.yaml:19", name="n_groups")]
+    assert trapped(done) == [message("trap.no_effect", place="latent.yaml:20", name="n_groups")]
 
 
 def test_an_auxiliary_loss_that_mindformers_has_not_is_not_told() -> None:

@@ -28,7 +28,6 @@ MATTER: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "steps that are left out": (NEW, {"iterations-to-skip": "3 4"}, {}),
     "latent experts": (EXPERTS, {"moe-latent-size": 64}, {}),
     "layers without positions": (NEW, {}, {"m.nope_layer_interval": 2}),
-    "weights of their own": (NEW, {}, {"m.param_init_std_rules": [{"target": ".*", "init_method_std": 0.1}]}),
     "forced routing of the candidate": (EXPERTS, {}, {"m.moe_router_force_expert_balance": True}),
     "a bound of yarn": (NEW, {}, {"m.beta_fast": 16}),
     "ends of documents": (NEW, {}, {"m.use_eod_reset": True}),

@@ -38,6 +38,18 @@ class Drops(Enum):
     BY_CHOICE = "by_choice"
 
 
+class Spread(Enum):
+    """How far the first weights of output projections, the last layers of attention, MLPs and experts, spread beside all others.
+
+    All but ``ALIKE`` divide by a square root: of twice the number of layers, or of that number.
+    """
+
+    ALIKE = "alike"
+    BY_DEPTH = "by_depth"
+    BY_DEPTH_BUT_EXPERTS = "by_depth_but_experts"
+    BY_DEPTH_ONCE = "by_depth_once"
+
+
 class Optimizer(Enum):
     """Optimizers whose updates are not what their names say. MindSpore's ``AdamWeightDecay`` does not correct the bias, so that its first
     update is three times Adam's, at beta2 = 0.999 thirty times."""
@@ -118,21 +130,41 @@ class Dynamic(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Between which wavelengths Llama 3.1's scaling takes hold: an original length over two factors. The defaults are Megatron-LM's."""
+
+    low: object = 1.0
+    high: object = 4.0
+    length: object = 8192.0
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling(Meaning):
-    """How rotary positions are scaled, and by what."""
+    """How rotary positions are scaled, by what, and of Llama 3.1's scaling within which bounds."""
 
     kind: str
     factor: object
+    bounds: Bounds = Bounds()
 
     @property
     def words(self) -> Argument:
-        """``llama3, factor 8``."""
-        return message("meaning.scaling", kind=self.kind, factor=f"{self.factor:g}" if isinstance(self.factor, float) else str(self.factor))
+        """``llama3, factor 8``, and bounds that are not the usual ones."""
+        factor = _number(self.factor)
+        if self.bounds == Bounds():
+            return message("meaning.scaling", kind=self.kind, factor=factor)
+        low, high, length = map(_number, (self.bounds.low, self.bounds.high, self.bounds.length))
+        return message("meaning.scaling_bounds", kind=self.kind, factor=factor, low=low, high=high, length=length)
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The factor, where it is whole."""
-        return [int(self.factor)] if isinstance(self.factor, float) and self.factor.is_integer() else []
+        """The factor and the bounds, where they are whole."""
+        numbers = (self.factor, self.bounds.low, self.bounds.high, self.bounds.length)
+        return [int(number) for number in numbers if isinstance(number, int) or (isinstance(number, float) and number.is_integer())]
+
+
+def _number(value: object) -> str:
+    """A number without digits that say nothing, or whatever stands in its place."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.checklist.readings.lookup import NotTold, value_of
-from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_keys
+from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.schedule import Floats, Schedule
 from align_hooks.configuration.values import Configuration, Setting
@@ -86,7 +86,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
             raise NotTold(message("untold.neither_set", name="lr_schedule", other="optimizer.learning_rate"))
         rest = message("schedule.constant", steps=steps) if steps else message("schedule.constant_of_data")
         return Schedule(lambda at: np.full(np.shape(at), float(rate)), steps, message("schedule.peak", rate=float(rate), rest=rest))
-    kind, total = called(kind), value("total_steps", -1)
+    kind, total = schedule_class(kind), value("total_steps", -1)
     length = steps if total == -1 else int(total)
     warm = Setup(configuration, 0.0, 0, length).steps("warmup") or 0
     peak = value("learning_rate", value("base_lr"))
@@ -112,7 +112,7 @@ def mindformers_rate(configuration: Configuration) -> Schedule:
 
 def lowest_rate(configuration: Configuration) -> Setting:
     """The rate at which the schedule ends; of one that has no end, what a YAML says of it, for want of anything else."""
-    kind = called(value_of(configuration, schedule_keys("type"), None))
+    kind = schedule_class(value_of(configuration, schedule_keys("type"), None))
     if kind == "LinearWithWarmUpLR":
         return 0.0
     name, otherwise = LOWEST.get(kind, ("lr_end", 0.0))
@@ -121,14 +121,9 @@ def lowest_rate(configuration: Configuration) -> Setting:
 
 def style(configuration: Configuration) -> Setting:
     """The class of the schedule, by the shape that it gives: a polynomial of power 1 is linear."""
-    kind = called(value_of(configuration, schedule_keys("type"), "constant"))
+    kind = schedule_class(value_of(configuration, schedule_keys("type"), "constant"))
     straight = kind == "PolynomialWithWarmUpLR" and float(value_of(configuration, schedule_keys("power"), 1.0)) == 1.0
     return "LinearWithWarmUpLR" if straight else kind
-
-
-def called(kind: Setting) -> str:
-    """The name of a schedule's class, of which ``lr_schedule.type`` may be another name."""
-    return ALIASES.get(str(kind), str(kind))
 
 
 def _wave(angle: Floats) -> Floats:
@@ -241,15 +236,5 @@ LOWEST = {
     **dict.fromkeys(("CosineAnnealingLR", "CosineAnnealingWarmRestarts"), ("eta_min", 0.0)),
 }
 """Schedules that end at a rate that can be set: the name that the class has for it, and its default. A linear one ends at 0."""
-ALIASES = {
-    "constant_with_warmup": "ConstantWarmUpLR",
-    "linear": "LinearWithWarmUpLR",
-    "cosine": "CosineWithWarmUpLR",
-    "cosine_with_restarts": "CosineWithRestartsAndWarmUpLR",
-    "polynomial": "PolynomialWithWarmUpLR",
-    "cosine_annealing": "CosineAnnealingLR",
-    "cosine_annealing_warm_restarts": "CosineAnnealingWarmRestarts",
-}
-"""Other names of schedules, of ``mindformers.core.lr.build_lr``."""
 BY_RATIO = {"CosineWithWarmUpLR": True, "CosineWithRestartsAndWarmUpLR": False}
 """Schedules that look for their end before they look for their warm-up, and whether ``decay_ratio`` may say it."""

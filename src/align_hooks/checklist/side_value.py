@@ -15,6 +15,8 @@ from align_hooks.messages import Argument, message, terms
 
 SAME_NUMBER = 1e-6
 """Relative difference of two numbers that count as one: 0.1 in float32 is 0.1."""
+LONGEST_SHOWN = 2_000
+"""Letters of a value that a report shows."""
 ODD = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
 """What a value of a wrong kind raises in a reading, wherever it is."""
 
@@ -136,7 +138,8 @@ def show(value: Setting) -> Argument:
         if len(counts) < 2:
             return counts[0][0] if counts else "–"
         return terms(message("meaning.of", value=name, count=count) for name, count in counts)
-    return as_written(value)
+    written = as_written(value)
+    return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"
 
 
 def as_written(value: Setting) -> str:

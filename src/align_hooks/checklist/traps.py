@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from align_hooks.checklist.defaults import LLAMA, MLA, family
-from align_hooks.checklist.mindformers_schedule import called
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.training import does_not_accumulate, schedule_keys
+from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED_LLM, Configuration, Value
@@ -168,10 +167,11 @@ def _schedule(c: Configuration) -> Iterator[Message]:
     kind, steps, part = (c.find(schedule_keys(name)) for name in ("type", "warmup_steps", "warmup_ratio"))
     if kind is None:
         return
+    name = schedule_class(kind.value)
     warms = any(value is not None and value.value for value in (steps, part))
-    if kind.value == "WarmUpStableDecayLR" and not warms:
+    if name == "WarmUpStableDecayLR" and not warms:
         yield message("trap.divides_by_zero", place=kind.where)
-    if steps is None and part is None and called(kind.value) not in WARMS_BY_ITSELF:
+    if steps is None and part is None and name not in WARMS_BY_ITSELF:
         yield message("trap.no_warm_up", place=kind.where, type=str(kind.value))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
-from align_hooks.checklist.mindformers_schedule import LOWEST, called
+from align_hooks.checklist.mindformers_schedule import LOWEST
 from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
@@ -175,7 +175,7 @@ def clip(asked: Asked) -> Iterator[Edits]:
 
 def lowest_rate(asked: Asked) -> Iterator[Edits]:
     """The rate at which a schedule ends, by the name that its class has for it; a linear one has none, a polynomial of power 1 has."""
-    kind = called(value_of(asked.candidate, read.schedule_keys("type"), UNSET))
+    kind = read.schedule_class(value_of(asked.candidate, read.schedule_keys("type"), UNSET))
     for name in (LOWEST[kind][0],) if kind in LOWEST else ():
         yield {_schedule_key(asked, name): asked.wanted}
     if kind == "LinearWithWarmUpLR":

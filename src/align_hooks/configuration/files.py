@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from align_hooks.configuration.values import ConfigurationError
+from align_hooks.errors import shown
 
 TEXT: Sequence[str] = ("utf-8",)
 SCRIPT: Sequence[str] = ("utf-8", "gb18030", "latin-1")
@@ -23,17 +24,17 @@ def read_text(path: Path, encodings: Sequence[str] = TEXT) -> str:
     wanted = "name a launch script, a list of arguments or a YAML file"
     try:
         if not path.is_file():
-            raise ConfigurationError(f"{path} is no file; {wanted}")
+            raise ConfigurationError(f"{shown(str(path))} is no file; {wanted}")
         if path.stat().st_size > LARGEST:
-            raise ConfigurationError(f"{path} is larger than {LARGEST} bytes; {wanted}")
+            raise ConfigurationError(f"{shown(str(path))} is larger than {LARGEST} bytes; {wanted}")
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
         if b"\0" in content or len(content) > LARGEST:
-            raise ConfigurationError(f"{path} is no text; {wanted}")
+            raise ConfigurationError(f"{shown(str(path))} is no text; {wanted}")
         for encoding in encodings:
             with suppress(UnicodeDecodeError):
                 return content.decode(encoding)
-        raise ConfigurationError(f"{path} is no text; {wanted}")
+        raise ConfigurationError(f"{shown(str(path))} is no text; {wanted}")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigurationError(f"{str(path)[:200]} cannot be read: {why}; name a file that you may read") from None
+        raise ConfigurationError(f"{shown(str(path))} cannot be read: {why}; name a file that you may read") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place, Value
 from align_hooks.configuration.yaml_files import leaves
+from align_hooks.errors import shown
 from align_hooks.messages import Message, message
 
 MODEL = "model.model_config."
@@ -33,12 +34,12 @@ def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...]) -> 
     for base in _bases(values):
         file = (folder / base).resolve()
         if file in above:
-            raise ConfigurationError(f"{name} stands over base_config {file}, which stands over it; take one out")
+            raise ConfigurationError(f"{name} stands over base_config {shown(str(file))}, which stands over it; take one out")
         try:
-            below = _with_bases(read_text(file), file.name, file.parent, (*above, file))
+            below = _with_bases(read_text(file), shown(file.name), file.parent, (*above, file))
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{name} stands over base_config {file}, which cannot be read: {error}; copy it beside the YAML"
+                f"{name} stands over base_config {shown(str(file))}, which cannot be read: {error}; copy it beside the YAML"
             ) from None
         for key, value in below.items():
             values.setdefault(key, value)
@@ -62,9 +63,9 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
     try:
         facts = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file} cannot be read as JSON: {str(error).splitlines()[0]}") from None
+        raise ConfigurationError(f"{shown(str(file))} cannot be read as JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(facts, dict):
-        raise ConfigurationError(f"{file} is no Hugging Face configuration: it holds no table")
+        raise ConfigurationError(f"{shown(str(file))} is no Hugging Face configuration: it holds no table")
     for key, value in facts.items():
         if any(name == MODEL + key or name.startswith(f"{MODEL}{key}.") for name in values):  # of a table the YAML's own replaces all
             continue

@@ -31,11 +31,12 @@ def read(side: str, environment: Mapping[str, str]) -> Configuration:
         )
     kind = path.suffix.lower()
     text = read_text(path, TEXT if kind in (".json", ".yaml", ".yml") else SCRIPT)
+    name = shown(path.name)
     if kind == ".json":
-        return parsed(text, path.name)
+        return parsed(text, name)
     if kind in (".yaml", ".yml"):
-        return read_model_args(text, path.name, environment) if has_model_args(text) else read_yaml(text, path.name, path.parent)
-    return read_script(text, path.name, environment, folder=path.parent)
+        return read_model_args(text, name, environment) if has_model_args(text) else read_yaml(text, name, path.parent)
+    return read_script(text, name, environment, folder=path.parent)
 
 
 def _is_file(path: Path) -> bool:

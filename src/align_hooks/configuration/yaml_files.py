@@ -31,8 +31,8 @@ def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
         import yaml
     except ModuleNotFoundError:
         raise ConfigurationError("reading a YAML file needs PyYAML, which is not installed; pip install 'align-hooks[cli]'") from None
-    if max(map(len, re.findall(r"[\[{][\[{\s]*", text)), default=0) > DEEPEST:  # the parser is in C, and ends the process
-        raise ConfigurationError(f"{name} cannot be read as YAML: it opens more than {DEEPEST} brackets, one in another")
+    if deepest(text) > DEEPEST:  # the parser is in C, and ends the process
+        raise ConfigurationError(f"{name} cannot be read as YAML: it may open more than {DEEPEST} lists and tables, one in another")
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         node = loader.get_single_node()
@@ -50,6 +50,13 @@ def parsed(text: str, name: str) -> Iterator[tuple[YamlLoader, YamlNode]]:
     except (RecursionError, ValueError, TypeError, LookupError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigurationError(f"{name} cannot be read as YAML: {why}") from None
+
+
+def deepest(text: str) -> int:
+    """How deep lists and tables may lie in one another, at most: every bracket opens one, and of a line every dash and mark before a
+    space. What is quoted counts too, for only the parser knows what is."""
+    marks = max((len(re.findall(r"[-?:](?=\s)", line)) for line in text.splitlines()), default=0)
+    return max(text.count("[") + text.count("{"), marks)
 
 
 def leaves(text: str, name: str) -> dict[str, Value]:

@@ -5,7 +5,9 @@ Rules are those of its latest release, 26.1. Where an older release differs, the
 
 from __future__ import annotations
 
-from align_hooks.checklist.meaning import Scaling
+from collections.abc import Mapping, Sequence
+
+from align_hooks.checklist.meaning import Bounds, Scaling
 from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, value_of
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
@@ -16,6 +18,8 @@ LATENT = {"deepseek_spec", "minicpm_spec", "plm_spec", "longcat_spec"}
 """Those with latent attention."""
 GATED = {"gelu_tanh": "gelu_pytorch_tanh", "geglu": "gelu"}
 """Flags of an activation that multiplies by a gate, and how Hugging Face calls the activation; where both are given the first counts."""
+BOUNDS = {"low": "low_freq_factor", "high": "high_freq_factor", "length": "original_max_position_embeddings"}
+"""The bounds of Llama 3.1's scaling by their flags, which Hugging Face names alike."""
 POST_TRAINING = "posttrain_gpt.py"
 
 
@@ -84,7 +88,16 @@ def scaling_type(c: Configuration) -> Setting:
 def rope_scaling(c: Configuration) -> Setting:
     """The scaling with its factor, or none: ``plm`` is plain rotary positions in spite of its name, and YaRN has rows of its own."""
     kind = scaling_type(c)
-    return "none" if kind in (None, "plm", "yarn") else Scaling(str(kind), float(value_of(c, ("rope_scaling_factor",), 8.0)))
+    if kind in (None, "plm", "yarn"):
+        return "none"
+    held = Bounds(**bounds(c, {field: (name,) for field, name in BOUNDS.items()})) if kind == "llama3" else Bounds()
+    return Scaling(str(kind), float(value_of(c, ("rope_scaling_factor",), 8.0)), held)
+
+
+def bounds(c: Configuration, keys: Mapping[str, Sequence[str]]) -> Mapping[str, Setting]:
+    """The bounds of Llama 3.1's scaling that are set, by the field of each."""
+    held = {field: value_of(c, names, None) for field, names in keys.items()}
+    return {field: float(value) if are_numbers(value) else value for field, value in held.items() if value is not None}
 
 
 def yarn_factor(c: Configuration) -> Setting:

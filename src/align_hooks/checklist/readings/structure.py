@@ -6,7 +6,7 @@ import math
 import re
 
 from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
-from align_hooks.checklist.meaning import Scaling, Words
+from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, value_of
@@ -212,6 +212,10 @@ def megatron_rope_scaling(c: Configuration) -> Setting:
     return Scaling("llama3", float(value_of(c, ("rope_scaling_factor",), 8.0))) if value_of(c, ("use_rope_scaling",), False) else "none"
 
 
+BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scaling_factor"))) for field, name in mindspeed.BOUNDS.items()}
+"""The bounds of Llama 3.1's scaling and the keys of each."""
+
+
 def mindformers_rope_scaling(c: Configuration) -> Setting:
     """The scaling with its factor, or none; older models know PI and NTK too, which Megatron does not."""
     kind = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none"))
@@ -219,7 +223,9 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
     flagged = value_of(c, model("use_rope_scaling"), False)
     if kind in (UNSET, "none", "default", "yarn", "rope") and not flagged:
         return UNSET if kind is UNSET else "none"
-    return Scaling("llama3" if flagged else str(kind), float(factor) if are_numbers(factor) else factor)
+    kind = "llama3" if flagged else str(kind)
+    bounds = Bounds(**mindspeed.bounds(c, BOUNDS)) if kind == "llama3" else Bounds()
+    return Scaling(kind, float(factor) if are_numbers(factor) else factor, bounds)
 
 
 def mindformers_mla(c: Configuration) -> Setting:

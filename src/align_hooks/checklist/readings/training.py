@@ -23,6 +23,16 @@ OPTIMIZERS: dict[str, Optimizer | str] = {
 """MindFormers' optimizers by their kind, names in lower case."""
 ALIAS = "adamw"
 """Written so, it was another name of MindSpore's ``AdamWeightDecay`` as long as there was one, which is up to 1.5."""
+SCHEDULES = {
+    "constant_with_warmup": "ConstantWarmUpLR",
+    "linear": "LinearWithWarmUpLR",
+    "cosine": "CosineWithWarmUpLR",
+    "cosine_with_restarts": "CosineWithRestartsAndWarmUpLR",
+    "polynomial": "PolynomialWithWarmUpLR",
+    "cosine_annealing": "CosineAnnealingLR",
+    "cosine_annealing_warm_restarts": "CosineAnnealingWarmRestarts",
+}
+"""Names that MindFormers' ``register_mf_lr`` gives its schedules beside those of their classes."""
 
 
 def megatron_optimizer(c: Configuration) -> Setting:
@@ -176,6 +186,17 @@ def megatron_steps(c: Configuration) -> Setting:
     return samples // batch if steps is UNSET and are_numbers(samples, batch) and batch else steps
 
 
+def samples(c: Configuration) -> Setting:
+    """Samples that the whole run trains on: its steps, each of a whole batch; what is written where the batch is not known."""
+    of_mindformers = c.side == MINDFORMERS
+    steps, batch = (mindformers_steps(c), mindformers_global_batch(c)) if of_mindformers else (megatron_steps(c), megatron_global_batch(c))
+    if are_numbers(steps, batch):
+        return steps * batch
+    written, epochs = value_of(c, ("train_dataset.data_loader.sizes", "train_samples")), value_of(c, ("runner_config.epochs",), 1)
+    first = written[0] if isinstance(written, list) and written else written
+    return first * epochs if are_numbers(first, epochs) else first
+
+
 def shares(value: Setting) -> Setting:
     """How documents are split over training, validation and test, as numbers that add up to one."""
     if value is None:
@@ -229,6 +250,11 @@ def rates_of_groups(c: Configuration) -> Setting:
     return None if schedules and all(schedule == common for schedule in schedules) else OwnRates(len(groups))
 
 
+def schedule_class(kind: Setting) -> str:
+    """The class of a schedule by its name, or by its other one."""
+    return SCHEDULES.get(str(kind), str(kind))
+
+
 def schedule_keys(name: str) -> tuple[str, str]:
     """A setting of the schedule: ``grouped_lr_schedule`` wins where there is one."""
     return (f"{GROUPED}{name}", f"lr_schedule.{name}")
@@ -250,7 +276,8 @@ def mindformers_warmup(c: Configuration) -> Setting:
     part, length = value_of(c, schedule_keys("warmup_ratio"), None), length_of_schedule(c)
     if part is not None:
         return 0 if not part else int(part * length) if are_numbers(part, length) else UNSET
-    return value_of(c, schedule_keys("warmup_steps"), 0) or 0
+    steps = value_of(c, schedule_keys("warmup_steps"), 0) or 0
+    return int(steps) if are_numbers(steps) else steps
 
 
 def unless_constant(c: Configuration, name: str) -> Setting:

@@ -35,9 +35,8 @@ CONTROL = (
     ),
     harmless(
         "train-samples",
-        Says(("train_samples",), None),
-        Says(("train_dataset.data_loader.sizes",), None),
-        form=lambda sizes: sizes[0] if isinstance(sizes, list) and sizes else sizes,
+        Says(("train_samples", "train_iters"), read=read.samples),
+        Says(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=read.samples, note=message("note.whole_batches")),
     ),
     harmless(
         "log-interval",

@@ -10,12 +10,11 @@ from functools import partial
 from align_hooks.checklist import mindformers_schedule as schedule
 from align_hooks.checklist import tries
 from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.mindformers_schedule import called
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.lookup import NotTold
-from align_hooks.checklist.readings.training import schedule_keys
+from align_hooks.checklist.readings.training import schedule_class, schedule_keys
 from align_hooks.checklist.row import Advice, Group, Row, Says, asked, plain, text
 from align_hooks.checklist.schedule import RATE, differences
 from align_hooks.configuration.values import Configuration
@@ -31,6 +30,7 @@ STYLES = {
     "WarmUpStableDecayLR": "wsd",
     "WSD": "wsd",
 }
+STYLES |= {alias: STYLES.get(name, name.lower()) for alias, name in read.SCHEDULES.items()}
 """Names of the same shape of a schedule."""
 
 
@@ -46,7 +46,7 @@ def same_schedule(reference: Configuration, candidate: Configuration) -> Words |
 def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
     """The lowest rates of two schedules do no harm where the schedules are the same, or constant."""
     kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
-    constant = all(kind is not None and STYLES.get(called(kind.value), kind.value) == "constant" for kind in kinds)
+    constant = all(kind is not None and STYLES.get(schedule_class(kind.value), kind.value) == "constant" for kind in kinds)
     return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
 
 
@@ -163,7 +163,7 @@ OPTIMIZER = (
         "lr_decay_style",
         Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
         Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style),
-        form=lambda kind: STYLES.get(called(kind), text(called(kind))),
+        form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
         unless=same_schedule,
     ),
     row(

@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default, where_told
-from align_hooks.checklist.readings import mindspeed, training
+from align_hooks.checklist.readings import initialisation, mindspeed, training
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
@@ -283,11 +283,16 @@ STRUCTURE = (
     ),
     row(
         message("row.rope_scaling"),
-        Says(("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type"), read=read.megatron_rope_scaling),
+        Says(
+            ("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
+            read=read.megatron_rope_scaling,
+            note=message("note.bounds_megatron"),
+        ),
         Says(
             (
                 *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
                 *model("extend_method", "use_rope_scaling", "rotary_scaling_factor"),
+                *(key for keys in read.BOUNDS.values() for key in keys),
             ),
             read=read.mindformers_rope_scaling,
             tries=tries.scaling,
@@ -301,6 +306,13 @@ STRUCTURE = (
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
         unless=training.weights_loaded,
         asked_by=("CheckList: weights: init-method-std", "comparison: model: init-method-std"),
+    ),
+    row(
+        message("row.initial_scale_of_output_projections"),
+        Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
+        Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
+        unless=training.weights_loaded,
+        asked_by=(BESIDE,),
     ),
     row(
         "attention_dropout",

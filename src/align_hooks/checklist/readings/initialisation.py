@@ -1,0 +1,34 @@
+"""How each side makes its first weights, beside the standard deviation that both are told."""
+
+from __future__ import annotations
+
+from align_hooks.checklist.meaning import Spread
+from align_hooks.checklist.readings.experts import mindformers_experts
+from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.row import UNSET, is_new, model
+from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.messages import message
+
+HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
+"""What makes layers of several kinds of one Megatron-LM model; each adds to the residual once, not twice."""
+RULES = model("param_init_std_rules")
+
+
+def megatron_spread(c: Configuration) -> Setting:
+    """``scaled_init_method_normal`` of Megatron-LM, in every release and in MindSpeed-LLM; Xavier's initialisation takes its place."""
+    if value_of(c, ("init_method_xavier_uniform",), False):
+        return Spread.ALIKE
+    return Spread.BY_DEPTH_ONCE if any(value_of(c, (name,), None) for name in HYBRID) else Spread.BY_DEPTH
+
+
+def mindformers_spread(c: Configuration) -> Setting:
+    """The newer models divide as Megatron-LM does, but not the second layer of an expert (``FFNGroupedGEMM``); the older ones never.
+
+    :raises NotTold: the YAML gives weights a standard deviation of their own, by name.
+    """
+    if not is_new(c):
+        return Spread.ALIKE
+    if value_of(c, RULES, None):
+        raise NotTold(message("untold.initialised_by_name", name="param_init_std_rules"))
+    experts = mindformers_experts(c)
+    return UNSET if experts is UNSET else Spread.BY_DEPTH if experts is None else Spread.BY_DEPTH_BUT_EXPERTS

@@ -1,0 +1,233 @@
+"""What is no difference is not told as one, by whatever name it goes; and what looks alike and is not is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.meaning import Bounds, Scaling
+from align_hooks.checklist.mindformers_schedule import SHAPES
+from align_hooks.checklist.readings.training import SCHEDULES
+from align_hooks.checklist.result import CLEAN, DIFFERS, Checklist, check
+from align_hooks.configuration.megatron import read_command
+from align_hooks.configuration.mindformers import read_yaml
+from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
+from checklist.test_first_weights import source
+from worded import ids
+
+NONE = (Outcome.SAME, Outcome.HARMLESS, Outcome.UNUSED)
+"""How a row comes out that is no difference."""
+
+
+def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklist:
+    return check(megatron(style, flags), mindformers(style, keys))
+
+
+# ---- schedules
+
+
+def schedule(kind: str, **more: Any) -> dict[str, Any]:
+    """Keys of a schedule that any class takes."""
+    usual = {"type": kind, "total_steps": 10, "warmup_steps": 2, "lr_end": 0.0}
+    return {f"lr_schedule.{name}": value for name, value in (usual | more).items()}
+
+
+@pytest.mark.parametrize("alias", SCHEDULES)
+def test_another_name_of_a_schedule_is_no_other_schedule(alias: str) -> None:
+    named, other = (mindformers(NEW, schedule(kind, t_max=10, t_0=5)) for kind in (SCHEDULES[alias], alias))
+    found = check(named, other)
+    assert (found.exit_code, found.differing, found.courses[0].same) == (CLEAN, [], True)
+    assert row(found, "lr_decay_style").outcome is Outcome.SAME
+
+
+@pytest.mark.parametrize(("style", "alias"), [("constant", "constant_with_warmup"), ("linear", "linear"), ("cosine", "cosine")])
+def test_another_name_of_a_schedule_is_megatrons(style: str, alias: str) -> None:
+    flags = {"lr-decay-style": style, "lr-warmup-iters": 2}
+    found = checked(NEW, flags, schedule(alias))
+    assert (row(found, "lr_decay_style").outcome, row(found, "constant_learning_rate").outcome) == (Outcome.SAME, Outcome.SAME)
+    assert found.courses[0].same is True
+    assert found.exit_code == CLEAN
+    assert checked(NEW, flags | {"lr-warmup-iters": 3}, schedule(alias)).exit_code == DIFFERS
+
+
+def test_the_other_names_are_those_that_mindformers_registers() -> None:
+    text = source("mindformers", "core/lr/build_lr.py")
+    found = re.findall(r"register_cls\(\s*(\w+), module_type=MindFormerModuleType.LR, alias=\"(\w+)\"\)", text)
+    assert {alias: name for name, alias in found} == SCHEDULES
+    assert set(SCHEDULES.values()) <= SHAPES.keys()
+
+
+def test_no_trap_is_seen_in_another_name() -> None:
+    for kind in ("cosine", "CosineWithWarmUpLR"):
+        found = checked(NEW, {}, schedule(kind, warmup_steps=None))
+        assert "trap.no_warm_up" not in ids(found.sides[1].traps)
+    assert "trap.no_warm_up" in ids(checked(NEW, {}, schedule("linear", warmup_steps=None)).sides[1].traps)
+
+
+# ---- lengths
+
+
+EPOCHS = {"runner_config.epochs": 2, "train_dataset.data_loader.sizes": [1000, 0, 0], "lr_schedule.total_steps": -1}
+SAMPLES: dict[str, Any] = {"train-iters": None, "train-samples": 2000}
+COSINE = {"lr_schedule.type": "CosineWithWarmUpLR", "lr_schedule.lr_end": 0.0}
+
+
+@pytest.mark.parametrize("batch", [1, 4, 8])
+def test_two_epochs_of_a_thousand_samples_are_two_thousand_samples(batch: int) -> None:
+    flags = SAMPLES | {"global-batch-size": batch, "micro-batch-size": batch, "lr-decay-style": "cosine"}
+    found = checked(NEW, flags, EPOCHS | COSINE | {"runner_config.batch_size": batch})
+    for name in ("train-samples", "train-iters", "lr_decay_iters"):
+        assert row(found, name).outcome is Outcome.SAME, name
+    assert row(found, "train-samples").reference.meaning == 2000
+    assert (found.courses[0].same, found.exit_code) == (True, CLEAN)
+
+
+def test_iterations_have_samples_too() -> None:
+    found = checked(NEW, {"train-iters": 500, "global-batch-size": 4, "micro-batch-size": 4}, EPOCHS | {"runner_config.batch_size": 4})
+    assert (row(found, "train-samples").outcome, row(found, "train-iters").outcome) == (Outcome.SAME, Outcome.SAME)
+
+
+def test_fewer_epochs_are_fewer_samples() -> None:
+    found = checked(NEW, SAMPLES | {"lr-decay-style": "cosine"}, EPOCHS | COSINE | {"runner_config.epochs": 1})
+    assert row(found, "train-samples").outcome is Outcome.HARMLESS
+    assert row(found, "lr_decay_iters").outcome is Outcome.DIFFERENT
+    assert (found.courses[0].same, found.exit_code) == (False, DIFFERS)
+
+
+def test_a_warm_up_of_no_whole_number_of_steps_is_told_and_cannot_be_written() -> None:
+    """Megatron-LM counts ten samples, two and a half steps of four; MindFormers takes whole steps."""
+    flags = SAMPLES | {"global-batch-size": 4, "micro-batch-size": 4, "lr-warmup-samples": 10}
+    keys = EPOCHS | {"runner_config.batch_size": 4}
+    for steps in (2, 3):
+        found = checked(NEW, flags, keys | {"lr_schedule.warmup_steps": steps})
+        one = row(found, "lr_warmup_iters")
+        assert (one.outcome, one.reference.meaning, one.candidate.meaning) == (Outcome.DIFFERENT, 2.5, steps)
+        assert "warmup_steps: 2.5" not in to_change(one)
+        assert found.courses[0].same is False
+    whole = checked(NEW, flags | {"lr-warmup-samples": 12}, keys | {"lr_schedule.warmup_steps": 3})
+    assert (row(whole, "lr_warmup_iters").outcome, whole.courses[0].same, whole.exit_code) == (Outcome.SAME, True, CLEAN)
+
+
+# ---- bounds of Llama 3.1's scaling
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+OTHERS: dict[str, Any] = {"low_freq_factor": 2.0, "high_freq_factor": 8.0, "original_max_position_embeddings": 4096}
+
+
+def scaled(**others: Any) -> dict[str, Any]:
+    """Llama 3.1's scaling as an older YAML writes it."""
+    return {"m.extend_method": "LLAMA3"} | {f"m.scaling_factor.{name}": value for name, value in (LLAMA3 | others).items()}
+
+
+def test_the_bounds_that_megatron_fixes_are_no_difference() -> None:
+    assert row(checked(OLD, {"use-rope-scaling": ""}, scaled()), "rope_scaling").outcome is Outcome.SAME
+    assert (
+        row(checked(OLD, {"use-rope-scaling": ""}, scaled(low_freq_factor=1, high_freq_factor=4)), "rope_scaling").outcome is Outcome.SAME
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_bounds_are_a_difference(name: str) -> None:
+    one = row(checked(OLD, {"use-rope-scaling": ""}, scaled(**{name: OTHERS[name]})), "rope_scaling")
+    assert one.outcome is Outcome.DIFFERENT
+    assert ids(one.candidate.shown) == ["meaning.scaling_bounds"]
+    assert f"{name}: {LLAMA3[name]:g}" in to_change(one).replace(".0", "")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_bounds_of_the_models_own_file_are_a_difference(tmp_path: Path, name: str) -> None:
+    text = "use_legacy: False\npretrained_model_dir: .\nmodel: {model_config: {use_rope_scaling: True}}\n"
+    for table, outcome in ((LLAMA3, Outcome.SAME), (LLAMA3 | {name: OTHERS[name]}, Outcome.DIFFERENT)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "rope_scaling": {**table, "rope_type": "llama3"}}))
+        other = read_yaml(text, "qwen3.yaml", tmp_path)
+        assert row(check(megatron(NEW, {"use-rope-scaling": ""}), other), "rope_scaling").outcome is outcome
+
+
+def test_mindspeed_has_arguments_for_the_bounds() -> None:
+    words = "torchrun pretrain_gpt.py --num-layers 2 --use-mcore-models --moe-tp-extend-ep --rope-scaling-type llama3 --low-freq-factor 2"
+    one = row(check(read_command(words, {}), mindformers(OLD, scaled(low_freq_factor=2.0))), "rope_scaling")
+    assert one.reference.meaning == Scaling("llama3", 8.0, Bounds(low=2.0))
+    assert one.outcome is Outcome.SAME
+
+
+# ---- what does no harm
+
+QUIET: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    # style, flags, keys, the row
+    "a loss scaler under bfloat16": (NEW, {"hysteresis": 4}, {}, "hysteresis"),
+    "its window": (NEW, {"loss-scale-window": 7}, {}, "loss_scale_window"),
+    "its lowest scale": (NEW, {"min-loss-scale": 7}, {}, "min_loss_scale"),
+    "a capacity below nothing": (
+        OLD,
+        {"num-experts": 4},
+        {"moe_config.expert_num": 4, "moe_config.capacity_factor": -1.0},
+        "capacity_factor",
+    ),
+    "a capacity that newer models do not read": (EXPERTS, {}, {"m.moe_expert_capacity_factor": 1.5}, "capacity_factor"),
+    "the size of dense layers where there are none": (EXPERTS, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
+    "the same by lists": (
+        *(LATENT, {"moe-layer-freq": "'[1]*2'"}),
+        *({"m.first_k_dense_replace": 0, "m.moe_layer_freq": [1, 1], "m.intermediate_size": 6144}, "intermediate_size"),
+    ),
+    "ids of positions under rotary ones": (NEW, {"reset-position-ids": ""}, {}, "reset_position_ids"),
+    "the same, older": (OLD, {"reset-position-ids": ""}, {}, "reset_position_ids"),
+    "the same under YaRN": (LATENT, {"reset-position-ids": ""}, {}, "reset_position_ids"),
+    "a spread that older models do not read": (OLD, {}, {"m.initializer_range": 0.5, "load_checkpoint": ""}, "init_method_std"),
+    "the same beside one that they read": (
+        *(OLD, {"init-method-std": 0.01}, {"m.initializer_range": 0.02, "m.init_method_std": 0.01, "load_checkpoint": ""}),
+        "init_method_std",
+    ),
+    "a spread where both load": (OLD, {"init-method-std": 0.5}, {}, "init_method_std"),
+    "Xavier where both load": (OLD, {}, {}, "initial_scale_of_output_projections"),
+    "a window as a pair": (NEW, {"window-size": "128,0"}, {"m.window_size": [128, 0]}, "sliding_window"),
+    "a window as text": (NEW, {"window-size": "'(128, 0)'"}, {"m.window_size": "(128,0)"}, "sliding_window"),
+    "a window of one number": (NEW, {"window-size": "128,0"}, {"m.sliding_window": 128}, "sliding_window"),
+    "a window that looks nowhere": (NEW, {}, {"m.sliding_window": 4096, "m.use_sliding_window": False}, "sliding_window"),
+    "a window without an end": (NEW, {"window-size": "'(-1,0)'"}, {"m.window_size": [-1, -1]}, "sliding_window"),
+}
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_it_is_no_difference(case: str) -> None:
+    style, flags, keys, name = QUIET[case]
+    found = checked(style, flags, keys)
+    assert row(found, name).outcome in NONE
+    assert name not in found.differing
+
+
+LOUD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "a loss scaler under float16": (OLD, {"bf16": None, "fp16": "", "hysteresis": 4}, {"m.compute_dtype": "float16"}, "hysteresis"),
+    "the size of dense layers where there is one": (LATENT, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
+    "the size of the only layers": (NEW, {}, {"m.intermediate_size": 6144}, "intermediate_size"),
+    "the size of an expert that is that of a dense layer": (
+        *(EXPERTS, {"moe-ffn-hidden-size": None, "ffn-hidden-size": 256}, {"m.intermediate_size": 128}),
+        "size_of_an_expert",
+    ),
+    "a spread that newer models read": (NEW, {}, {"m.initializer_range": 0.5}, "init_method_std"),
+    "ids of positions that are learned": (
+        *(
+            NEW,
+            {"position-embedding-type": "learned_absolute", "reset-position-ids": ""},
+            {"m.position_embedding_type": "learned_absolute"},
+        ),
+        "reset_position_ids",
+    ),
+    "another window": (NEW, {"window-size": "127,0"}, {"m.window_size": [128, 0]}, "sliding_window"),
+    "a window of one side": (NEW, {}, {"m.window_size": [128, 0]}, "sliding_window"),
+}
+
+
+@pytest.mark.parametrize("case", LOUD)
+def test_its_neighbour_is_a_difference(case: str) -> None:
+    style, flags, keys, name = LOUD[case]
+    assert row(checked(style, flags, keys), name).outcome is Outcome.DIFFERENT
+
+
+def test_a_capacity_of_nothing_is_none() -> None:
+    found = checked(OLD, {"num-experts": 4}, {"moe_config.expert_num": 4, "moe_config.capacity_factor": 0})
+    assert {row(found, name).outcome for name in ("capacity_factor", "tokens_that_are_dropped")} <= set(NONE)
