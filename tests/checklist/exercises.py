@@ -390,6 +390,7 @@ non-persistent-ckpt-type | --non-persistent-ckpt-type local |  |  |
 pretrained-checkpoint | --pretrained-checkpoint /p |  |  |
 ckpt-step | --ckpt-step 3 | resume_training: 3 |  |
 load | --load /ckpt | load_checkpoint: /ckpt | load_checkpoint: /other |
+load | --load /ckpt | load_checkpoint: null, run_mode: finetune, auto_trans_ckpt: true, m.checkpoint_name_or_path: /ckpt | load_checkpoint: null, run_mode: finetune, m.checkpoint_name_or_path: /ckpt |
 exit-interval | --exit-interval 5 | callbacks: [{type: TrainCallBack, stop_step: 5}] |  |
 exit-duration-in-mins | --exit-duration-in-mins 10 |  |  |
 """

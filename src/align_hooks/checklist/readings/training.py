@@ -6,7 +6,7 @@ import math
 
 from align_hooks.checklist.meaning import Optimizer, OwnRates, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.row import UNSET, plain, text
+from align_hooks.checklist.row import UNSET, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -23,6 +23,7 @@ OPTIMIZERS: dict[str, Optimizer | str] = {
 """MindFormers' optimizers by their kind, names in lower case."""
 ALIAS = "adamw"
 """Written so, it was another name of MindSpore's ``AdamWeightDecay`` as long as there was one, which is up to 1.5."""
+LOADED, OF_MODEL = ("load_checkpoint", "checkpoint.load_path"), model("checkpoint_name_or_path")
 SCHEDULES = {
     "constant_with_warmup": "ConstantWarmUpLR",
     "linear": "LinearWithWarmUpLR",
@@ -217,11 +218,14 @@ def mindformers_averages(c: Configuration) -> Setting:
 
 
 def loads(c: Configuration) -> Setting:
-    """Where the weights come from; nothing where they are made at random."""
+    """Where the weights come from; nothing where they are made at random. ``Trainer.finetune`` of MindFormers takes those that the model
+    names where nothing else is to be loaded and weights are converted for the layout; ``Trainer.train`` takes none of them."""
     recorded = c.fact("settings.load_weights")
     if recorded:
         return recorded
-    names = ("load_checkpoint", "checkpoint.load_path") if c.side == MINDFORMERS else ("load", "pretrained_checkpoint")
+    names = LOADED if c.side == MINDFORMERS else ("load", "pretrained_checkpoint")
+    if value_of(c, ("run_mode",), None) == "finetune" and value_of(c, ("auto_trans_ckpt",), False) is True:
+        names = (*LOADED, *OF_MODEL)
     return next((value for name in names for value in [value_of(c, (name,), None)] if value and value is not True), None)
 
 

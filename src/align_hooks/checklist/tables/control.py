@@ -60,7 +60,7 @@ CONTROL = (
     harmless(
         "load",
         Says(("load",), read=read.loads),
-        Says(("load_checkpoint", "checkpoint.load_path"), read=read.loads),
+        Says((*read.LOADED, *read.OF_MODEL), read=read.loads, beside=("run_mode", "auto_trans_ckpt")),
         advice=Advice(message("advice.same_weights"), bool),
         by_hand=message("by_hand.same_weights"),
     ),
