@@ -1,8 +1,9 @@
-"""How well ``check`` reads real pairs that it was not built on: ``python tests/checklist/unseen_pairs.py REPOSITORIES [--details]``.
+"""How well ``check`` reads real pairs that it was not built on: ``python tests/checklist/unseen_pairs.py REPOSITORIES [--seen]``.
 
 ``unseen/`` holds a file a pair: where its script and its YAML are published, and what an engineer read of both before the check was run on
 them. REPOSITORIES is a directory with a clone of each, ``owner+name`` or ``owner+name/repo``; MindFormers 1.9 itself is the installed one.
-Details name what was missed and what was raised falsely. Who builds the check looks at them once a pair is not to be a referee any more.
+``seen/`` holds pairs that are no referee any more: whoever builds the check may look at what was missed and what was raised falsely there,
+which ``--seen`` names.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.errors import AlignHooksError
 from checklist.wheels import installed
 
-PAIRS = Path(__file__).parent / "unseen"
+PAIRS, SEEN = Path(__file__).parent / "unseen", Path(__file__).parent / "seen"
 ROW = {row.id: row for row in ROWS}
 
 
@@ -86,13 +87,13 @@ def main() -> None:
     """Print a line a pair, and how precise and how complete all are together."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repositories", type=Path)
-    parser.add_argument("--details", action="store_true")
+    parser.add_argument("--seen", action="store_true")
     options = parser.parse_args()
-    scores = [score(file, options.repositories) for file in sorted(PAIRS.glob("*.yaml"))]
+    scores = [score(file, options.repositories) for file in sorted((SEEN if options.seen else PAIRS).glob("*.yaml"))]
     for pair in scores:
         counts = f"right {len(pair.right):3}  missed {len(pair.missed):3}  false {len(pair.false):3}"
         print(f"{pair.name:28} {counts}  {pair.error[:80]}".rstrip())
-        if options.details:
+        if options.seen:
             print(f"    missed {sorted(pair.missed)}\n    false  {sorted(pair.false)}")
     right, missed, false = (sum(len(getattr(pair, name)) for pair in scores) for name in ("right", "missed", "false"))
     print(f"recall {right} of {right + missed}, {right / (right + missed):.1%}")

@@ -223,7 +223,7 @@ def loads(c: Configuration) -> Setting:
     recorded = c.fact("settings.load_weights")
     if recorded:
         return recorded
-    names = LOADED if c.side == MINDFORMERS else ("load", "pretrained_checkpoint")
+    names: tuple[str, ...] = LOADED if c.side == MINDFORMERS else ("load", "pretrained_checkpoint")
     if value_of(c, ("run_mode",), None) == "finetune" and value_of(c, ("auto_trans_ckpt",), False) is True:
         names = (*LOADED, *OF_MODEL)
     return next((value for name in names for value in [value_of(c, (name,), None)] if value and value is not True), None)
