@@ -39,10 +39,11 @@ class Pair:
 FIRST_WEIGHTS = rows("initial_scale_of_output_projections")
 """Megatron-LM divides the standard deviation of output projections by √(2 × layers). MindFormers' older models do not, nor do the second
 layers of its newer models' experts. None of these pairs loads weights on both sides."""
-OLD_LLAMA = FIRST_WEIGHTS | rows("optimizer type_of_the_main_weights")
+OLD_LLAMA = FIRST_WEIGHTS | rows("optimizer type_of_the_main_weights seed_of_the_data")
 """FP32StateAdamWeightDecay is the operator AdamWeightDecay, which corrects no bias: its first step is 3.16 times as long as Adam's with the
-default betas, and Megatron-LM cannot be told to do the same. These files hold the weights in float16, and update them in it."""
-OF_DATA = rows("lr_decay_iters lr_warmup_iters")
+default betas, and Megatron-LM cannot be told to do the same. These files hold the weights in float16, and update them in it. Their data
+is shuffled by the seed of the run, which is 0."""
+OF_DATA = rows("lr_decay_iters")
 """MindDataset names no seed, and total_steps: -1 leaves the length to it."""
 
 older_llama = partial(
@@ -168,6 +169,7 @@ REAL: dict[str, Pair] = {
         },
         rows("n_kv_heads beta2 weight_decay"),
         courses=(None, False),
+        inherent=OLD_LLAMA - {"seed_of_the_data"},  # its script says the seed of the YAML
     ),
     # cosine from 1e-6 to 1e-6 without warm-up is 1e-6 however long it runs; half of a head is turned, as --rotary-percent 0.5 says
     "glm4 9b": Pair(

@@ -12,11 +12,13 @@ import pytest
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.meaning import Bounds, Scaling
 from align_hooks.checklist.mindformers_schedule import SHAPES
+from align_hooks.checklist.readings.data import is_blank
 from align_hooks.checklist.readings.training import SCHEDULES
 from align_hooks.checklist.result import CLEAN, DIFFERS, Checklist, check
-from align_hooks.configuration.megatron import read_command
+from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
-from checklist.exercises import EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
+from align_hooks.messages import rendered
+from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
 from checklist.test_first_weights import source
 from worded import ids
 
@@ -231,3 +233,57 @@ def test_its_neighbour_is_a_difference(case: str) -> None:
 def test_a_capacity_of_nothing_is_none() -> None:
     found = checked(OLD, {"num-experts": 4}, {"moe_config.expert_num": 4, "moe_config.capacity_factor": 0})
     assert {row(found, name).outcome for name in ("capacity_factor", "tokens_that_are_dropped")} <= set(NONE)
+
+
+@pytest.mark.parametrize(
+    ("path", "blank"),
+    [
+        *(("your data path", True), ("/path/to/data_text_document", True), ("<data>", True), ("your_data_path", True), ("xxx", True)),
+        *(("/data/wiki_text_document", False), ("alpaca", False), ("0.3 /a/one 0.7 /b/two", False), ("/pathology/text_document", False)),
+    ],
+)
+def test_a_path_that_is_to_be_filled_in_is_no_data(path: str, blank: bool) -> None:
+    assert is_blank(path) is blank
+
+
+def test_the_number_of_key_value_heads_is_that_of_the_heads_where_none_are_shared() -> None:
+    done = check(megatron(NEW, {"num-attention-heads": 8, "kv-channels": 16}), mindformers(NEW, {"m.num_attention_heads": 4}))
+    assert {one.row.id for one in done.of(Outcome.DIFFERENT)} == {"num_heads"}
+
+
+def test_a_warm_up_is_told_once() -> None:
+    flags, keys = {"lr-decay-style": "cosine", "lr-warmup-fraction": 0.5}, {"lr_schedule.type": "CosineWithWarmUpLR"}
+    done = check(megatron(OLD, flags), mindformers(OLD, keys))
+    assert {one.row.id for one in done.of(Outcome.DIFFERENT)} == {"lr_warmup_fraction"}
+
+
+def test_a_factor_of_one_interpolates_nothing() -> None:
+    done = check(megatron(OLD, {"rotary-seq-len-interpolation-factor": 1}), mindformers(OLD, {}))
+    assert row(done, "rotary_seq_len_interpolation_factor").outcome is Outcome.SAME
+
+
+def test_data_that_is_no_megatrons_is_shuffled_by_the_seed_of_the_run() -> None:
+    keys = {key: None for key in mindformers(OLD, {}).values if key.startswith(f"{DATA}.")} | {"train_dataset.data_loader.shuffle": True}
+    apart = row(check(megatron(OLD, {}), mindformers(OLD, keys | {"seed": 7})), "seed_of_the_data")
+    assert (apart.outcome, to_change(apart)) == (Outcome.DIFFERENT, "seed: 1234")
+    assert row(check(megatron(OLD, {}), mindformers(OLD, keys | {"seed": 1234})), "seed_of_the_data").outcome is Outcome.SAME
+
+
+@pytest.mark.parametrize(("version", "kind"), [("1.9", "cosine"), ("1.4", "constant")])
+def test_a_section_that_is_not_there_is_filled_in_since_1_5(version: str, kind: str) -> None:
+    keys = {key: None for key in mindformers(OLD, {}).values if key.startswith("lr_schedule.")} | {"optimizer.learning_rate": 1e-4}
+    held = row(check(megatron(OLD, {}), mindformers(OLD, keys), mindformers=version), "lr_decay_style")
+    assert rendered(held.candidate.shown) == kind
+
+
+def test_the_script_says_its_defaults_where_a_variable_that_nothing_sets_may_say_more() -> None:
+    done = check(read_command("python pretrain_gpt.py --num-layers 2 ${EXTRA}", {}), mindformers(OLD, {}))
+    assert row(done, "beta2").outcome is Outcome.DIFFERENT and done.gaps
+
+
+def test_a_loop_over_arguments_that_are_not_given_is_never_done() -> None:
+    loop = 'for ARGUMENT in "$@"; do VALUE="${ARGUMENT:$LENGTH+1}"; export "$KEY"="$VALUE"; LR=5; done'
+    script = f"LR=1e-4\n{loop}\ntorchrun pretrain_gpt.py --num-layers 2 --lr $LR\n"
+    read = read_script(script, "train.sh", {})
+    assert (read.values["lr"].value, read.values["lr"].unknown, read.gaps) == (1e-4, None, ())
+    assert read_script(script, "train.sh", {}, ["KEY=1"]).gaps

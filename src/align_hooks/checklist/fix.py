@@ -49,10 +49,10 @@ def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit
     """Raise ConfigurationError where a mended file holds anything else than what it held and the edits; what an alias repeats of an edited
     place moves with it."""
     wanted = applied(was, {edit.key: edit.value for edit in edits}).values
-    places = {was.values[edit.key].place for edit in edits if edit.key in was.values} - {None}
+    places = {values[edit.key].place for values in (was.values, mended.values) for edit in edits if edit.key in values} - {None}
     for key in {**wanted, **mended.values}:
         ours, theirs = (values[key].value if key in values else None for values in (wanted, mended.values))
-        repeated = key in was.values and was.values[key].place in places
+        repeated = any(key in values and values[key].place in places for values in (was.values, mended.values))
         if ours != theirs and not repeated:
             raise ConfigurationError(
                 f"{was.source}: {key} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"

@@ -17,7 +17,8 @@ from align_hooks.checklist.rates import learning_rate, weight_decay
 from align_hooks.checklist.readings.lookup import NotTold
 from align_hooks.checklist.schedule import RATE, Schedule, differences
 from align_hooks.checklist.side_value import ODD
-from align_hooks.checklist.traps import passed_over, traps
+from align_hooks.checklist.template import TEMPLATE_SINCE, of_template
+from align_hooks.checklist.traps import is_since, passed_over, traps
 from align_hooks.checklist.uncovered import Uncovered, uncovered, unlike
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Contradiction
 from align_hooks.messages import Argument, Message, Side, message, sentences
@@ -179,6 +180,8 @@ def check(
 def as_read(configuration: Configuration, mindformers: str) -> Configuration:
     """A configuration without what its framework passes over: a record's own version counts, else that of MindFormers."""
     version = str((configuration.fact("versions") or {}).get("mindformers") or mindformers)
+    if configuration.side == MINDFORMERS and configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
+        configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
     return replace(configuration, passed_over=passed_over(configuration, version))
 
 

@@ -46,16 +46,16 @@ def passed_over(configuration: Configuration, version: str) -> frozenset[str]:
     models'."""
     if configuration.side == MINDFORMERS and not is_new(configuration):
         return frozenset(model(*NOT_READ.get(family(configuration) or "", ("initializer_range",))))
-    if configuration.side != MINDFORMERS or not ignores(version):
+    if configuration.side != MINDFORMERS or not is_since(version, 1, 9):
         return frozenset()
     known = family(configuration)
     return frozenset(MODEL + name for name in (*ignored(known), *without_effect(known), *WITHOUT_EFFECT))
 
 
-def ignores(version: str) -> bool:
-    """Whether a version of MindFormers passes over names that older versions read."""
+def is_since(version: str, *since: int) -> bool:
+    """Whether a version of MindFormers is that one or a later one; one that cannot be told is."""
     numbers = re.findall(r"\d+", version)[:2]
-    return len(numbers) < 2 or tuple(map(int, numbers)) >= (1, 9)
+    return len(numbers) < 2 or tuple(map(int, numbers)) >= since
 
 
 def traps(configuration: Configuration) -> Iterator[Message]:

@@ -84,6 +84,12 @@ def lengths(asked: Asked) -> Iterator[Edits]:
     yield dict.fromkeys(keys if of_data else keys[:1], asked.wanted)
 
 
+def seed_of_data(asked: Asked) -> Iterator[Edits]:
+    """The seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
+    own = has(asked.candidate, f"{LOADER}.config.")
+    yield {f"{LOADER}.config.seed" if own else "seed": asked.wanted}
+
+
 def window(asked: Asked) -> Iterator[Edits]:
     """How far attention looks back and ahead: ``sliding_window`` is the one number of Hugging Face, which a switch beside it may take
     away, and ``window_size`` the pair."""

@@ -86,7 +86,7 @@ def _follow(script: Script, text: str, name: str = "") -> None:
         node = root.descendant_for_byte_range(cut.start(), cut.end())
         if node is None or node.type not in JOINED:
             script.not_followed(written.count(b"\n", 0, cut.start()) + 1, "\\")
-    for bad in _errors(root) if root.has_error else ():
+    for bad in (bad for bad in _errors(root) if not _never_done(script, bad)) if root.has_error else ():
         near = next(iter(text_of(bad).strip().splitlines()), "")[:60]
         script.gaps.append(message("configuration.no_bash", place=script.place(line_of(bad)), text=repr(near)))
     _all(script, root)
@@ -99,6 +99,12 @@ def _errors(node: Node) -> Iterator[Node]:
             yield child
         elif child.has_error:
             yield from _errors(child)
+
+
+def _never_done(script: Script, node: Node) -> bool:
+    """Whether a node stands in a loop that is never done."""
+    above = node.parent
+    return above is not None and (_over_no_argument(script, above) or _never_done(script, above))
 
 
 def _all(script: Script, node: Node) -> None:
@@ -341,8 +347,16 @@ def _case(script: Script, node: Node) -> None:
             return
 
 
+def _over_no_argument(script: Script, node: Node) -> bool:
+    """Whether a loop is over the script's own arguments, and it was given none: then it is never done."""
+    over = {text_of(value).strip('"') for value in node.children_by_field_name("value")}
+    return node.type == "for_statement" and over <= {"$@", "${@}", "$*"} and script.variables.get("@") == []
+
+
 def _loop(script: Script, node: Node) -> None:
     """A loop: only a run can tell how often it repeats, so what it sets is unknown, within it too."""
+    if _over_no_argument(script, node):
+        return
     why, started = message("configuration.loop", place=script.place(line_of(node))), len(script.started)
     script.forget(names_set_in(node), line_of(node), why)
     _unsettle(script, node, [[node.child_by_field_name("body")]])

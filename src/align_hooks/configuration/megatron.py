@@ -199,16 +199,19 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
+    bounded = [] if script.carried else list(script.absent)
     for word in _loose(words[start:], known):
         gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
+        if word.unknown is not None and word.unknown.id == "configuration.unset":  # as the script stands it is empty
+            bounded.append(gaps[-1])
     for word, values_of_flag in _options(words[:start], FLAGS):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = Word(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    bounded = () if script.carried else tuple(script.absent)
     environment = next((environment for command, environment in script.started if command is words), {})
-    return Configuration(MEGATRON, name, values, environment, notes=notes, gaps=tuple(gaps), bounded=bounded, program=program, fork=fork)
+    told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, fork=fork)
+    return replace(told, gaps=tuple(gaps), bounded=tuple(bounded))
 
 
 def _script_word(words: Sequence[Word]) -> int:

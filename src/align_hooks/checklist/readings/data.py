@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 from align_hooks.checklist.defaults import default
@@ -13,6 +14,8 @@ from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import message
 
 LOADER = "train_dataset.data_loader"
+BLANK = re.compile(r"\byour\b|\bpath[_/ -]to\b|\byour[_-]|[_-]here\b|\bx{3,}|\*{3}|[<>{}$]", re.IGNORECASE)
+"""Words by which authors of scripts mark a path that a reader is to fill in."""
 
 
 def replayed(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -34,7 +37,7 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
 
 def blend(value: Setting) -> Setting:
     """A data set by its name without its folder, which differs between clusters; several data sets with their parts of the whole."""
-    if value in ("", None, []):
+    if value in ("", None, []) or is_blank(value):
         return UNSET
     parts: list[tuple[float, Setting]] = []
     weight = 1.0
@@ -50,8 +53,16 @@ def blend(value: Setting) -> Setting:
 
 
 def seed_of_data(c: Configuration) -> Setting:
-    """The seed by which MindFormers' reader of Megatron's data shuffles where none is set."""
-    return 1234 if has(c, f"{LOADER}.config.") else UNSET
+    """The seed by which MindFormers shuffles: of its reader of Megatron's data where none is set, of other readers that of the run, which
+    ``check_dataset_config`` gives them."""
+    if has(c, f"{LOADER}.config."):
+        return 1234
+    return value_of(c, ("seed",), UNSET) if is_on(c, f"{LOADER}.shuffle") else UNSET
+
+
+def is_blank(value: Setting) -> bool:
+    """Whether a path is one that somebody is to fill in."""
+    return BLANK.search(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) is not None
 
 
 def sequence(c: Configuration) -> Setting:

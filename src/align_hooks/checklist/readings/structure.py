@@ -10,7 +10,7 @@ from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, value_of
-from align_hooks.checklist.row import MODEL, UNSET, is_new, model, text
+from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -62,6 +62,19 @@ def mindformers_groups(c: Configuration) -> Setting:
     if groups is UNSET and are_numbers(heads):
         return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
     return groups
+
+
+def ungrouped(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Where every head of either side has a key and a value of its own, their number is that of the heads, which is another row."""
+    sides = (reference, candidate)
+    heads = [mindformers_heads(c) if c.side == MINDFORMERS else value_of(c, ("num_attention_heads",)) for c in sides]
+    groups = [mindformers_groups(c) if c.side == MINDFORMERS else megatron_groups(c) for c in sides]
+    return message("harmless.ungrouped") if groups == heads and UNSET not in heads else None
+
+
+def no_interpolation(factor: Setting) -> Setting:
+    """A factor of 1 changes no position."""
+    return None if plain(factor) == 1 else plain(factor)
 
 
 def megatron_head_dim(c: Configuration) -> Setting:

@@ -99,8 +99,11 @@ def megatron_cards(c: Configuration) -> Setting:
 
 def megatron_global_batch(c: Configuration) -> Setting:
     """``--global-batch-size``, or one micro-batch a data-parallel rank."""
-    batch, micro, ranks = value_of(c, ("global_batch_size",)), value_of(c, ("micro_batch_size",)), megatron_data_parallel(c)
-    return micro * ranks if batch is UNSET and are_numbers(micro, ranks) else batch
+    batch, micro = value_of(c, ("global_batch_size",)), value_of(c, ("micro_batch_size",))
+    if batch is not UNSET:
+        return batch
+    ranks = megatron_data_parallel(c)
+    return micro * ranks if are_numbers(micro, ranks) else batch
 
 
 def alone_on_the_tensor(reference: Configuration, candidate: Configuration) -> Words | None:

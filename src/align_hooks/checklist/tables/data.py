@@ -68,7 +68,12 @@ DATA = (
     row(
         message("row.seed_of_the_data"),
         Says(("seed",), 1234, note=message("note.shuffles_by_seed")),
-        Says((f"{LOADER}.config.seed",), readings.seed_of_data, beside=("train_dataset.seed",)),
+        Says(
+            (f"{LOADER}.config.seed",),
+            readings.seed_of_data,
+            beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
+            tries=tries.seed_of_data,
+        ),
         unless=readings.replayed,
         by_hand=BATCHES,
         asked_by=(DATA_CHECK,),

@@ -13,7 +13,7 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.readings.lookup import NotTold
+from align_hooks.checklist.readings.lookup import NotTold, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
 from align_hooks.checklist.row import Advice, Group, Row, Says, asked, plain, text
 from align_hooks.checklist.schedule import RATE, differences
@@ -48,6 +48,12 @@ def same_end(reference: Configuration, candidate: Configuration) -> Words | None
     kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
     constant = all(kind is not None and STYLES.get(schedule_class(kind.value), kind.value) == "constant" for kind in kinds)
     return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
+
+
+def warms_by_a_part(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Steps of a warm-up are told once: as a part of the schedule where either side has it so."""
+    parts = [value_of(c, ("lr_warmup_fraction", *schedule_keys("warmup_ratio")), None) for c in (reference, candidate)]
+    return same_schedule(reference, candidate) or (message("harmless.as_a_part") if any(parts) else None)
 
 
 def beta(at: int, advised: float) -> Row:
@@ -200,7 +206,7 @@ OPTIMIZER = (
             beside=("lr_schedule.warmup_epochs",),
             tries=tries.warm_up,
         ),
-        unless=same_schedule,
+        unless=warms_by_a_part,
     ),
     row(
         "lr_warmup_fraction",
@@ -221,6 +227,9 @@ OPTIMIZER = (
         asked_by=("CheckList: optimizer: lr",),
     ),
     row(
-        message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(), asked_by=("CheckList: optimizer: lr",)
+        message("row.minimum_of_the_embeddings_own_rate"),
+        Says(("decoupled_min_lr",), None),
+        Says(fixed=None, note=message("note.none")),
+        asked_by=("CheckList: optimizer: lr",),
     ),
 )

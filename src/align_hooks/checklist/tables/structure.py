@@ -108,6 +108,7 @@ STRUCTURE = (
         ),
         Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         fact="model.num_key_value_heads",
+        unless=read.ungrouped,
         asked_by=(
             *asked("CheckList: structure", "n_kv_heads", "Attention"),
             *asked("comparison: model", "group-query-attention", "num-query-groups"),
@@ -280,6 +281,7 @@ STRUCTURE = (
         "rotary_seq_len_interpolation_factor",
         Says(("rotary_seq_len_interpolation_factor",), None),
         Says(model("rotary_seq_len_interpolation_factor"), None),
+        form=read.no_interpolation,
     ),
     row(
         message("row.rope_scaling"),
