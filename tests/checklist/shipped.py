@@ -116,7 +116,7 @@ REAL: dict[str, Pair] = {
         "deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml",
         {
             "--v-head-dim 128": "--v-head-dim 192",
-            "--moe-router-topk 6": "--moe-router-topk 8",
+            "--moe-router-topk 4": "--moe-router-topk 8",
             "--moe-router-load-balancing-type aux_loss": "--moe-router-load-balancing-type seq_aux_loss",
             "--clip-grad 0.5": "--clip-grad 1.0",
         },

@@ -35,6 +35,9 @@ callbacks:
 - type: CheckpointMonitor
   steps: 5
 last: *schedule
+parallel:
+  dp: &dp 1  # ranks
+  strategy: [[*dp, 1], [*dp, 1]]
 """
 
 
@@ -60,6 +63,7 @@ def tree(text: str) -> object:
         ("callbacks", "[{type: MFLossMonitor}]", ["callbacks:"], ["callbacks: [{type: MFLossMonitor}]"]),
         ("other.lr", "5", ["  lr: *schedule"], ["  lr: 5"]),
         ("other.new", "5", [], ["  new: 5"]),
+        ("parallel.dp", "2", ["  dp: &dp 1  # ranks"], ["  dp: &dp 2  # ranks"]),
         ("seed.inner", "5", ["seed: 1234  # of everything"], ["seed: {inner: 5}  # of everything"]),
     ],
 )
@@ -73,6 +77,8 @@ def test_a_setting_is_written_and_nothing_else(newline: str, key: str, value: st
             place[part] = {}
         place = place[part]
     place[last] = yaml.safe_load(value)
+    if last == "dp":
+        place["strategy"] = [[2, 1], [2, 1]]  # which names it
     assert tree(after) == wanted
     was, now = before.split(newline), after.split(newline)
     gone, come = [line for line in was if line not in now], [line for line in now if line not in was]

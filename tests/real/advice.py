@@ -32,6 +32,7 @@ def base(family: str) -> Keys:
     """A small model of a family, by dotted keys as rows name them."""
     keys = {long(name): value for name, value in exercises.BASES[FAMILIES[family]].items()}
     keys.pop(f"{MODEL}bias_swiglu_fusion", None)  # 1.9 wants hidden_act: swiglu with it
+    keys.pop("load_checkpoint", None)  # which would have to be there
     if family != "llama":
         keys[f"{MODEL}model_type"] = family
     if FAMILIES[family] in (exercises.EXPERTS, exercises.LATENT):

@@ -307,6 +307,7 @@ def outcome(without: dict[str, Any], with_it: dict[str, Any]) -> str:
     return "read" if any(not name.startswith(NOT_BUILT) for name in moved) else "unread"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", newer_names.EVERY)
 def test_names_that_are_not_read_are_known(family: str) -> None:
     """In both directions: of all keys that a row may advise, and of all that the table holds."""

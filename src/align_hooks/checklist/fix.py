@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,12 @@ from align_hooks.checklist.result import Checklist
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.model_args import has_model_args
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Place
 from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.errors import shown
+
+ANCHORED, NAMED = re.compile(r"&([^\s,\[\]{}]+)"), re.compile(r"\*([^\s,\[\]{}]+)")
+"""An anchor in a line, and an alias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,26 @@ def fixed(candidate: str, checklist: Checklist) -> Fixed:
     was = read_yaml(before, path.name, path.parent)
     after = with_settings(before, path.name, {edit.key: in_yaml(edit.value) for edit in checklist.edits})
     mended = read_yaml(after, path.name, path.parent)
-    _refuse_more(was, mended, checklist.edits)
+    _refuse_more(was, mended, checklist.edits, before.splitlines())
     return Fixed(path.name, before, after, mended)
 
 
-def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit]) -> None:
+def _refuse_more(was: Configuration, mended: Configuration, edits: Sequence[Edit], lines: Sequence[str]) -> None:
     """Raise ConfigurationError where a mended file holds anything else than what it held and the edits; what an alias repeats of an edited
-    place moves with it."""
+    place moves with it, also within a list in the alias's own line."""
     wanted = applied(was, {edit.key: edit.value for edit in edits}).values
     places = {values[edit.key].place for values in (was.values, mended.values) for edit in edits if edit.key in values} - {None}
+    anchors = {name for place in places for name in ANCHORED.findall(_line(lines, place))}
     for key in {**wanted, **mended.values}:
         ours, theirs = (values[key].value if key in values else None for values in (wanted, mended.values))
         repeated = any(key in values and values[key].place in places for values in (was.values, mended.values))
+        repeated = repeated or (key in was.values and bool(anchors & set(NAMED.findall(_line(lines, was.values[key].place)))))
         if ours != theirs and not repeated:
             raise ConfigurationError(
                 f"{was.source}: {key} would come to {shown(str(theirs))} and not to {shown(str(ours))}; write the settings by hand"
             )
+
+
+def _line(lines: Sequence[str], place: Place | None) -> str:
+    """The line of a place in the file itself; empty where it has none."""
+    return lines[place.line - 1] if place is not None and place.line is not None and place.line <= len(lines) else ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_files import YamlNode, parsed
 
+ANCHOR = re.compile(r"[ \t]*&[^\s,\[\]{}]+")
 INDENT = 2
 """Spaces by which a new section is moved in, where no other tells."""
 
@@ -69,8 +70,11 @@ def _in_braces(path: Sequence[str], value: str) -> str:
 
 
 def _replaced(text: str, entry: Entry, value: str) -> str:
-    """A text with another value in an entry. The comment behind the value stays."""
+    """A text with another value in an entry. The comment behind the value stays, and an anchor, which aliases name."""
     begin = text.index(":", entry.key.end_mark.index) + 1
+    anchor = ANCHOR.match(text, begin)
+    if anchor is not None and not entry.is_alias:
+        begin = anchor.end()
     if entry.is_alias:
         held = re.compile(r"[ \t]*\*[^\s,}\]]+").match(text, begin)
         end = held.end() if held is not None else begin

@@ -1,0 +1,97 @@
+"""What a check tells to write is taken by MindFormers' own trainer, and read: every row's advice, and whole files that were mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from align_hooks.checklist.change import Edit
+from align_hooks.checklist.judge import Outcome
+from align_hooks.checklist.result import check
+from align_hooks.checklist.sides import check as check_files
+from align_hooks.checklist.sides import fix
+from align_hooks.configuration.mindformers import MODEL, read_yaml
+from align_hooks.configuration.yaml_edits import with_settings
+from checklist.exercises import EXERCISES, Exercise, flags, megatron
+from checklist.wheels import installed
+from real import advice
+from real.advice import FAMILIES, base, changed
+
+PAIRS = Path(__file__).parents[1] / "checklist" / "pairs"
+TAKEN = [
+    ("qwen3_32b.sh", "qwen3/pretrain_qwen3_32b_4k.yaml"),
+    ("qwen3_30b_a3b.sh", "qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml"),
+    ("telechat3_105b.sh", "telechat3_moe/pretrain_telechat3_105b_a4b_4k.yaml"),
+    ("deepseek3_12b.args", "deepseek3/finetune_deepseek3_12b_16p_pp16.yaml"),
+    ("deepseek3_12b.args", "deepseek3/pretrain_deepseek3_12b_16p_pp16.yaml"),
+    ("qwen3_32b.sh", "general/llm_pretrain_dense_template.yaml"),
+]
+"""Scripts with mistakes in them, and files that MindFormers 1.9 ships and that a machine without NPUs can build as they stand."""
+HERE = {"train_dataset.num_parallel_workers": "1", "auto_trans_ckpt": "False"}
+"""MindSpore refuses more workers than the machine has processors, and the weights to convert are to be filled in."""
+
+
+@pytest.mark.parametrize(("script", "yaml"), TAKEN)
+def test_a_mended_file_is_taken_by_mindformers(script: str, yaml: str) -> None:
+    reference, candidate = str(PAIRS / script), str(installed(yaml))
+    checklist = check_files(reference, candidate, {})
+    mended = fix(reference, candidate, {}, checklist, None).mended
+    before, after = advice.read_back([with_settings(text, yaml, HERE) for text in (mended.before, mended.after)])
+    assert checklist.edits and "refused" not in after, after
+    assert before["built"] != after["built"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told of an exercise's difference in a family: the row, the edits, and the YAML without and with them."""
+
+    row: str
+    edits: tuple[Edit, ...]
+    without: str
+    with_them: str
+
+
+def told(family: str) -> Iterator[Told]:
+    """The advice on every difference of the exercises that a family can be brought to."""
+    for exercise in (exercise for exercise in EXERCISES if exercise.style == FAMILIES[family]):
+        keys = changed(base(family), {key: value for key, value in exercise.other.items() if key != "FLAGS"})
+        checklist = check(megatron(exercise.style, of_exercise(exercise)), read_yaml(advice.text(keys), f"{family}.yaml", Path()))
+        for one in checklist.of(Outcome.DIFFERENT):
+            if one.change is not None and one.change.keeps and one.row.id == exercise.row:
+                mended = changed(keys, {edit.key: edit.value for edit in checklist.edits})
+                yield Told(one.row.id, one.change.edits, advice.text(keys), advice.text(mended))
+
+
+def of_exercise(exercise: Exercise) -> dict[str, Any]:
+    return flags(exercise.other["FLAGS"]) if "FLAGS" in exercise.other else exercise.flags
+
+
+@cache
+def answers(family: str) -> list[tuple[Told, dict[str, Any], dict[str, Any]]]:
+    cases = list(told(family))
+    read = advice.read_back([one for case in cases for one in (case.without, case.with_them)])
+    return list(zip(cases, read[::2], read[1::2], strict=True))
+
+
+NOT_BUILT = {
+    *("seq_length", "split", "data_path", "reset_attention_mask", "eod_mask_loss", "seed_of_the_data", "reset_position_ids"),
+    *("loss_of_every_token_alike",),
+}
+"""Rows of what stands in data or is asked for in a step, which no built object tells."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_told_is_taken_and_read(family: str) -> None:
+    refused, unread = {}, []
+    for case, without, with_them in answers(family):
+        if "refused" in with_them:
+            refused[case.row, str(case.edits)] = with_them["refused"], without.get("refused")
+        elif "refused" not in without and without["built"] == with_them["built"] and case.row not in NOT_BUILT:
+            unread.append((case.row, [(edit.key.removeprefix(MODEL), edit.value) for edit in case.edits]))
+    assert (refused, unread) == ({}, [])
