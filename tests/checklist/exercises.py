@@ -195,7 +195,7 @@ rotary_percent | --rotary-percent 0.5 | m.rotary_percent: 0.5 |  | new
 rotary_interleaved | --rotary-interleaved | m.rotary_interleaved: true |  | new
 rotary_seq_len_interpolation_factor | --rotary-seq-len-interpolation-factor 4 | m.rotary_seq_len_interpolation_factor: 4 | m.rotary_seq_len_interpolation_factor: 2 |
 rope_scaling | --use-rope-scaling | m.rope_scaling.rope_type: llama3, m.rope_scaling.factor: 8.0 | m.rope_scaling.rope_type: llama3, m.rope_scaling.factor: 4.0 | new
-rope_scaling | --use-rope-scaling --rope-scaling-factor 4 | m.extend_method: LLAMA3, m.scaling_factor.factor: 4.0 | m.extend_method: PI, m.scaling_factor: 4.0 |
+rope_scaling | --use-rope-scaling --rope-scaling-factor 4 | m.max_position_embedding: 16384, m.extend_method: LLAMA3, m.scaling_factor.factor: 4.0 | m.max_position_embedding: 16384, m.extend_method: PI, m.scaling_factor: 4.0 |
 mrope_section |  |  | FLAGS: '--mrope-section 16 24 24' |
 init_method_std | --init-method-std 0.01 | m.init_method_std: 0.01 | m.init_method_std: 0.02 |
 initial_scale_of_output_projections |  |  | use_legacy: true, m.type: LlamaConfig | new

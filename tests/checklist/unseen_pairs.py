@@ -51,9 +51,12 @@ def file_of(published: Mapping[str, Any], repositories: Path, where: Path) -> Pa
     folder = folder / "repo" if (folder / "repo").is_dir() else folder
     path = Path(published["path"])
     around = path.parts[0] if len(path.parts) > 1 else "."
-    archive = ["git", f"--git-dir={folder}", "archive", published["commit"], "--", around]
+    archive = ["git", f"--git-dir={folder}", "archive", published["commit"], "--"]
     where.mkdir()
-    content = subprocess.run(archive, check=True, capture_output=True).stdout
+    try:
+        content = subprocess.run([*archive, around], check=True, capture_output=True).stdout
+    except subprocess.CalledProcessError:  # of a clone that has not all files
+        content = subprocess.run([*archive, published["path"]], check=True, capture_output=True).stdout
     subprocess.run(["tar", "--extract", "--directory", str(where)], input=content, check=True)
     return where / path
 

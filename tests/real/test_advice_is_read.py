@@ -323,11 +323,11 @@ def test_names_that_are_not_read_are_known(family: str) -> None:
 
 
 @cache
-def values() -> dict[tuple[str, str], str]:
-    """What each value that is said to be refused is answered with, by family and name; empty where it is built."""
-    asked = {(family, name): value for families, name, value in newer_names.REFUSED_VALUES for family in families}
-    found = advice.read_back([advice.text(with_value(*pair, value)) for pair, value in asked.items()])
-    return {pair: str(answer.get("refused", "")) for pair, answer in zip(asked, found, strict=True)}
+def values() -> dict[tuple[str, str, object], str]:
+    """What each value that is said to be refused is answered with, by family, name and value; empty where it is built."""
+    asked = [(family, name, value) for families, name, value in newer_names.REFUSED_VALUES for family in families]
+    found = advice.read_back([advice.text(with_value(*one)) for one in asked])
+    return {one: str(answer.get("refused", "")) for one, answer in zip(asked, found, strict=True)}
 
 
 def with_value(family: str, name: str, value: object) -> advice.Keys:
@@ -338,7 +338,7 @@ def with_value(family: str, name: str, value: object) -> advice.Keys:
 
 @pytest.mark.parametrize("family", newer_names.EVERY)
 def test_values_that_are_said_to_be_refused_are(family: str) -> None:
-    assert {name: why for (one, name), why in values().items() if one == family and not why} == {}
+    assert {(name, value): why for (one, name, value), why in values().items() if one == family and not why} == {}
     assert newer_names.refuses(family, "bias_swiglu_fusion", True, {})
     assert not newer_names.refuses(family, "bias_swiglu_fusion", True, {"hidden_act": "swiglu"})
 

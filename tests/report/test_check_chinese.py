@@ -39,7 +39,7 @@ MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU To
 ChatGLM2 MFLossMonitor CheckpointMonitor TrainCallBack DynamicLossScaleUpdateCell FP32StateAdamWeightDecay adam adamw align-hooks alpaca
 bash batch bfloat16 bias cat cell check checkpoint compare diff dropout epochs eval export flash attention float16 float32 fp16 fp8 global
 head hidden id label local logits loss lr mask masked max micro-batch norm padding per-token rank residual add retriever scaling shape
-sizes softmax strict tanh rope sigmoid silu true token tokens tokenizer type upcycling wikitext-103 z-loss yarn aux seq json run
+sizes softmax strict tanh rope sigmoid silu true token tokens tokenizer type upcycling wikitext-103 z-loss yarn aux seq json run DeepSeek
 """
 """What engineers write in English too, and names of what is not configured."""
 SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,;:]+){2,}\b[a-z]{2,}\b")

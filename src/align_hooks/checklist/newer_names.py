@@ -146,6 +146,7 @@ REFUSED_VALUES: tuple[tuple[tuple[str, ...], str, Setting], ...] = (
     (EVERY, "rotary_interleaved", True),
     (EVERY, "rotary_dtype", "float16"),
     (EVERY, "bias_swiglu_fusion", True),
+    *(((*DENSE, *LATENT), "hidden_act", act) for act in ("gelu_new", "gelu_pytorch_tanh", "relu2", "relu")),
     (WITH_EXPERTS, "add_bias_linear", True),
     (WITH_EXPERTS, "moe_grouped_gemm", False),
     (LATENT, "apply_rope_fusion", True),
