@@ -287,3 +287,16 @@ def test_a_loop_over_arguments_that_are_not_given_is_never_done() -> None:
     read = read_script(script, "train.sh", {})
     assert (read.values["lr"].value, read.values["lr"].unknown, read.gaps) == (1e-4, None, ())
     assert read_script(script, "train.sh", {}, ["KEY=1"]).gaps
+
+
+@pytest.mark.parametrize(("rows", "parallel", "apart"), [(32000, 8, True), (32768, 8, False), (32000, 1, False), (151936, 8, True)])
+def test_rows_that_are_no_multiple_are_others_whatever_the_vocabulary(rows: int, parallel: int, apart: bool) -> None:
+    flags = {"vocab-size": None, "make-vocab-size-divisible-by": None, "tensor-model-parallel-size": parallel}
+    held = row(check(megatron(OLD, flags), mindformers(OLD, {"m.vocab_size": rows})), "rows_of_the_embedding")
+    assert held.outcome is (Outcome.DIFFERENT if apart else Outcome.NOT_TOLD)
+
+
+@pytest.mark.parametrize(("command", "followed"), [("cp -t /out", True), ("-0 -n 1 rm", True), ("-I {} bash", False), ("$COMMAND", False)])
+def test_a_command_that_moves_files_sets_nothing(command: str, followed: bool) -> None:
+    script = f"ls | xargs {command}\ntorchrun pretrain_gpt.py --num-layers 2\n"
+    assert (read_script(script, "train.sh", {}).gaps == ()) is followed

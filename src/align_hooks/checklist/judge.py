@@ -8,7 +8,7 @@ from enum import Enum
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, harmless, mend
+from align_hooks.checklist.mend import Values, harmless, mend, proved
 from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
@@ -50,7 +50,8 @@ def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row
     """Every row, in the order of the CheckList."""
     values = {row.id: (read_row(row, reference), read_row(row, candidate)) for row in rows}
     checked = [_judge(row, reference, candidate, values) for row in rows]
-    apart = [row.row for row in checked if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
+    told = [row for row in checked if UNSET not in (row.reference.meaning, row.candidate.meaning)]
+    apart = [row.row for row in told if row.outcome in (Outcome.DIFFERENT, Outcome.ROUNDING)]
     changes = mend(reference, candidate, values, apart)
     return tuple(replace(row, change=changes.get(row.row.id)) for row in checked)
 
@@ -69,7 +70,10 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         outcome = Outcome.BY_HAND if row.by_hand and known[:1] in ([], [None]) else Outcome.ALONE if known else Outcome.UNUSED
     elif len(known) < 2 or not same(*known):
         why = harmless(row, reference, candidate)
-        if len(known) < 2 and not why:
+        proof = proved(row, reference, candidate) if len(known) < 2 and not why else None
+        if proof is not None:
+            outcome, why = Outcome.DIFFERENT, proof
+        elif len(known) < 2 and not why:
             outcome, why = _untold(row, (reference, ours), (candidate, theirs))
         elif why or row.effect is Effect.NOTHING:
             outcome, why = Outcome.HARMLESS, why or message("why.no_number")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from align_hooks.checklist.change import Action, Change, Edit
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings.lookup import NotTold
-from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row
+from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row, Unless
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.tries import of_one_key
@@ -138,7 +138,16 @@ def _parted(
 
 def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
     """Why a difference does no harm to these two sides; None where it does, or where that cannot be told."""
+    return _asked(row.unless, reference, candidate)
+
+
+def proved(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
+    """What makes two sides differ of which one does not say a row; None where nothing does."""
+    return _asked(row.proof, reference, candidate)
+
+
+def _asked(why: Unless | None, reference: Configuration, candidate: Configuration) -> Words | None:
     try:
-        return row.unless(reference, candidate) if row.unless is not None else None
+        return why(reference, candidate) if why is not None else None
     except (NotTold, ConfigurationError, *ODD):
         return None

@@ -245,6 +245,24 @@ def _unfollowed(script: Script, started: list[Word], line: int) -> None:
     script.not_followed(line, " ".join(word.text for word in started))
 
 
+OF_FILES = frozenset(["cat", "chmod", "cp", "du", "echo", "grep", "kill", "ln", "ls", "mkdir", "mv", "rm", "tar", "touch", "wc"])
+"""Commands that set nothing of a training."""
+WITH_VALUE = frozenset(["-n", "-I", "-P", "-d", "-L", "-a", "-s", "-E"])
+"""Options of ``xargs`` that take the next word."""
+
+
+def _xargs(script: Script, started: list[Word], line: int) -> None:
+    """``xargs``: what it starts may be anything, unless it is a command that does something to files."""
+    words = iter(started[1:])
+    for word in words:
+        if word.unknown or not word.text.startswith("-"):
+            if word.unknown or word.text not in OF_FILES:
+                _unfollowed(script, started, line)
+            return
+        if word.text in WITH_VALUE:
+            next(words, None)
+
+
 def _source(script: Script, started: list[Word], line: int) -> None:
     """``source``: follow a script that is read into this script, where its file is on this machine."""
     named = started[1] if len(started) > 1 else Word("", line)
@@ -419,7 +437,8 @@ PASSED = (*BETWEEN, "test_command", "command_substitution")
 COMMANDS: dict[str, Callable[[Script, list[Word], int], None]] = {
     **dict.fromkeys(("exit", "return"), _leave),
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let", "printf"), note_read),
-    **dict.fromkeys(("shopt", "alias", "xargs"), _unfollowed),
+    **dict.fromkeys(("shopt", "alias"), _unfollowed),
+    "xargs": _xargs,
     **dict.fromkeys(("source", "."), _source),
     "cd": _move,
     "set": set_options,

@@ -176,6 +176,18 @@ def megatron_padded_vocabulary(c: Configuration) -> Setting:
     return size if value_of(c, ("pad_vocab_size",), True) is False else math.ceil(size / multiple) * multiple
 
 
+def no_multiple(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Megatron's rows are a multiple, whatever its tokenizer's vocabulary is; rows of the other side that are none are others."""
+    for one, other in ((reference, candidate), (candidate, reference)):
+        if one.side == MINDFORMERS or other.side != MINDFORMERS or value_of(one, ("pad_vocab_size",), True) is False:
+            continue
+        multiple = value_of(one, ("make_vocab_size_divisible_by",), 128) * value_of(one, ("tensor_model_parallel_size",), 1)
+        rows = mindformers_rows(other)
+        if megatron_padded_vocabulary(one) is UNSET and are_numbers(rows, multiple) and rows % multiple:
+            return message("apart.no_multiple", rows=rows, multiple=multiple)
+    return None
+
+
 def mindformers_vocabulary(c: Configuration) -> Setting:
     """``vocab_size`` as it stands: the embedding has so many rows. ChatGLM2 calls it ``padded_vocab_size``, which no other model reads."""
     names = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))

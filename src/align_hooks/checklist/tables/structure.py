@@ -226,6 +226,7 @@ STRUCTURE = (
         ),
         Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         fact="padded_vocabulary",
+        proof=read.no_multiple,
         advice=Advice(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
         asked_by=("CheckList: structure: vocab_size", "comparison: model: make-vocab-size-divisible-by"),
     ),
