@@ -166,10 +166,15 @@ def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Pa
     assert frameworks.aligned(padded, tmp_path / "mended" / "run").output.startswith("aligned:")
 
 
+FIRST_WEIGHTS = "initial_scale_of_output_projections"
+"""A row that differs between the frameworks unless weights are loaded, and that no setting mends."""
+
+
 def differing(reference: Path, candidate: Path) -> dict[str, str]:
     """What changes the result, by row, with what a check prints to do about it."""
     comparison = check(str(reference), str(candidate), {})
-    return {found.row.id: to_change(found) for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for found in comparison.of(outcome)}
+    apart = [found for outcome in (Outcome.DIFFERENT, Outcome.NOT_TOLD) for found in comparison.of(outcome)]
+    return {found.row.id: to_change(found) for found in apart if found.row.id != FIRST_WEIGHTS}
 
 
 def test_a_mindformers_without_the_padding_is_refused(tmp_path: Path, padded: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
-from align_hooks.checklist.readings import mindspeed
+from align_hooks.checklist.readings import mindspeed, precision
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
@@ -110,8 +110,9 @@ def activation(asked: Asked) -> Iterator[Edits]:
 
 
 def _named(meaning: Setting) -> list[str]:
-    """The activation itself, as ``gated gelu`` names it."""
-    return [meaning.removeprefix("gated ")] if isinstance(meaning, str) else []
+    """The activation itself, as ``gated gelu`` names it; what is called by several words goes by another name."""
+    name = meaning.removeprefix("gated ") if isinstance(meaning, str) else " "
+    return [] if " " in name else [name]
 
 
 def scaling(asked: Asked) -> Iterator[Edits]:
@@ -254,6 +255,17 @@ def loss_scale(asked: Asked) -> Iterator[Edits]:
         yield {f"{sense}.type": "DynamicLossScaleUpdateCell", f"{sense}.loss_scale_value": int(asked.wanted.start)}
     elif are_numbers(asked.wanted):
         yield {sense: float(asked.wanted)}
+
+
+def scale_window(asked: Asked) -> Iterator[Edits]:
+    """Steps after which a loss scale that moves is doubled; where the candidate's does not move, with all that makes it move."""
+    sense = "runner_wrapper.scale_sense"
+    start = precision.megatron_loss_scale(asked.reference) if asked.reference.side == MEGATRON else None
+    if f"{sense}.type" in asked.candidate.values:
+        yield {f"{sense}.scale_window": asked.wanted}
+    elif isinstance(start, Dynamic):
+        moves = {"type": "DynamicLossScaleUpdateCell", "loss_scale_value": int(start.start), "scale_factor": 2}
+        yield {f"{sense}.{name}": value for name, value in (moves | {"scale_window": asked.wanted}).items()}
 
 
 def split(asked: Asked) -> Iterator[Edits]:

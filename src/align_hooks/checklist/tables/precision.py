@@ -172,7 +172,11 @@ PRECISION = (
         asked_by=("comparison: model: loss-scale", "comparison: model: initial-loss-scale"),
     ),
     scaled("min_loss_scale", 1.0, Says(fixed=1.0, note=message("note.scale_no_lower")), rounding),
-    scaled("loss_scale_window", 1000, Says(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000)),
+    scaled(
+        "loss_scale_window",
+        1000,
+        Says(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000, tries=tries.scale_window),
+    ),
     scaled("hysteresis", 2, Says(fixed=1, note=message("note.first_overflow"))),
     rounding(
         message("row.high_precision_of_operators"),
