@@ -161,6 +161,11 @@ def mindformers_tied(c: Configuration) -> Setting:
     return not opposite if tied is UNSET and opposite is not UNSET else tied
 
 
+def multiple_of_rows(c: Configuration) -> Setting:
+    """What Megatron pads a vocabulary to a multiple of."""
+    return value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
+
+
 def megatron_padded_vocabulary(c: Configuration) -> Setting:
     """Rows of the embedding: the vocabulary in multiples of ``--make-vocab-size-divisible-by`` times the tensor-parallel size.
 
@@ -170,7 +175,7 @@ def megatron_padded_vocabulary(c: Configuration) -> Setting:
     if recorded is not None:
         return recorded
     padded, size = value_of(c, ("padded_vocab_size", "pad_vocab_size_to")), value_of(c, ("vocab_size",))
-    multiple = value_of(c, ("make_vocab_size_divisible_by",), 128) * value_of(c, ("tensor_model_parallel_size",), 1)
+    multiple = multiple_of_rows(c)
     if padded is not UNSET or not are_numbers(size, multiple):
         return padded
     return size if value_of(c, ("pad_vocab_size",), True) is False else math.ceil(size / multiple) * multiple
@@ -181,7 +186,7 @@ def no_multiple(reference: Configuration, candidate: Configuration) -> Words | N
     for one, other in ((reference, candidate), (candidate, reference)):
         if one.side == MINDFORMERS or other.side != MINDFORMERS or value_of(one, ("pad_vocab_size",), True) is False:
             continue
-        multiple = value_of(one, ("make_vocab_size_divisible_by",), 128) * value_of(one, ("tensor_model_parallel_size",), 1)
+        multiple = multiple_of_rows(one)
         rows = mindformers_rows(other)
         if megatron_padded_vocabulary(one) is UNSET and are_numbers(rows, multiple) and rows % multiple:
             return message("apart.no_multiple", rows=rows, multiple=multiple)
