@@ -186,7 +186,7 @@ rows_of_the_embedding | --make-vocab-size-divisible-by 128 --vocab-size 250 | m.
 rows_of_the_embedding | --make-vocab-size-divisible-by 128 --tensor-model-parallel-size 2 | m.vocab_size: 256 | m.vocab_size: 128 |
 rows_of_the_embedding | --make-vocab-size-divisible-by 128 --vocab-size 250 --no-pad-vocab-size | m.vocab_size: 250 | m.vocab_size: 256 |
 max_position_embeddings | --max-position-embeddings 256 | m.max_position_embedding: 256 | m.max_position_embedding: 512 |
-position_embedding_type |  |  | m.extend_method: YARN |
+rope_scaling |  |  | m.extend_method: YARN |
 position_embedding_type | --position-embedding-type OUT --use-rotary-position-embeddings |  | m.position_embedding_type: none | new
 no_position_embedding | --no-position-embedding | m.no_position_embedding: true |  | new
 rotary_base | --rotary-base 500000 | m.theta: 500000.0 | m.theta: 10000.0 |

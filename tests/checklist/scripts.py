@@ -78,6 +78,8 @@ FOLLOWED = {
     "functions: readonly in func": "f() { readonly LR=1e-4; }\nf\n@TRAIN --lr $LR",
     "functions: export in func": "f() { export LR=1e-4; }\nf\n@TRAIN --lr $LR",
     "functions: prefix": "f() { @TRAIN --lr $LR; }\nLR=1e-4 f",
+    "plain: comparisons": "N=2\nA=$(( ($N > 1) ? 7 : N/0 ))\n@TRAIN --lr 1e-4 --seed $A --a $((N==2)) --b $((N>=3))",
+    "plain: choices": "N=2\n@TRAIN --lr 1e-4 --seed $(( N<3 ? N*2 : 0 )) --a $(( N != 2 ? 1 : 5 ))",
     "functions: recursion": "f() { if [ $1 -gt 0 ]; then f $(($1 - 1)); else LR=1e-4; fi; }\nf 3\n@TRAIN --lr $LR",
     "functions: overrides set": 'f() { set -- --lr 1e-4; @TRAIN "$@"; }\nset -- 9\nf',
     "set args": 'set -- --lr 1e-4\n@TRAIN "$@" --seed $#',

@@ -103,7 +103,7 @@ REAL: dict[str, Pair] = {
             "--moe-router-score-function sigmoid": "--moe-router-score-function sigmoid --moe-router-topk-scaling-factor 2.5",
         },
         rows(
-            """position_embedding_type rotary_scaling_factor mscale mscale_all_dim layers_with_experts update_rate_of_that_bias
+            """rope_scaling rotary_scaling_factor mscale mscale_all_dim layers_with_experts update_rate_of_that_bias
             routed_scaling_factor"""
         ),
         inherent=FIRST_WEIGHTS,

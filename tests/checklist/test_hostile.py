@@ -242,6 +242,49 @@ def test_a_missing_file_adds_arguments_by_what_the_command_reads_alone(case: str
     assert (set(found.gaps) == set(found.bounded)) == bounded
 
 
+def test_data_that_is_made_first_is_no_training() -> None:
+    made = "python3 tools/preprocess_data.py --seq-length 2048 --workers 3\n" * 2
+    found = read_script(f"{made}torchrun pretrain_gpt.py --num-layers 2 --seq-length 128\n", "train.sh", {})
+    assert values(found) == {"num_layers": 2, "seq_length": 128}
+
+
+CHOSEN = {
+    "one branch": ("if $(at_night); then MORE='--rotary-base 5'; fi", "$MORE", {"rotary_base"}),
+    "each branch": (
+        "if $(at_night); then MORE='--bf16'; else MORE='--fp16 \\\n --no-bias-swiglu-fusion'; fi",
+        "$MORE",
+        {"bf16", "fp16", "bias_swiglu_fusion"},
+    ),
+    "it is added to": ("MORE='--bf16'\nif $(at_night); then MORE=\"$MORE --seed 3\"; fi", "$MORE", {"seed"}),
+    "an array is added to": ("MORE=(--bf16)\nif $(at_night); then MORE+=(--seed 3); fi", "${MORE[@]}", {"seed"}),
+    "what a condition decides within": (
+        *('if $(at_night); then A=--bf16; fi\nif $(at_noon); then MORE="--seed 3 $A"; fi', "$MORE", {"bf16", "seed"}),
+    ),
+    "the value of a flag": ('if $(at_night); then MORE="--seed $(date)"; fi', "$MORE", {"seed"}),
+    "evaluated": ('if $(at_night); then MORE=--bf16; fi\nALL="$MORE"', "$ALL", {"bf16"}),
+    "what only a run can tell": ("if $(at_night); then MORE=$(cat flags); fi", "$MORE", None),
+    "a loop": ('for I in a b; do MORE="$MORE --seed $I"; done', "$MORE", None),
+}
+"""What stands before a command, what it takes, and the arguments that may be in it; None where any may be."""
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+def test_a_condition_adds_what_its_branches_say(case: str) -> None:
+    before, takes, names = CHOSEN[case]
+    found = read_script(f"{before}\ntorchrun pretrain_gpt.py {ARGUMENTS} {takes}\n", "train.sh", {})
+    assert found.gaps
+    assert [found.bounded.get(gap) for gap in found.gaps] == [names] * len(found.gaps)
+
+
+def test_a_default_differs_where_no_branch_sets_it(tmp_path: Path) -> None:
+    one, other = script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml", model__model_config__rms_norm_eps=1e-3)
+    told = one.read_text().rstrip()
+    for flag, outcome in (("--seed 3", Outcome.DIFFERENT), ("--norm-epsilon 1e-3", Outcome.NOT_TOLD)):
+        one.write_text(f"if $(at_night); then MORE='{flag}'; fi\n{told} $MORE\n")
+        found = {checked.row.id: checked.outcome for checked in check(str(one), str(other), {}).checked}
+        assert found["rms_norm_eps"] is outcome
+
+
 def test_a_default_differs_where_a_missing_file_can_have_set_nothing(tmp_path: Path) -> None:
     """``--norm-epsilon`` is not given, so that it is 1e-5."""
     one, other = script(tmp_path / "train.sh"), configuration(tmp_path / "llama.yaml", model__model_config__rms_norm_eps=1e-3)

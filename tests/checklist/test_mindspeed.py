@@ -73,7 +73,7 @@ jitter_of_the_input | {SPARSE} --moe-input-jitter-eps 0.01 | --input-jitter | 0 
 mtp_num_layers | | --num-nextn-predict-layers 1 | 1 | 0
 mtp_loss_scaling_factor | | --num-nextn-predict-layers 1 | 0.3 | 0.1
 mtp_loss_scaling_factor | --num-nextn-predict-layers 1 | --mtp-loss-scale 0.2 | 0.2 | 0.3
-position_embedding_type | --rope-scaling-original-max-position-embeddings 1024 | --rope-scaling-type yarn | yarn | rope
+rope_scaling | --rope-scaling-original-max-position-embeddings 1024 --position-embedding-type rope | --rope-scaling-type yarn | yarn | none
 position_embedding_type | --multi-latent-attention | {SPEC}.deepseek_spec layer_spec | rope | rope
 rope_scaling | --rope-scaling-factor 4 | --rope-scaling-type llama3 | llama3, factor 4 | none
 rope_scaling | | --rope-scaling-type plm | none | none
@@ -127,7 +127,7 @@ SCRIPTS = {
             **{"num_layers": "61", "layers_with_experts": "3 dense, 58 with experts", "size_of_the_shared_experts": "2048"},
             **{"groups_of_experts": "8", "groups_chosen": "4", "routed_scaling_factor": "2.5", "load_balancing_type": "seq_aux_loss"},
             **{"aux_loss_factor": "0.0001", "weights_of_the_chosen_add_up_to_one": "True", "norm_of_queries_and_keys": "True"},
-            **{"multi_latent_attention": "True", "position_embedding_type": "yarn", "rotary_scaling_factor": "40"},
+            **{"multi_latent_attention": "True", "position_embedding_type": "rope", "rope_scaling": "yarn", "rotary_scaling_factor": "40"},
             **{"original_max_position_embeddings": "4096", "spec": "None"},
         },
     ),

@@ -101,6 +101,17 @@ def test_fewer_epochs_are_fewer_samples() -> None:
     assert (found.courses[0].same, found.exit_code) == (False, DIFFERS)
 
 
+def test_a_part_beside_steps_is_told_once() -> None:
+    """Of a schedule whose length nobody says it is not known how many steps a part is."""
+    flags, part = {"lr-warmup-iters": 5, "train-iters": 10}, {"lr_schedule.warmup_steps": None, "lr_schedule.warmup_ratio": 0.5}
+    unknown = {"lr_schedule.total_steps": -1, "train_dataset.data_loader.sizes": None, "train_dataset.data_loader.type": "MindDataset"}
+    told, as_steps = (Outcome.HARMLESS, Outcome.DIFFERENT), (Outcome.NOT_TOLD, Outcome.HARMLESS)
+    known = {"lr_schedule.total_steps": 20}
+    for steps, keys, outcomes in ((5, part | known, told), (4, part | unknown, told), (5, part | unknown, as_steps)):
+        found = checked(NEW, flags | {"lr-warmup-iters": steps}, keys)
+        assert (row(found, "lr_warmup_iters").outcome, row(found, "lr_warmup_fraction").outcome) == outcomes
+
+
 def test_a_warm_up_of_no_whole_number_of_steps_is_told_and_cannot_be_written() -> None:
     """Megatron-LM counts ten samples, two and a half steps of four; MindFormers takes whole steps."""
     flags = SAMPLES | {"global-batch-size": 4, "micro-batch-size": 4, "lr-warmup-samples": 10}
@@ -186,12 +197,20 @@ QUIET: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     ),
     "a spread where both load": (OLD, {"init-method-std": 0.5}, {}, "init_method_std"),
     "Xavier where both load": (OLD, {}, {}, "initial_scale_of_output_projections"),
+    "a part of no warm-up": (NEW, {"lr-warmup-fraction": 0.0}, {"lr_schedule.warmup_steps": 0}, "lr_warmup_fraction"),
     "a window as a pair": (NEW, {"window-size": "128,0"}, {"m.window_size": [128, 0]}, "sliding_window"),
     "a window as text": (NEW, {"window-size": "'(128, 0)'"}, {"m.window_size": "(128,0)"}, "sliding_window"),
     "a window of one number": (NEW, {"window-size": "128,0"}, {"m.sliding_window": 128}, "sliding_window"),
     "a window that looks nowhere": (NEW, {}, {"m.sliding_window": 4096, "m.use_sliding_window": False}, "sliding_window"),
     "a window without an end": (NEW, {"window-size": "'(-1,0)'"}, {"m.window_size": [-1, -1]}, "sliding_window"),
 }
+
+
+def test_ids_of_positions_are_read_where_mindspeed_packs_samples() -> None:
+    """mindspeed_llm/core/models/common/embeddings/rotary_pos_embedding.py:292 of 26.1.0."""
+    found = checked(NEW, {"reset-position-ids": "", "neat-pack": "", "rope-scaling-type": "plm"}, {})
+    assert found.sides[0].framework != found.sides[1].framework
+    assert row(found, "reset_position_ids").outcome is Outcome.DIFFERENT
 
 
 @pytest.mark.parametrize("case", QUIET)

@@ -45,7 +45,7 @@ DeepseekV2Config | | multi_latent_attention | True | {DEEPSEEK2}:390, with no ke
 DeepseekV2Config | | norm_of_queries_and_keys | True | {DEEPSEEK2}:399 and 434, with no key to say otherwise
 DeepseekV2Config | | q_lora_rank | 1536 | {DEEPSEEK2_CONFIG}:123
 DeepseekV2Config | m.qk_nope_head_dim: 96 | qk_head_dim | 96 | {DEEPSEEK2_CONFIG}:126
-DeepseekV2Config | | position_embedding_type | yarn | {DEEPSEEK2_CONFIG}:150
+DeepseekV2Config | | rope_scaling | yarn | {DEEPSEEK2_CONFIG}:150
 DeepseekV2Config | m.extend_method: None | position_embedding_type | rope | {LAYERS}:1202
 DeepseekV2Config | m.init_method_std: 0.02 | init_method_std | 0.01 | {DEEPSEEK2}:1276, where Linear takes its default
 DeepseekV2Config | | activation_function | swiglu | {DEEPSEEK2}:866
@@ -170,7 +170,7 @@ def test_numbers_of_yarn_say_nothing_of_a_side_without_it() -> None:
     """r1.5.0 mindformers/modules/layers.py:1202: scaling_factor is read by the method that extend_method names."""
     latent = "--multi-latent-attention --rotary-scaling-factor 4 --mscale 1.5"
     one = told(latent, "DeepseekV2Config", "m.extend_method: None")
-    assert row(one, "position_embedding_type").outcome is Outcome.DIFFERENT
+    assert row(one, "rope_scaling").outcome is Outcome.DIFFERENT
     names = ("rotary_scaling_factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
     assert {row(one, name).outcome for name in names} == {Outcome.HARMLESS}
     factors = "factor: 8.0, mscale: 1.5, mscale_all_dim: 0.0, original_max_position_embeddings: 4096, beta_fast: 32, beta_slow: 1"

@@ -118,7 +118,7 @@ qwen3 30b a3b | size_of_an_expert | 1536 | --moe-ffn-hidden-size | 768 | moe_int
 qwen3 30b a3b | routed_scaling_factor | 1 |  | 1.5 | routed_scaling_factor: | routed_scaling_factor: 1.0
 qwen3 30b a3b | aux_loss_factor | 0.01 | --moe-aux-loss-coeff | 0.001 | moe_aux_loss_coeff: | moe_aux_loss_coeff: 0.01
 qwen3 30b a3b | weights_of_the_chosen_add_up_to_one | True |  | False | norm_topk_prob: | norm_topk_prob: True
-deepseek3 671b | position_embedding_type | yarn | --rope-type | rope |  | position_embedding_type: yarn
+deepseek3 671b | rope_scaling | yarn | --rope-type | none |  | position_embedding_type: yarn
 deepseek3 671b | update_rate_of_that_bias | 0.001 | --moe-router-bias-update-rate | 0.0001 | moe_router_bias_update_rate: | moe_router_bias_update_rate: 0.001
 deepseek3 12b | v_head_dim | 128 | --v-head-dim | 192 | v_head_dim: | v_head_dim: 128
 deepseek3 12b | clip_grad | 0.5 | --clip-grad | 1 | use_clip_grad: | runner_wrapper.max_grad_norm: 0.5

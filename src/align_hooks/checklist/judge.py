@@ -80,16 +80,21 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
         else:
             outcome = Outcome.ROUNDING if row.effect is Effect.ROUNDING else Outcome.DIFFERENT
             why = row.tell(*known) if row.tell is not None else None
-            gap = _gap((reference, ours), (candidate, theirs))
+            gap = _gap(row, (reference, ours), (candidate, theirs))
             if gap is not None and outcome is Outcome.DIFFERENT:
                 outcome, why = Outcome.NOT_TOLD, message("why.gap", gap=gap)
     return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 
-def _gap(*sides: tuple[Configuration, SideValue]) -> Argument:
+def _gap(row: Row, *sides: tuple[Configuration, SideValue]) -> Argument:
     """Where a side that is at its default may say otherwise, which was not followed; None where nothing of it may."""
-    at_default = (configuration for configuration, value in sides if value.place is Origin.DEFAULT)
-    return next((gap for configuration in at_default for gap in configuration.gaps if gap not in configuration.bounded), None)
+    for configuration, value in sides:
+        says, bounded = row.says(configuration), configuration.bounded
+        names = {*says.keys, *says.beside}
+        for gap in configuration.gaps if value.place is Origin.DEFAULT else ():
+            if gap not in bounded or bounded[gap] & names:
+                return gap
+    return None
 
 
 def _untold(row: Row, *sides: tuple[Configuration, SideValue]) -> tuple[Outcome, Argument]:

@@ -17,9 +17,10 @@ from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
+from align_hooks.checklist.readings.structure import YARN
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
-from align_hooks.configuration.values import MEGATRON, Setting
+from align_hooks.configuration.values import MEGATRON, Configuration, Setting
 
 LONGEST = 128
 """Members of a list that are tried one by one: no model's setting has more."""
@@ -116,31 +117,33 @@ def _named(meaning: Setting) -> list[str]:
 
 
 def scaling(asked: Asked) -> Iterator[Edits]:
-    """A scaling of positions by its type and factor. Older models want all numbers of Llama 3.1's, of which Megatron's are fixed."""
-    wanted, newer = asked.wanted, is_new(asked.candidate)
+    """A scaling of positions by its type and factor. Older models want all numbers of a scaling with its name."""
+    wanted, newer, values = asked.wanted, is_new(asked.candidate), asked.candidate.values
     if wanted == "none":
         plain_type = "rope" if newer else "None"
-        yield from ({key: plain_type} for key in asked.keys if key.endswith(("type", "extend_method")) and key in asked.candidate.values)
-    if not isinstance(wanted, Scaling):
-        return
+        types = [key for key in asked.keys if key.endswith(("type", "extend_method")) and key in values]
+        yield from ({key: plain_type} for key in types)
+        yield dict.fromkeys(types, plain_type)
+    if wanted == YARN and newer:
+        yield {f"{MODEL}position_embedding_type": YARN}
     yield from of_one_key(asked)
-    table = {"factor": wanted.factor}
-    if newer:
-        yield _table("rope_scaling", {"type": wanted.kind, **table})
-    elif wanted.kind == "llama3":
-        table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+    if wanted == YARN:
+        yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
+        yield from _older_yarn(asked.reference) if not newer else ()
+    if isinstance(wanted, Scaling):
+        table = {"factor": wanted.factor}
+        if newer:
+            yield _table("rope_scaling", {"type": wanted.kind, **table})
+        elif wanted.kind == "llama3":
+            table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+            yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
-def positions(asked: Asked) -> Iterator[Edits]:
-    """Which positions a model sees. Older models want all numbers of YaRN with its name."""
-    if is_new(asked.candidate) or asked.wanted != "yarn":
-        yield from of_one_key(asked)
-        return
-    c = asked.reference
-    table = {"factor": mindspeed.yarn_factor(c), "original_max_position_embeddings": mindspeed.yarn_original(c)}
-    table |= {"beta_slow": value_of(c, ("beta_slow",), 1.0), "beta_fast": value_of(c, ("beta_fast",), 32.0)}
-    table |= {name: mindspeed.yarn_scale(name, usual)(c) for name, usual in (("mscale", 1.0), ("mscale_all_dim", 0.0))}
+def _older_yarn(reference: Configuration) -> Iterator[Edits]:
+    """YaRN with all its numbers, as older models want it."""
+    table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
+    table |= {"beta_slow": value_of(reference, ("beta_slow",), 1.0), "beta_fast": value_of(reference, ("beta_fast",), 32.0)}
+    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in (("mscale", 1.0), ("mscale_all_dim", 0.0))}
     if UNSET not in table.values():
         yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
@@ -406,12 +407,17 @@ def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) ->
     for name, ends in after.items():
         words_before = before.get(name, [])
         script.forget([name], line, why)
+        text, choices = script.variables[name][0].text, [words_before, *ends]
         if words_before and all(words_after[: len(words_before)] == words_before for words_after in ends):
             script.variables[name] = words_before + script.variables[name]
+            choices = [words_after[len(words_before) :] for words_after in ends]
         elif len(words_before) == 1 and all(
             len(words_after) == 1 and re.match(re.escape(words_before[0].raw) + r"\s", words_after[0].raw) for words_after in ends
         ):
+            before_it = words_before[0].raw
             script.variables[name] = [join([*words_before, *script.variables[name]], words_before[0].line, " ")]
+            choices = [[replace(words_after[0], raw=words_after[0].raw.removeprefix(before_it))] for words_after in ends]
+        script.choices.setdefault((text, why), []).extend(choices)
 
 
 FOLLOWED: dict[str, Callable[[Script, Node], None]] = {

@@ -19,6 +19,7 @@ from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import Script, Word
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Place, Setting, Value
+from align_hooks.configuration.words import split
 from align_hooks.messages import Argument, message, rendered
 
 RENAMED: dict[str, tuple[str, Setting]] = {
@@ -56,6 +57,13 @@ _FLAGS = [
     for line in (Path(__file__).parent / "megatron_flags.txt").read_text(encoding="utf-8").splitlines()
     if line[0] != "#"
 ]
+OF_DEEPSPEED = frozenset(
+    (
+        *("loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "fp16", "bf16", "clip_grad"),
+        *("global_batch_size", "micro_batch_size", "optimizer", "lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps"),
+    )
+)
+"""What DeepSpeed's own file of settings says in the place of arguments."""
 FLAGS: Mapping[str, str] = {flag: takes for flag, takes, _ in _FLAGS}
 """Every flag of Megatron-LM 0.19 without its dashes, and what it takes: ``nothing``, an ``integer``, a ``number`` or ``text``."""
 
@@ -88,6 +96,8 @@ LATEST = "latest_checkpointed_iteration.txt"
 
 TELLING = {"num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "seq_length", "lr", "encoder_num_layers", "yaml_cfg"}
 """Arguments that tell a training command from another."""
+OF_DATA = "seq_length"
+"""The one of them that ``tools/preprocess_data.py`` takes too."""
 
 OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
 """Why a variable is not known that a script sets."""
@@ -114,7 +124,9 @@ def read_script(
         script = bare_list(text, name, environment)
     else:
         script = evaluate(text, name, environment, arguments, folder)
-    trainings = [command for command, _ in script.started if TELLING & {_attribute(word.text) for word in command}]
+    telling = [(command, TELLING & {_attribute(word.text) for word in command}) for command, _ in script.started]
+    of_models = [command for command, tells in telling if tells - {OF_DATA}]
+    trainings = of_models or [command for command, tells in telling if tells]
     if not trainings:
         gap = f" ({rendered(script.gaps[0])})" if script.gaps else ""
         if script.ended:
@@ -199,11 +211,15 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
         flags[attribute] = as_written
         values[attribute] = Value(value, where, unknown)
     gaps = list(script.gaps)
-    bounded = [] if script.carried else list(script.absent)
+    bounded = {} if script.carried else dict.fromkeys(script.absent, frozenset[str]())
     for word in _loose(words[start:], known):
         gaps.append(message("configuration.more_arguments", place=script.place(word.line), text=word.text, why=word.unknown))
-        if word.unknown is not None and word.unknown.id == "configuration.unset":  # as the script stands it is empty
-            bounded.append(gaps[-1])
+        flags_in = _flags_in(word, script, known)
+        if flags_in is not None:
+            bounded[gaps[-1]] = frozenset(renamed.get(_attribute(flag, known), (_attribute(flag, known),))[0] for flag in flags_in)
+    if "deepspeed_config" in values:
+        gaps.append(message("configuration.deepspeed", place=values["deepspeed_config"].where))
+        bounded[gaps[-1]] = OF_DEEPSPEED
     for word, values_of_flag in _options(words[:start], FLAGS):
         attribute = word.text.partition("=")[0].lstrip("-").replace("-", "_")  # torchrun takes both
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
@@ -211,7 +227,28 @@ def read_words(words: Sequence[Word], script: Script, folder: Path | None = None
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
     environment = next((environment for command, environment in script.started if command is words), {})
     told = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, fork=fork)
-    return replace(told, gaps=tuple(gaps), bounded=tuple(bounded))
+    return replace(told, gaps=tuple(gaps), bounded=bounded)
+
+
+def _flags_in(word: Word, script: Script, known: Mapping[str, str]) -> set[str] | None:
+    """Every flag that may be in a word that is not known; None where any may be.
+
+    A variable that nothing sets is empty. Of one that a condition decides, the branches say what it may be.
+    """
+    if word.unknown is None or word.unknown.id == "configuration.unset":
+        return set()
+    if (word.text, word.unknown) not in script.choices:
+        return None
+    flags: set[str] = set()
+    for choice in script.choices[word.text, word.unknown]:
+        chosen = [piece for words_of in choice for piece in split(words_of)]
+        flags |= {piece.text for piece in chosen if piece.text.startswith("--")}
+        for loose in _loose(chosen, known):
+            inner = _flags_in(loose, script, known) if loose != word else None
+            if inner is None:
+                return None
+            flags |= inner
+    return flags
 
 
 def _script_word(words: Sequence[Word]) -> int:

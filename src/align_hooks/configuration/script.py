@@ -48,7 +48,8 @@ class Script:
     the line of the last exit or return. ``texts`` are the script and the files that it reads, each with the number of ``lines`` before it:
     lines are numbered through, so that a word needs no file beside its line. ``absent`` are the gaps of files that are sourced and not
     here, ``settled`` the names that are set after the first of them, and ``carried`` says that something was read after it by which such a
-    file may have added arguments.
+    file may have added arguments. ``choices`` are, of a variable that a condition decides, by its text and the condition, the words that
+    each branch gives it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Script:
     absent: list[Message] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)
     carried: bool = False
+    choices: dict[tuple[str, Message], list[list[Word]]] = field(default_factory=dict)
 
     def begin(self, name: str, text: str) -> int:
         """Number the lines of a text that is read after others; how many lines stand before it."""

@@ -15,7 +15,14 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "*": operator.mul,
     "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     "%": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
+"""What a sign makes of two whole numbers; of a comparison 1 where it holds, else 0."""
 WIDEST = 2**62
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
 """Whole numbers that are the same to bash and to Python."""
@@ -233,7 +240,9 @@ def number(script: Script, node: Node) -> int:
         sign = next(text_of(child) for child in node.children if not child.is_named)
         if sign not in ARITHMETIC:
             raise ValueError(sign)
-        value = ARITHMETIC[sign](number(script, inner[0]), number(script, inner[1]))
+        value = int(ARITHMETIC[sign](number(script, inner[0]), number(script, inner[1])))
+    elif node.type == "ternary_expression" and len(inner) == 3:
+        value = number(script, inner[1 if number(script, inner[0]) else 2])
     elif node.type == "unary_expression" and text_of(node).startswith("-") and len(inner) == 1:
         value = -number(script, inner[0])
     else:

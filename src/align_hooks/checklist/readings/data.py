@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from align_hooks.checklist.defaults import default
 from align_hooks.checklist.meaning import TwoLengths, Words
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, value_of
+from align_hooks.checklist.readings.mindspeed import of_mindspeed
 from align_hooks.checklist.readings.structure import positions
 from align_hooks.checklist.row import UNSET, model, plain
 from align_hooks.configuration.values import Configuration, Setting
@@ -26,13 +27,15 @@ def replayed(reference: Configuration, candidate: Configuration) -> Words | None
 def ids_unread(reference: Configuration, candidate: Configuration) -> Words | None:
     """Ids of positions mean nothing where positions are turned: each side turns by where a token stands in the sample.
 
-    MindFormers reads them where ``use_eod_reset`` starts anew at the end of a document.
+    MindFormers reads them where ``use_eod_reset`` starts anew at the end of a document, and MindSpeed-LLM wherever they start anew
+    (``apply_rotary_pos_emb_thd``), for it packs samples then.
     """
     if unused := replayed(reference, candidate):
         return unused
     sides = (reference, candidate)
-    turned = all(positions(c) in ("rope", "yarn", "partial_rope", "none") for c in sides)
-    return message("harmless.ids_unread") if turned and not any(is_on(c, *model("use_eod_reset")) for c in sides) else None
+    turned = all(positions(c) in ("rope", "partial_rope", "none") for c in sides)
+    read = any(is_on(c, *model("use_eod_reset")) or (of_mindspeed(c) and is_on(c, "reset_position_ids")) for c in sides)
+    return message("harmless.ids_unread") if turned and not read else None
 
 
 def blend(value: Setting) -> Setting:

@@ -14,6 +14,9 @@ from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
+YARN = "yarn"
+"""What both frameworks call the scaling of YaRN."""
+
 
 def megatron_ffn(c: Configuration) -> Setting:
     """``--ffn-hidden-size``, or four times the hidden size, two thirds of it in multiples of 64 with SwiGLU."""
@@ -214,16 +217,33 @@ def padded_size_alone(reference: Configuration, candidate: Configuration) -> Wor
 
 
 def megatron_positions(c: Configuration) -> Setting:
-    """Which positions the model sees. Megatron-LM's latent attention uses YaRN unless ``--rope-type`` says otherwise."""
-    if mindspeed.latent(c) and not mindspeed.of_mindspeed(c):
-        return value_of(c, ("rope_type",), "yarn")
-    flagged = value_of(c, ("use_rotary_position_embeddings",), False)
-    kind = "rope" if flagged else text(value_of(c, ("position_embedding_type",), "learned_absolute"))
-    return "yarn" if kind == "rope" and mindspeed.scaling_type(c) == "yarn" else kind
+    """Which positions the model sees. Positions that YaRN scales are rotary ones, and latent attention has no others."""
+    if mindspeed.latent(c) or value_of(c, ("use_rotary_position_embeddings",), False):
+        return "rope"
+    kind = text(value_of(c, ("position_embedding_type",), "learned_absolute"))
+    return "rope" if kind == YARN else kind
+
+
+def megatron_has_yarn(c: Configuration) -> bool:
+    """Whether YaRN scales positions. Megatron-LM's latent attention has it unless ``--rope-type`` says otherwise."""
+    if mindspeed.of_mindspeed(c):
+        return bool(mindspeed.scaling_type(c) == YARN and megatron_positions(c) == "rope")
+    if mindspeed.latent(c):
+        return bool(value_of(c, ("rope_type",), YARN) == YARN)
+    return bool(text(value_of(c, ("position_embedding_type",))) == YARN)
 
 
 def mindformers_positions(c: Configuration) -> Setting:
-    """Which positions the model sees; a ``rope_scaling`` of a newer model names its own type, and some older models have but one."""
+    """Which positions the model sees. Positions that YaRN scales are rotary ones."""
+    kind = _mindformers_kind(c)
+    return "rope" if kind == YARN else kind
+
+
+def _mindformers_kind(c: Configuration) -> Setting:
+    """Positions by the name that MindFormers has for them, YaRN among them.
+
+    A ``rope_scaling`` of a newer model names its own type, and some older models have but one.
+    """
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
     kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
     extended = text(value_of(c, model("extend_method"), default("extend_method")))
@@ -232,11 +252,13 @@ def mindformers_positions(c: Configuration) -> Setting:
         return "none" if kind in ("llama3", "linear", "dynamic") else kind  # positions are turned only where they are called rope or yarn
     if str(value_of(c, ("model.arch.type",), "")).startswith("Baichuan13B"):
         return "alibi"
-    return "yarn" if extended == "yarn" else default("position_embedding_type")(c)
+    return YARN if extended == YARN else default("position_embedding_type")(c)
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
-    """Llama 3.1's scaling with its factor, or none."""
+    """YaRN, whose numbers have rows of their own; Llama 3.1's scaling with its factor; or none."""
+    if megatron_has_yarn(c):
+        return YARN
     if mindspeed.of_mindspeed(c) and mindspeed.scaling_type(c) is not None:
         return mindspeed.rope_scaling(c)
     return Scaling("llama3", float(value_of(c, ("rope_scaling_factor",), 8.0))) if value_of(c, ("use_rope_scaling",), False) else "none"
@@ -247,11 +269,13 @@ BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scalin
 
 
 def mindformers_rope_scaling(c: Configuration) -> Setting:
-    """The scaling with its factor, or none; older models know PI and NTK too, which Megatron does not."""
+    """YaRN, whose numbers have rows of their own; another scaling with its factor; or none. Older models know PI and NTK, Megatron not."""
+    if _mindformers_kind(c) == YARN:
+        return YARN
     kind = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type", "extend_method"), UNSET if c.unread else "none"))
     factor = value_of(c, model("rope_scaling.factor", "scaling_factor.factor", "scaling_factor", "rotary_scaling_factor"), 1.0)
     flagged = value_of(c, model("use_rope_scaling"), False)
-    if kind in (UNSET, "none", "default", "yarn", "rope") and not flagged:
+    if kind in (UNSET, "none", "default", YARN, "rope") and not flagged:
         return UNSET if kind is UNSET else "none"
     kind = "llama3" if flagged else str(kind)
     bounds = Bounds(**mindspeed.bounds(c, BOUNDS)) if kind == "llama3" else Bounds()
@@ -302,14 +326,14 @@ def no_table_of_positions(reference: Configuration, candidate: Configuration) ->
 
 
 def older_does_not_stretch(reference: Configuration, candidate: Configuration) -> Words | None:
-    """An older model without YaRN has none of its numbers, not even by default, and the type of positions says so already."""
+    """An older model without YaRN has none of its numbers, not even by default, and its scaling says so already."""
     older = [c for c in (reference, candidate) if c.side == MINDFORMERS and not is_new(c)]
-    return message("harmless.not_stretched") if any(positions(c) not in ("yarn", UNSET) for c in older) else None
+    return message("harmless.not_stretched") if any(_mindformers_kind(c) not in (YARN, UNSET) for c in older) else None
 
 
 def nothing_turned(reference: Configuration, candidate: Configuration) -> Words | None:
     """How positions are turned says nothing of a model that turns none."""
-    turned = ("rope", "yarn", "partial_rope", "mrope", UNSET)
+    turned = ("rope", "partial_rope", "mrope", UNSET)
     return None if all(positions(c) in turned for c in (reference, candidate)) else message("harmless.not_turned")
 
 

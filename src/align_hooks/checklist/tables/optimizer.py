@@ -13,11 +13,11 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate
 from align_hooks.checklist.readings import decay
 from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.lookup import NotTold, are_numbers, value_of
 from align_hooks.checklist.readings.training import schedule_class, schedule_keys
-from align_hooks.checklist.row import Advice, Group, Row, Says, asked, plain, text
+from align_hooks.checklist.row import UNSET, Advice, Group, Row, Says, asked, plain, text
 from align_hooks.checklist.schedule import RATE, differences
-from align_hooks.configuration.values import Configuration
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 row = partial(Row, group=Group.OPTIMIZER, comparison="optimizer")
@@ -52,8 +52,29 @@ def same_end(reference: Configuration, candidate: Configuration) -> Words | None
 
 def warms_by_a_part(reference: Configuration, candidate: Configuration) -> Words | None:
     """Steps of a warm-up are told once: as a part of the schedule where either side has it so."""
-    parts = [value_of(c, ("lr_warmup_fraction", *schedule_keys("warmup_ratio")), None) for c in (reference, candidate)]
-    return same_schedule(reference, candidate) or (message("harmless.as_a_part") if any(parts) else None)
+    by_parts = any(map(_part, (reference, candidate))) and not _may_be_those_steps(reference, candidate)
+    return same_schedule(reference, candidate) or (message("harmless.as_a_part") if by_parts else None)
+
+
+def warms_by_steps(reference: Configuration, candidate: Configuration) -> Words | None:
+    """A part of a schedule of unknown length is told as steps, where it may come to those of the other side."""
+    by_steps = _may_be_those_steps(reference, candidate)
+    return same_schedule(reference, candidate) or (message("harmless.as_steps") if by_steps else None)
+
+
+def _part(c: Configuration) -> Setting:
+    return value_of(c, ("lr_warmup_fraction", *schedule_keys("warmup_ratio")), None)
+
+
+def _may_be_those_steps(*sides: Configuration) -> bool:
+    """Whether a side warms up by a part of a schedule whose length is not known, and the other by as many steps as that part of its own."""
+    of_mindformers = read.mindformers_warmup, read.length_of_schedule
+    kinds = [of_mindformers if c.side == MINDFORMERS else (read.megatron_warmup, read.megatron_decay_length) for c in sides]
+    for at, other in ((0, 1), (1, 0)):
+        part, steps, length = _part(sides[at]), *(of_side(sides[other]) for of_side in kinds[other])
+        if part and not _part(sides[other]) and kinds[at][0](sides[at]) is UNSET:
+            return not are_numbers(part, steps, length) or abs(part * length - steps) < 1
+    return False
 
 
 def beta(at: int, advised: float) -> Row:
@@ -213,7 +234,7 @@ OPTIMIZER = (
         Says(("lr_warmup_fraction",), None),
         Says(schedule_keys("warmup_ratio"), None),
         form=lambda part: plain(part) or None,
-        unless=same_schedule,
+        unless=warms_by_steps,
         asked_by=(
             *asked("CheckList: optimizer", "lr_warmup_fraction", "warmup_ratio"),
             *asked("comparison: optimizer", "lr-warmup-fraction"),

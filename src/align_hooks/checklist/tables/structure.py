@@ -39,7 +39,7 @@ def yarn(name: str, megatron: Says, *keys: str, mindformers: Setting) -> Row:
     return row(name, *sides, when=YARN, unless=read.older_does_not_stretch, asked_by=("comparison: model: rotary-scaling-factor",))
 
 
-YARN = "position_embedding_type=yarn"
+YARN = f"rope_scaling={read.YARN}"
 
 
 ALONE = (
@@ -242,11 +242,11 @@ STRUCTURE = (
     row(
         "position_embedding_type",
         Says(
-            ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention", "rope_type", "rope_scaling_type"),
+            ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention"),
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",), tries=tries.positions),
+        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
         asked_by=(
             *asked("CheckList: structure", "position code"),
             *asked("comparison: model", "position-embedding-type", "use-rotary-position-embeddings"),
@@ -287,14 +287,17 @@ STRUCTURE = (
     row(
         message("row.rope_scaling"),
         Says(
-            ("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
+            (
+                *("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
+                *("position_embedding_type", "multi_latent_attention", "rope_type"),
+            ),
             read=read.megatron_rope_scaling,
             note=message("note.bounds_megatron"),
         ),
         Says(
             (
                 *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
-                *model("extend_method", "use_rope_scaling", "rotary_scaling_factor"),
+                *model("extend_method", "use_rope_scaling", "rotary_scaling_factor", "position_embedding_type"),
                 *(key for keys in read.BOUNDS.values() for key in keys),
             ),
             read=read.mindformers_rope_scaling,
