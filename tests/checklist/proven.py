@@ -1,8 +1,8 @@
 """By which means the advice of each row is proven: ``python tests/checklist/proven.py`` writes the table of docs/checklist.md.
 
-All advice is proven in closed loop (``test_closed_loop.py``): it is written as printed, and the check is run again. Of a YAML, MindFormers'
-own trainer is asked too, once without the advice and once with it: what is built differs in a field of a configuration, or of an object that
-trains. What it builds nothing of here (older models but Llama's, data, a step of training) stands on its source alone.
+All advice is proven in closed loop (``test_closed_loop.py``): it is written as printed, and the check is run again. MindFormers' own
+trainer builds each YAML too, without the advice and with it; what it builds differs in a field of a configuration, or of an object that
+trains. What it builds nothing of here (older models but Llama's, a step of training) stands on its source alone.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def table() -> str:
     by = means()
     held = {kind: sorted(row for row in rows if by.get(row, SOURCE) == kind) for kind in (OBJECT, CONFIGURATION, SOURCE)}
     lines = [
-        f"Of the {len(ALL)} exercises, either framework as candidate, {all_of_them} are told something to write; {clean} of these come out",
-        f"clean when it is written as printed. For a YAML these are {len(rows)} rows, of which {sum(rows.values())} are proven in closed loop.",
-        "MindFormers 1.9's own trainer was asked what it builds of each:",
+        f"Of the {len(ALL)} exercises, either framework as candidate, {all_of_them} are told something to write; of these {clean} agree",
+        f"when it is written as printed. For a YAML they are {len(rows)} rows, {sum(rows.values())} of them proven in this loop.",
+        "MindFormers 1.9's own trainer was asked what it builds of each (`python tests/checklist/proven.py`):",
         "",
         "| what shows that the advice is read | rows | which |",
         "| --- | --- | --- |",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action, Change, Form
+from align_hooks.checklist.change import Action, Change, Edit, Form, block
 from align_hooks.checklist.judge import Outcome
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
@@ -15,7 +15,7 @@ from align_hooks.checklist.writable import takes
 from align_hooks.configuration.megatron import FLAGS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
-from align_hooks.messages import Message, Side, all_of, message, terms
+from align_hooks.messages import Message, Side, all_of, message, rendered, terms
 from align_hooks.report.check_text import headline
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, megatron, mindformers, row, to_change
 
@@ -134,6 +134,22 @@ def test_the_padded_size_under_another_name_is_no_size(style: str, trap: Message
     rows = row(done, "rows_of_the_embedding")
     assert (rows.candidate.shown, to_change(rows)) == ("1000", "vocab_size: 1024")
     assert trapped(done) == [trap]
+
+
+def test_chatglm_has_its_base_as_a_ratio() -> None:
+    """v1.5.0 mindformers/models/glm2/glm2_modules.py:48: the base is 10000 times rope_ratio."""
+    glm = {"m.type": "ChatGLM2Config", "m.theta": None}
+    for ratio, base in ((None, 10000), (50, 500000)):
+        other = checked(OLD, {"rotary-base": 5000000}, glm | {"m.rope_ratio": ratio})
+        assert row(other, "rotary_base").candidate.meaning == base
+        assert to_change(row(other, "rotary_base")) == "rope_ratio: 500"
+
+
+def test_a_long_value_is_shown_cut_and_written_whole() -> None:
+    paths = " ".join(f"/data/part_{at:04}_text_document" for at in range(200))
+    edit = Edit("MindFormers", "train_dataset.data_path", paths)
+    assert len(rendered(edit.words)) < 300
+    assert paths in block([edit])
 
 
 def test_chatglm_has_its_size_under_that_name() -> None:

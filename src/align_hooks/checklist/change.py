@@ -16,6 +16,9 @@ PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
 NO_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 """Words that YAML 1.1 makes no text of."""
 
+LONGEST_SHOWN = 200
+"""Letters of a value that stands in a line."""
+
 
 class Action(Enum):
     """What is to be done about a difference."""
@@ -65,10 +68,12 @@ class Edit:
 
     @property
     def words(self) -> Argument:
-        """As a report shows it."""
-        setting = self.name.removeprefix(MODEL)
+        """As a report shows it; of a YAML the block that is to be pasted has all of a long value."""
+        setting, written = self.name.removeprefix(MODEL), self.written
+        if self.framework == MINDFORMERS and len(written) > LONGEST_SHOWN:
+            written = f"{written[:LONGEST_SHOWN]}…"
         forms: Mapping[Form, Argument] = {
-            Form.WRITE: f"{setting}: {self.written}" if self.framework == MINDFORMERS else f"{setting} {self.written}",
+            Form.WRITE: f"{setting}{':' if self.framework == MINDFORMERS else ''} {written}",
             Form.ADD: message("change.add", flag=setting),
             Form.LEAVE_OUT: message("change.leave_out", flag=setting),
         }

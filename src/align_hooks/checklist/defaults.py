@@ -57,7 +57,7 @@ DEFAULTS: Mapping[str, Mapping[str, Setting]] = {
     "position_embedding_type": by_family("rope", glm4="partial_rope", llama="rope", chatglm2="rope"),
     "rotary_percent": by_family(1.0, llama=1.0, chatglm2=0.5),
     "rotary_base": by_family(10000.0, llama=10000.0),
-    "rotary_interleaved": by_family(False, llama=False),
+    "rotary_interleaved": by_family(False, llama=False, chatglm2=True),
     "normalization": by_family("RMSNorm", llama="RMSNorm", chatglm2="RMSNorm"),
     "layernorm_epsilon": by_family(1e-06, glm4=1.5625e-07, glm4_moe=1e-05, telechat=1e-05, llama=1e-05, chatglm2=1e-05),
     "hidden_act": by_family("silu"),

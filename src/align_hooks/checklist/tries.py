@@ -17,7 +17,7 @@ from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.readings.structure import YARN
+from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting
@@ -89,6 +89,14 @@ def seed_of_data(asked: Asked) -> Iterator[Edits]:
     """The seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
     own = has(asked.candidate, f"{LOADER}.config.")
     yield {f"{LOADER}.config.seed" if own else "seed": asked.wanted}
+
+
+def rotary_base(asked: Asked) -> Iterator[Edits]:
+    """The base of rotary positions, of ChatGLM2 as a ratio to its own."""
+    yield from of_one_key(asked)
+    if are_numbers(asked.wanted):
+        ratio = asked.wanted / CHATGLM_BASE
+        yield {f"{MODEL}rope_ratio": int(ratio) if ratio == int(ratio) else ratio}
 
 
 def window(asked: Asked) -> Iterator[Edits]:

@@ -18,6 +18,8 @@ Get = Callable[[str], object]
 TRAINS = (None, "train", "finetune")
 """Values of ``run_mode`` in a process that is going to train. Other processes are left alone, unless a side's launcher started them."""
 
+CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
+"""Schedules that no length shapes; the last is the other name that MindFormers registers."""
 REHEARSAL = {
     "context.device_target": "CPU",
     "runner_config.sink_mode": False,
@@ -36,7 +38,7 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
         yield "runner_config.sink_mode is on: batches and steps inside a sink cannot be seen; set sink_mode: False in the YAML"
     if settings.run is not None and get("use_skip_data_by_global_norm"):
         yield "use_skip_data_by_global_norm skips updates that nobody sees; set it to False in the YAML"
-    if settings.replay_batches is not None and settings.learning_rate is None and get("lr_schedule.type") not in (None, "ConstantWarmUpLR"):
+    if settings.replay_batches is not None and settings.learning_rate is None and get("lr_schedule.type") not in CONSTANT:
         total = get("lr_schedule.total_steps")
         if total in (None, -1):
             yield (

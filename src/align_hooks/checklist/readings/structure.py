@@ -14,6 +14,7 @@ from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
+CHATGLM_BASE = 10000
 YARN = "yarn"
 """What both frameworks call the scaling of YaRN."""
 
@@ -341,6 +342,14 @@ def latent_heads(reference: Configuration, candidate: Configuration) -> Words | 
     """Latent attention has sizes of its own for its heads."""
     latent = [(mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) for c in (reference, candidate)]
     return message("harmless.latent") if True in latent else None
+
+
+def mindformers_base(c: Configuration) -> Setting:
+    """The base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the one name that it reads (``glm2_modules.py``)."""
+    if family(c) != CHATGLM:
+        return value_of(c, model("theta", "rope_theta", "rotary_base"), default("rotary_base"))
+    ratio = value_of(c, model("rope_ratio"), 1)
+    return CHATGLM_BASE * ratio if are_numbers(ratio) else UNSET
 
 
 def mindformers_longest(c: Configuration) -> Setting:

@@ -262,7 +262,7 @@ STRUCTURE = (
     row(
         "rotary_base",
         Says(("rotary_base",), 10000),
-        Says(model("theta", "rope_theta", "rotary_base"), default("rotary_base")),
+        Says(model("theta", "rope_theta", "rotary_base", "rope_ratio"), read=read.mindformers_base, tries=tries.rotary_base),
         fact="model.rope_theta",
         unless=read.nothing_turned,
     ),
