@@ -81,6 +81,7 @@ rope_scaling | --rope-scaling-original-max-position-embeddings 9 | --rope-scalin
 rotary_scaling_factor | --rope-scaling-factor 40 --rope-scaling-original-max-position-embeddings 1024 | --rope-scaling-type yarn | 4 | 40
 rotary_scaling_factor | --rope-scaling-type yarn {SPEC}.deepseek_spec layer_spec | --rope-scaling-factor 40 | 40 | 1
 original_max_position_embeddings | | --rope-scaling-original-max-position-embeddings 1024 | 1024 | –
+rotary_interleaved | | --use-glm-rope | True | False
 mscale | | --rope-scaling-mscale 0.707 | 0.707 | 1
 mscale_all_dim | | --rope-scaling-mscale-all-dim 0.707 | 0.707 | 0
 multi_latent_attention | --multi-head-latent-attention | {SPEC}.deepseek_spec layer_spec | True | False
@@ -206,7 +207,7 @@ MATTERS = """
     --padded-samples | --is-instruction-dataset | --stage sft | --no-shuffle | --fix-router | --input-embeds-norm | --scale-emb 12
     --post-norm | --attn-logit-softcapping 50 | --output-logit-softcapping 30 | --query-pre-attn-scalar 256 | --sliding-window 4096
     --interleave-sliding-window 4096 | --embedding-multiplier-scale 2 | --dim-model-base 256 | --scale-depth 1.4 | --cla-share-factor 2
-    --use-glm-rope | --dynamic-factor 6 | --beta-fast 1 | --rope-scaling-beta-slow 2 | --o2-optimizer | --o2-gradient
+    --dynamic-factor 6 | --beta-fast 1 | --rope-scaling-beta-slow 2 | --o2-optimizer | --o2-gradient
     --lora-target-modules linear_qkv | --neat-pack | --no-pad-to-seq-lengths
     --use-global-aux-loss | --prompt-type qwen3 | --full-attention-interval 4 | --partial-rotary-factor 0.25 | --enable-dsa-indexer
     --swiglu-limit 7 | --no-post-layer-norm | --add-dense-bias | --share-mtp-embedding-and-output-weight | --handler-name One

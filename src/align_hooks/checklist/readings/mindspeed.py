@@ -80,6 +80,11 @@ def sparse_layers(c: Configuration) -> Setting:
     return "".join("1" if layer >= dense and layer % every == 0 else "0" for layer in real)
 
 
+def interleaved(c: Configuration) -> Setting:
+    """Whether neighbours are turned together; ``--use-glm-rope`` does so too (``_process_partial_rope``)."""
+    return bool(value_of(c, ("rotary_interleaved",), False) or value_of(c, ("use_glm_rope",), False))
+
+
 def scaling_type(c: Configuration) -> Setting:
     """``--rope-scaling-type``; None where rotary positions are not scaled."""
     return value_of(c, ("rope_scaling_type",), None) if of_mindspeed(c) else None

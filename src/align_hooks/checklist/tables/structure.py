@@ -274,7 +274,7 @@ STRUCTURE = (
     ),
     row(
         "rotary_interleaved",
-        Says(("rotary_interleaved",), False),
+        Says(("rotary_interleaved", "use_glm_rope"), read=mindspeed.interleaved),
         Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
         unless=read.nothing_turned,
     ),
