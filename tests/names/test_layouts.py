@@ -63,7 +63,7 @@ def test_split_undoes_join(layout: Blocks, tail: tuple[int, ...]) -> None:
 @given(dims=llamas)
 def test_every_layout_splits_and_joins_exactly(layout: FusedLayout, dims: Dims) -> None:
     whole = numbered(ROWS[layout](dims), (3,))
-    blocks = layout.whole(dims, len(whole))
+    blocks = layout.whole(dims, whole.shape)
     pieces = blocks.split(whole)
     assert sum(len(piece) for piece in pieces) == len(whole)
     np.testing.assert_array_equal(blocks.join(pieces), whole, strict=True)
@@ -74,37 +74,37 @@ def test_every_layout_splits_and_joins_exactly(layout: FusedLayout, dims: Dims) 
 def test_rows_that_do_not_fit_a_layout_are_refused(layout: FusedLayout, dims: Dims, extra: int) -> None:
     assume(layout is not VOCABULARY or dims.padded > dims.vocabulary)  # without padding any number of rows is a vocabulary
     with pytest.raises(RefusedRun, match=f"does not have the layout {layout.name} of"):
-        layout.whole(dims, ROWS[layout](dims) + extra)
+        layout.whole(dims, (ROWS[layout](dims) + extra,))
 
 
 def test_megatrons_fused_attention_repeats_queries_key_and_value_of_each_group() -> None:
     rows = [f"{kind}{group}" for group in "01" for kind in "qqkv" for _ in range(3)]
-    queries, keys, values = QKV_PER_GROUP.whole(DIMS, 24).split(np.array(rows))
+    queries, keys, values = QKV_PER_GROUP.whole(DIMS, (24,)).split(np.array(rows))
     assert queries.tolist() == ["q0"] * 6 + ["q1"] * 6
     assert keys.tolist() == ["k0"] * 3 + ["k1"] * 3
     assert values.tolist() == ["v0"] * 3 + ["v1"] * 3
 
 
 def test_megatrons_gate_stands_before_up() -> None:
-    gate, up = GATE_THEN_UP.whole(DIMS, 10).split(np.array(["gate"] * 5 + ["up"] * 5))
+    gate, up = GATE_THEN_UP.whole(DIMS, (10,)).split(np.array(["gate"] * 5 + ["up"] * 5))
     assert set(gate) == {"gate"}
     assert set(up) == {"up"}
 
 
 def test_mindformers_gate_and_up_alternate() -> None:
-    gate, up = GATE_UP_BY_ROW.whole(DIMS, 10).split(np.array(["gate", "up"] * 5))
+    gate, up = GATE_UP_BY_ROW.whole(DIMS, (10,)).split(np.array(["gate", "up"] * 5))
     assert set(gate) == {"gate"}
     assert set(up) == {"up"}
 
 
 def test_padding_is_the_end_of_a_vocabulary() -> None:
-    words, padding = VOCABULARY.whole(DIMS, 8).split(np.arange(8))
+    words, padding = VOCABULARY.whole(DIMS, (8,)).split(np.arange(8))
     assert words.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert padding.tolist() == [7]
 
 
 def test_torch_tensors_split_as_numpy_arrays_do() -> None:
-    layout = QKV_PER_GROUP.whole(DIMS, 24)
+    layout = QKV_PER_GROUP.whole(DIMS, (24,))
     whole = numbered(24, (2,))
     for ours, theirs in zip(layout.split(whole), layout.split(torch.from_numpy(whole)), strict=True):
         np.testing.assert_array_equal(ours, theirs.numpy(), strict=True)

@@ -32,7 +32,7 @@ def named(configuration: Configuration) -> list[Family]:
     families = of_side(configuration)
     if configuration.side != MINDFORMERS:
         return families
-    built = [(family, family.mindformers) for family in families if family.mindformers is not None]
+    built = [(family, how) for family in families for how in family.mindformers]
     if is_new(configuration):
         return [family for family, how in built if not how.legacy and how.model_type == model_type(configuration)]
     network = known(configuration, NETWORK)

@@ -6,20 +6,21 @@ Without a size, the tensors that have it are left out.
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.checklist.defaults import LLAMA_KEYS
+from align_hooks.checklist.meaning import ExpertLayers
 from align_hooks.checklist.row import MODEL, UNSET, model
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.doctor.belongs import misfits, named, of_side
-from align_hooks.families.family import Family, rows_of
+from align_hooks.families.family import NUMBERS, Family, rows_of, size_of
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
@@ -80,15 +81,16 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
     tensors = _tensors(configuration, elsewhere)
     wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}
     sizes = _sizes(wanted, configuration, elsewhere, vocabulary, megatron)
+    numbers = _numbers(configuration, elsewhere, sizes)
     whole: dict[str, tuple[int, ...]] = {}
     unknown: set[str] = set()
     for name, axes in tensors.items():
         lengths = [sizes[axis] for axis in axes or ()]
         known = [length for length in lengths if length is not None]
-        if axes is None or len(known) < len(lengths) or ("{layer}" in name and sizes["layers"] is None):
-            unknown |= {name.format(layer="*", expert="*"), name + PADDING}
+        if axes is None or len(known) < len(lengths) or any(numbers[word] is None for word in NUMBERS if f"{{{word}}}" in name):
+            unknown |= {name.format(**dict.fromkeys(NUMBERS, "*")), name + PADDING}
             continue
-        whole |= dict.fromkeys(_numbered(name, sizes["layers"] or 0, sizes["experts"] or 0), tuple(known))
+        whole |= dict.fromkeys(_numbered(name, numbers), tuple(known))
         padding = sizes["padding"] if axes[0] == "vocabulary" else 0
         if padding is None:
             unknown.add(name + PADDING)
@@ -167,8 +169,9 @@ def _sizes(
         return None if value is None or (row in COUNTED and value > MOST) else value
 
     def product(size: str) -> int | None:
-        factors = [number for number in map(of, rows_of(size)) if number is not None]
-        return math.prod(factors) if len(factors) == len(rows_of(size)) else None
+        numbers = {row: of(row) for row in rows_of(size)}
+        known = {row: number for row, number in numbers.items() if number is not None}
+        return size_of(size, known.__getitem__) if known.keys() == numbers.keys() else None
 
     padded, own = _vocabulary(configuration, elsewhere, megatron)
     if configuration.side == MINDFORMERS:
@@ -205,8 +208,26 @@ def _with_end(ids: int, megatron: str) -> int | None:
         return None
 
 
-def _numbered(name: str, layers: int, experts: int) -> Iterator[str]:
+def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, int | None]) -> Mapping[str, Sequence[int] | None]:
+    """What stands for a number in a family's names, to the numbers that it stands for; None where they are not known."""
+    layers, experts = sizes["layers"], sizes["experts"]
+    held, predicted = meaning("layers_with_experts", configuration, elsewhere), meaning("mtp_num_layers", configuration, elsewhere)
+    sparse: list[bool] | None = None
+    if isinstance(held, ExpertLayers) and layers is not None:
+        runs = held.runs or ((False, layers),)
+        sparse = [has for has, count in runs for _ in range(count)] if held.sparse + held.dense <= MOST else None
+    after = None if layers is None or predicted is UNSET else range(layers, layers + (whole_number(predicted) or 0))
+    return {
+        "layer": None if layers is None else range(layers),
+        "dense": None if sparse is None else [layer for layer, has in enumerate(sparse) if not has],
+        "sparse": None if sparse is None else [layer for layer, has in enumerate(sparse) if has],
+        "after": after,
+        "expert": range(experts or 0),
+    }
+
+
+def _numbered(name: str, numbers: Mapping[str, Sequence[int] | None]) -> Iterator[str]:
     """A tensor's name with every number of its layer and its expert."""
-    for layer in range(layers) if "{layer}" in name else (0,):
-        for expert in range(experts) if "{expert}" in name else (0,):
-            yield name.format(layer=layer, expert=expert)
+    words = [word for word in NUMBERS if f"{{{word}}}" in name]
+    for chosen in itertools.product(*(numbers[word] or () for word in words)):
+        yield name.format(**dict(zip(words, chosen, strict=True)))

@@ -10,7 +10,7 @@ from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
 from align_hooks.doctor.belongs import described, layers_with_experts
-from align_hooks.families.family import rows_of
+from align_hooks.families.family import size_of
 from align_hooks.record.reader import Run
 
 
@@ -55,7 +55,15 @@ def parameters(configuration: Configuration) -> int:
     family, rows = described(configuration), Rows(configuration)
     if family is None:
         return _of_any_decoder(rows)
-    return family.elements(lambda size: math.prod(map(rows.number, rows_of(size))), tied=rows.value("tied_embeddings") is True)
+    sparse = layers_with_experts(configuration)
+    counted = {"sparse_layers": sparse.sparse, "dense_layers": rows.number("num_layers") - sparse.sparse} if sparse is not None else {}
+
+    def size(name: str) -> int:
+        if name == "mtp_layers":
+            return rows.count("mtp_num_layers") or 0
+        return counted[name] if name in counted else size_of(name, rows.number)
+
+    return family.elements(size, tied=rows.value("tied_embeddings") is True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,23 +19,80 @@ ModelConfig: TypeAlias = Any
 """What MindFormers builds a model from, such as a LlamaConfig."""
 Level = Mapping[str, tuple[str, ...]]
 """Canonical tensors that a forward pass uses side by side, each with the names of the sizes of its axes."""
-SIZES: Mapping[str, tuple[str, ...]] = {
-    "vocabulary": ("rows_of_the_embedding",),
-    "hidden": ("hidden_size",),
-    "queries": ("num_heads", "head_dim"),
-    "keys": ("n_kv_heads", "head_dim"),
-    "head": ("head_dim",),
-    "ffn": ("intermediate_size",),
-    "experts": ("expert_num",),
-    "expert_ffn": ("size_of_an_expert",),
-    "layers": ("num_layers",),
+SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "vocabulary": (("rows_of_the_embedding",),),
+    "hidden": (("hidden_size",),),
+    "twice_hidden": (("hidden_size", "hidden_size"),),
+    "queries": (("num_heads",), ("head_dim",)),
+    "keys": (("n_kv_heads",), ("head_dim",)),
+    "head": (("head_dim",),),
+    "ffn": (("intermediate_size",),),
+    "experts": (("expert_num",),),
+    "expert_ffn": (("size_of_an_expert",),),
+    "shared_ffn": (("size_of_the_shared_experts",),),
+    "query_rank": (("q_lora_rank",),),
+    "key_rank": (("kv_lora_rank",),),
+    "key_rank_and_turned": (("kv_lora_rank", "qk_pos_emb_head_dim"),),
+    "latent_queries": (("num_heads",), ("qk_head_dim", "qk_pos_emb_head_dim")),
+    "latent_keys_and_values": (("num_heads",), ("qk_head_dim", "v_head_dim")),
+    "latent_values": (("num_heads",), ("v_head_dim",)),
+    "layers": (("num_layers",),),
+    "mtp_layers": (("mtp_num_layers",),),
 }
-"""Short names of sizes, each a product of rows of the CheckList; any other name of a size is itself a row."""
+"""Short names of sizes, each a product of sums of rows of the CheckList; any other name of a size is itself a row."""
+NUMBERS: Mapping[str, str] = {
+    "layer": "layers",
+    "dense": "dense_layers",
+    "sparse": "sparse_layers",
+    "after": "mtp_layers",
+    "expert": "experts",
+}
+"""What stands for a number in a family's names, and the size that counts it: all layers of the decoder, those without and with experts,
+those for multi-token prediction, and experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """The sizes of latent attention; ``queries`` is None where queries are not compressed."""
+
+    queries: int | None
+    keys: int
+    head: int
+    turned: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How tokens choose among experts: ``sparse`` has one member a layer. ``normalised`` says that the weights of the chosen add up to one,
+    ``shared`` is the size of the shared experts together."""
+
+    experts: int
+    chosen: int
+    sparse: tuple[bool, ...]
+    normalised: bool = True
+    factor: float = 1.0
+    groups: int | None = None
+    chosen_groups: int | None = None
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """How YaRN scales positions."""
+
+    factor: float
+    original: int
+    beta_fast: float
+    beta_slow: float
+    mscale: float
+    mscale_all_dim: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The facts of a built decoder, of either framework, that its ``config.json`` needs."""
+    """The facts of a built decoder, of either framework, that its ``config.json`` needs. ``predicted`` counts layers for multi-token
+    prediction."""
 
     dims: Dims
     hidden: int
@@ -43,8 +101,10 @@ class Decoder:
     rotary_base: float
     positions: int
     tied: bool
-    experts: int = 0
-    chosen_experts: int = 0
+    routing: Routing | None = None
+    latent: Latent | None = None
+    yarn: Yarn | None = None
+    predicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +126,10 @@ class InMindFormers:
     """How MindFormers builds a family.
 
     ``network`` is the class of the built model, defined in ``module``. ``configuration`` is the class of its configuration, which
-    MindFormers calls ``model_type``. ``legacy`` says whether the model is of ``use_legacy: True``. ``misfits`` lists in what the model of
-    a configuration differs from the family. ``dims`` and ``decoder`` read its sizes; ``dims`` takes the vocabulary without padding, None
-    where that is not known.
+    MindFormers calls ``model_type``. ``legacy`` says whether the model is of ``use_legacy: True``. ``table`` is that of the default
+    layouts, ``variant`` makes the table of a configuration that chooses others. ``misfits`` lists in what the model of a configuration
+    differs from the family. ``dims`` and ``decoder`` read its sizes; ``dims`` takes the vocabulary without padding, None where that is not
+    known. Of a newer model the configuration is what it is built from, a ``TransformerConfig``.
     """
 
     network: str
@@ -80,16 +141,22 @@ class InMindFormers:
     misfits: Callable[[ModelConfig], list[str]]
     dims: Callable[[ModelConfig, int | None], Dims]
     decoder: Callable[[ModelConfig, Dims], Decoder]
+    variant: Callable[[ModelConfig], Table] | None = None
+
+    def table_of(self, config: ModelConfig) -> Table:
+        """The table of the model of a configuration."""
+        return self.table if self.variant is None else self.variant(config)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """A family of models with canonical names, which are Hugging Face's.
 
-    ``kind`` says in what it differs from other Llamas, ``experts`` whether its layers have experts. A side that is None has no canonical
-    names yet. ``levels`` are its tensors in the order of a forward pass, where ``{layer}`` and ``{expert}`` stand for numbers.
-    ``configured`` maps rows of the CheckList to the values that the family allows. ``embedding`` and ``output`` are the model's ends;
-    a tied model has the embedding only.
+    ``kind`` says in what it differs from other Llamas, ``experts`` whether its layers have experts. A side without an entry has no
+    canonical names yet; MindFormers may build a family by several classes. ``levels`` are its tensors in the order of a forward pass, where
+    the words of :data:`NUMBERS` stand for numbers; ``buffers`` are those that training moves without gradients. ``configured`` maps rows
+    of the CheckList to the values that the family allows. ``embedding`` and ``output`` are the model's ends; a tied model has the embedding
+    only.
     """
 
     name: str
@@ -99,37 +166,46 @@ class Family:
     configured: Mapping[str, tuple[object, ...]]
     huggingface: Callable[[Decoder], dict[str, object]]
     megatron: InMegatron | None = None
-    mindformers: InMindFormers | None = None
+    mindformers: tuple[InMindFormers, ...] = ()
     embedding: str = "model.embed_tokens.weight"
     output: str = "lm_head.weight"
+    buffers: frozenset[str] = frozenset()
 
-    def shapes(self, *, tied: bool) -> dict[str, tuple[str, ...]]:
-        """Every tensor of a model, tied or not, with the names of the sizes of its axes."""
-        return {name: axes for level in self.levels for name, axes in level.items() if not (tied and name == self.output)}
+    def shapes(self, *, tied: bool, buffers: bool = False) -> dict[str, tuple[str, ...]]:
+        """Every parameter of a model, tied or not, with the names of the sizes of its axes; its buffers too where they are asked for."""
+        left_out = {self.output} if tied else set()
+        left_out |= set() if buffers else self.buffers
+        return {name: axes for level in self.levels for name, axes in level.items() if name not in left_out}
 
     def elements(self, sizes: Callable[[str], int], *, tied: bool) -> int:
-        """Number of trainable elements of a model; ``sizes`` gives the size of an axis, and the numbers of ``layers`` and ``experts``."""
+        """Number of trainable elements of a model; ``sizes`` gives the size of an axis, and the numbers of :data:`NUMBERS`."""
         return sum(
-            math.prod(map(sizes, axes)) * _times(name, "layer", sizes) * _times(name, "expert", sizes)
+            math.prod(map(sizes, axes)) * math.prod(sizes(size) for word, size in NUMBERS.items() if f"{{{word}}}" in name)
             for name, axes in self.shapes(tied=tied).items()
         )
 
     def kinds(self) -> Iterator[tuple[str, ...]]:
         """The kinds of its tensors, level by level: names without their layer, and with ``*`` for the number of an expert."""
         for level in self.levels:
-            yield tuple(kind_of(name) for name in level)
+            yield tuple(dict.fromkeys(map(kind_of, level)))
 
 
 def rows_of(size: str) -> tuple[str, ...]:
-    """The rows of the CheckList whose product is this size."""
-    return SIZES.get(size, (size,))
+    """The rows of the CheckList of which this size is made."""
+    return tuple(row for factor in SIZES.get(size, ((size,),)) for row in factor)
+
+
+def size_of(size: str, row: Callable[[str], int]) -> int:
+    """A size, by the numbers of the rows of which it is made."""
+    return math.prod(sum(map(row, factor)) for factor in SIZES.get(size, ((size,),)))
 
 
 def kind_of(name: str) -> str:
-    """The kind of a canonical tensor whose name has ``{layer}`` and ``{expert}`` for numbers."""
-    inner = name.partition(".{layer}.")[2] or name.removeprefix("model.")
-    return inner.replace("{expert}", "*").removesuffix(".weight")
+    """The kind of a canonical tensor whose name has words of :data:`NUMBERS` for numbers."""
+    inner = re.split(r"\.\{(?:layer|dense|sparse|after)\}\.", name)[-1]
+    return inner.removeprefix("model.").replace("{expert}", "*").removesuffix(".weight")
 
 
-def _times(name: str, numbered: str, sizes: Callable[[str], int]) -> int:
-    return sizes(numbered + "s") if f"{{{numbered}}}" in name else 1
+def in_a_layer(name: str) -> str:
+    """A canonical name with ``{layer}`` for the number of its layer, whatever layers have it."""
+    return re.sub(r"\{(dense|sparse)\}", "{layer}", name)

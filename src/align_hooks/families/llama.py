@@ -5,12 +5,13 @@ follows it, so each of two norms has two names. It keeps ``_extra_state`` entrie
 
 In MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9. With ``qkv_concat`` the projections are fused: queries,
 keys and values per query group, gate and up row by row (``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``,
-``ffn_concat_hf2mg``). In 1.3 whole projections follow each other, and are refused (``ms_side.model``).
+``ffn_concat_hf2mg``). In 1.3 whole projections follow each other, and are refused (``ms_side.model``). Among the
+newer models TeleChat3 is a Llama (:mod:`.mindformers`).
 """
 
 from __future__ import annotations
 
-from align_hooks.families import megatron
+from align_hooks.families import megatron, mindformers
 from align_hooks.families.family import Decoder, Family, InMegatron, InMindFormers, Level, ModelConfig
 from align_hooks.names.blocks import GATE_THEN_UP, GATE_UP_BY_ROW, QKV_PER_GROUP, VOCABULARY, Dims
 from align_hooks.names.table import Rule, Table
@@ -18,6 +19,7 @@ from align_hooks.names.table import Rule, Table
 NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
 """Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
 QKV = tuple(f"{CANONICAL}.self_attn.{name}_proj.weight" for name in "qkv")
+QKV_BIAS = tuple(f"{CANONICAL}.self_attn.{name}_proj.bias" for name in "qkv")
 GATE_UP = tuple(f"{CANONICAL}.mlp.{name}_proj.weight" for name in ("gate", "up"))
 DOWN = (f"{CANONICAL}.mlp.down_proj.weight",)
 
@@ -43,6 +45,10 @@ MEGATRON_RULES = (
     Rule("output_layer.weight", ("lm_head.weight",), VOCABULARY),
 )
 """What every family with usual attention has, whatever its feed-forward part."""
+MEGATRON_QKV_BIAS = (Rule(f"{NATIVE}.self_attention.linear_qkv.bias", QKV_BIAS, QKV_PER_GROUP),)
+MEGATRON_QK_NORMS = tuple(
+    Rule(f"{NATIVE}.self_attention.{name}_layernorm.weight", (f"{CANONICAL}.self_attn.{name}_norm.weight",)) for name in "qk"
+)
 MEGATRON_FEED_FORWARD = (
     Rule(f"{NATIVE}.mlp.linear_fc1.layer_norm_weight", (f"{CANONICAL}.post_attention_layernorm.weight",)),
     Rule(f"{NATIVE}.mlp.linear_fc1.weight", GATE_UP, GATE_THEN_UP),
@@ -63,30 +69,6 @@ MINDFORMERS_RULES = (
     Rule("model.norm_out.weight", ("model.norm.weight",)),
     Rule("lm_head.weight", ("lm_head.weight",), VOCABULARY),
 )
-
-IN_CONFIGURATION: megatron.Holds = {
-    "normalization": ("RMSNorm",),
-    "gated_linear_unit": (True,),
-    "multi_latent_attention": (False,),
-    "mtp_num_layers": (None, 0),
-    "add_bias_linear": (False,),
-    "add_qkv_bias": (False,),
-    "qk_layernorm": (False,),
-    "rotary_interleaved": (False,),
-    "layernorm_zero_centered_gamma": (False,),
-    "softmax_type": ("vanilla",),
-    "softmax_scale": (None,),
-    "window_size": (None,),
-    "use_mup": (False,),
-}
-BESIDE: megatron.Holds = {
-    "position_embedding_type": ("rope",),
-    "rotary_percent": (1.0,),
-    "dense layers between experts": (False,),
-    "use_rope_scaling": (False,),
-    "activation_func": ("silu",),
-}
-"""The values that a Llama allows, in Megatron's configuration of a built model and beside it."""
 
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "normalization": ("rmsnorm",),
@@ -187,19 +169,22 @@ LLAMA = Family(
     huggingface=huggingface,
     megatron=InMegatron(
         table=Table("Megatron", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), MEGATRON_IGNORED),
-        misfits=megatron.misfits({**IN_CONFIGURATION, **BESIDE}),
+        misfits=megatron.misfits(megatron.PLAIN),
         dims=megatron.dims,
         decoder=megatron.decoder,
     ),
-    mindformers=InMindFormers(
-        network="LlamaForCausalLM",
-        module="mindformers.models.llama",
-        configuration="LlamaConfig",
-        model_type="llama",
-        legacy=True,
-        table=Table("MindFormers", "a dense Llama", MINDFORMERS_RULES),
-        misfits=_misfits,
-        dims=_dims,
-        decoder=_decoder,
+    mindformers=(
+        InMindFormers(
+            network="LlamaForCausalLM",
+            module="mindformers.models.llama",
+            configuration="LlamaConfig",
+            model_type="llama",
+            legacy=True,
+            table=Table("MindFormers", "a dense Llama", MINDFORMERS_RULES),
+            misfits=_misfits,
+            dims=_dims,
+            decoder=_decoder,
+        ),
+        mindformers.newer("TeleChat3", "telechat3", "a dense Llama", (*MEGATRON_RULES, *MEGATRON_FEED_FORWARD), mindformers.PLAIN),
     ),
 )

@@ -31,16 +31,13 @@ MEGATRON_RULES = (
     Rule(f"{llama.NATIVE}.mlp.experts.linear_fc2.weight{{expert}}", DOWN, axis=1),
 )
 
-ROUTER: megatron.Holds = {
+HOLDS: megatron.Holds = {
+    **megatron.PLAIN,
+    **megatron.ROUTER,
     "moe_router_pre_softmax": (False,),
-    "moe_router_score_function": ("softmax",),
-    "moe_shared_expert_intermediate_size": (None,),
-    "moe_router_enable_expert_bias": (False,),
-    "moe_router_topk_scaling_factor": (None, 1.0),
-    "moe_router_num_groups": (None,),
-    "moe_expert_capacity_factor": (None,),
+    "experts": (True,),
+    "dense layers between experts": (False,),
 }
-"""The values that a Mixtral's router allows in Megatron's configuration."""
 
 CONFIGURED: dict[str, tuple[object, ...]] = {
     "score_function": ("softmax",),
@@ -55,8 +52,9 @@ CONFIGURED: dict[str, tuple[object, ...]] = {
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """``config.json`` of the Hugging Face model."""
+    assert decoder.routing is not None
     mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": decoder.dims.expert_ffn}
-    routing = {"num_local_experts": decoder.experts, "num_experts_per_tok": decoder.chosen_experts, "sliding_window": None}
+    routing = {"num_local_experts": decoder.routing.experts, "num_experts_per_tok": decoder.routing.chosen, "sliding_window": None}
     return llama.huggingface(decoder) | mixtral | routing
 
 
@@ -69,7 +67,7 @@ MIXTRAL = Family(
     huggingface=huggingface,
     megatron=InMegatron(
         table=Table("Megatron", "a Llama with experts as in Mixtral", MEGATRON_RULES, llama.MEGATRON_IGNORED),
-        misfits=megatron.misfits({**llama.IN_CONFIGURATION, **ROUTER, **llama.BESIDE}),
+        misfits=megatron.misfits(HOLDS),
         dims=megatron.dims,
         decoder=megatron.decoder,
     ),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family, InMindFormers, kind_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.mixtral import MIXTRAL
+from align_hooks.families.qwen2 import QWEN2
+from align_hooks.families.qwen3 import QWEN3
+from align_hooks.families.qwen3_moe import QWEN3_MOE
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MIXTRAL)
+FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3)
 
 
 def megatron_families() -> list[Family]:
@@ -18,12 +22,12 @@ def megatron_families() -> list[Family]:
 
 def mindformers_families() -> list[Family]:
     """The families that have canonical names in MindFormers."""
-    return [family for family in FAMILIES if family.mindformers is not None]
+    return [family for family in FAMILIES if family.mindformers]
 
 
 def in_mindformers() -> list[InMindFormers]:
-    """How MindFormers builds each of its families."""
-    return [family.mindformers for family in FAMILIES if family.mindformers is not None]
+    """How MindFormers builds each of its families, by every class."""
+    return [built for family in FAMILIES for built in family.mindformers]
 
 
 def models(families: Sequence[Family]) -> str:

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.columns import CUT, UNCUT, takes_cut
-from align_hooks.ms_side.model import network_of
+from align_hooks.ms_side.columns import CUT, RESET, UNCUT, takes_cut
+from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.names.blocks import Array
 
 
 def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> dict[str, Array]:
-    """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``.
+    """``tokens``, ``labels`` int64 and ``loss_mask`` fp32, each ``[rows, sequence]``; where they are fed, ``position_ids`` int64 and
+    ``attention_mask`` bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden.
 
     ``LlamaForCausalLM`` cuts tokens and labels out of a column of sequence+1 ids, unless ``input_sliced_sig`` says that they
     come cut. Without a mask column its pad and ignore ids make the mask (``construct``, 1.5 to 1.9). In 1.3 it always cuts
-    and takes no mask.
+    and takes no mask. A newer model never cuts, and leaves out labels with the ignored id whatever the mask says
+    (``PreprocessLabelsAndMasks``).
     """
-    model = network_of(cell)
+    model = model_of(cell)
     arrays = {name: to_numpy(element) for name, element in zip(columns, elements, strict=True)}
     if "input_ids" not in arrays:
-        raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as {type(model).__name__} does")
-    config, cut = model.config, takes_cut(type(model))
+        kind = type(model.network).__name__
+        raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as {kind} does")
+    read = _of_newer if model.is_newer else _of_older
+    batch = read(arrays, model)
+    return {name: array.astype(np.float32 if name == "loss_mask" else np.int64) for name, array in batch.items()} | _positions(
+        arrays, model
+    )
+
+
+def _of_newer(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
+    tokens, config = arrays["input_ids"], model.config
+    labels = arrays.get("labels")
+    if labels is None:
+        raise RefusedRun("the data set has no column labels, from which a newer model takes its loss; name its columns as MindFormers does")
+    mask = arrays.get("loss_mask", tokens != config.pad_token_id)
+    return {"tokens": tokens, "labels": labels, "loss_mask": mask * (labels != config.ignore_token_id)}
+
+
+def _of_older(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
+    config, cut = model.config, takes_cut(type(model.network))
     ids, labels, mask = arrays["input_ids"], arrays.get("labels"), arrays.get("loss_mask") if cut else None
-    sliced = cut and bool(config.input_sliced_sig) and labels is not None
+    sliced = cut and bool(getattr(config, "input_sliced_sig", False)) and labels is not None
     tokens = ids if sliced else ids[:, :-1]
     if labels is None:
         labels = ids[:, 1:]
@@ -39,9 +59,21 @@ def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> 
             mask = mask & (labels != config.ignore_token_id)
     elif not sliced:
         mask = mask[:, :-1]
-    return {"tokens": tokens.astype(np.int64), "labels": labels.astype(np.int64), "loss_mask": mask.astype(np.float32)}
+    return {"tokens": tokens, "labels": labels, "loss_mask": mask}
+
+
+def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
+    """What a newer model with ``use_eod_reset`` was fed beside; without it position ids that are fed are dropped."""
+    batch: dict[str, Array] = {}
+    if model.is_newer and model.config.use_eod_reset and "position_ids" in arrays:
+        batch["position_ids"] = arrays["position_ids"].astype(np.int64)
+    if model.is_newer and arrays.get("attention_mask", np.zeros(())).ndim == 4:
+        batch["attention_mask"] = arrays["attention_mask"] != 0
+    return batch
 
 
 def unrecorded(columns: Sequence[str], cell: Cell) -> list[str]:
-    """Columns that the data set gives to the model and that no record has, such as positions or an attention mask."""
-    return sorted(set(columns) - set(CUT if takes_cut(type(network_of(cell))) else UNCUT))
+    """Columns that the data set gives to the model and that no record has, such as lengths of packed samples."""
+    model = model_of(cell)
+    known = RESET if model.is_newer else CUT if takes_cut(type(model.network)) else UNCUT
+    return sorted(set(columns) - set(known))

@@ -1,9 +1,12 @@
-"""Columns that make a ``LlamaForCausalLM`` of MindFormers compute the loss of exactly the recorded tokens, labels and mask.
+"""Columns that make a model of MindFormers compute the loss of exactly the recorded tokens, labels and mask. Imports no framework.
 
-Since 1.5 it takes all three as they are: ``input_sliced_sig`` says that they come cut, and ``loss_mask`` is a column. 1.3 takes neither.
-It drops the last id and the first label itself, and counts every token whose id is not the pad id and whose label is not the ignored
-id. For 1.3 both columns are therefore longer by an id that is dropped again, which keeps the model's own sequence length, and a token
-that does not count has the ignored id for its label. Imports no framework.
+Newer models (``use_legacy: False``) take all three as they are. With ``use_eod_reset`` they also take positions that start anew and the
+mask that goes with them, ``[rows, 1, sequence, sequence]``, 1 where attention is forbidden; without it they make both.
+
+``LlamaForCausalLM`` takes all three as they are since 1.5: ``input_sliced_sig`` says that they come cut, and ``loss_mask`` is a column. 1.3
+takes neither. It drops the last id and the first label itself, and counts every token whose id is not the pad id and whose label is not the
+ignored id. For 1.3 both columns are therefore longer by an id that is dropped again, which keeps the model's own sequence length, and a
+token that does not count has the ignored id for its label.
 """
 
 from __future__ import annotations
@@ -18,9 +21,13 @@ from align_hooks.names.blocks import Array
 CUT = ("input_ids", "labels", "loss_mask")
 UNCUT = ("input_ids", "labels")
 """Columns in the order of ``construct``'s arguments. Data sets of 1.3 feed by position, and its third argument is no mask."""
+RESET = (*CUT, "position_ids", "attention_mask")
+"""Columns of a newer model with ``use_eod_reset``."""
 
 IGNORED = -100
 """MindFormers' default of ``ignore_token_id``; no vocabulary has this id."""
+TYPES = {"loss_mask": np.float32, "attention_mask": np.uint8}
+"""The types in which MindFormers takes a column; the others are int32."""
 
 
 def takes_cut(model: type) -> bool:
@@ -39,3 +46,15 @@ def columns(tokens: Array, labels: Array, mask: Array, ignored: int | None) -> d
     counted = np.where(mask > 0, labels, ignored)
     longer = np.concatenate([tokens, labels[:, -1:]], axis=1), np.concatenate([tokens[:, :1], counted], axis=1)
     return dict(zip(UNCUT, longer, strict=True))
+
+
+def positions(ids: Array, mask: Array | None) -> dict[str, Array]:
+    """The columns of a newer model with ``use_eod_reset``: position ids ``[rows, sequence]``, and the mask, causal where there is none."""
+    rows, size = ids.shape
+    causal = np.broadcast_to(np.triu(np.ones((size, size), bool), 1), (rows, 1, size, size))
+    return {"position_ids": ids, "attention_mask": causal if mask is None else np.broadcast_to(mask, causal.shape)}
+
+
+def as_taken(name: str, array: Array) -> Array:
+    """A column in the type in which MindFormers takes it."""
+    return array.astype(TYPES.get(name, np.int32))

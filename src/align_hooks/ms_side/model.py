@@ -1,4 +1,4 @@
-"""The built MindFormers model and optimizer, seen as canonical pieces.
+"""The built MindFormers model and its parameters, seen as canonical pieces.
 
 Under semi-automatic parallelism MindSpore cuts parameters when it compiles the training cell, and not before. Weights of other pipeline
 stages stay whole on this rank, which never computes with them; they are left out here.
@@ -14,22 +14,27 @@ from mindspore import communication
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
-from align_hooks.families.registry import closest, in_mindformers, mindformers_families, models
+from align_hooks.families.own import NO_FAMILY, own_model
+from align_hooks.families.registry import mindformers_families
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
-from align_hooks.names.blocks import Array, Dims
+from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
+from align_hooks.names.own import own
 from align_hooks.names.table import Table
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import sketch
 
+MOVED_BUFFERS = (".router.expert_bias",)
+"""How the names of Parameters end that training moves without a gradient."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A trainable parameter and the canonical pieces that it holds.
+    """A trainable parameter, or a buffer that training moves, and the canonical pieces that it holds.
 
     ``counted`` is False for a copy that another rank accounts for. ``index`` is the position among the optimizer's parameters.
     """
@@ -38,11 +43,70 @@ class Parameter:
     fused: Fused
     counted: bool = True
     index: int = 0
+    trainable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model inside a training cell.
+
+    ``network`` is its class's own Cell, ``config`` what it is built from. ``built`` is how MindFormers builds its ``family``, or the family
+    from which it differs least, by ``misfits``; both are None for a class of no family.
+    """
+
+    network: Cell
+    config: ModelConfig
+    family: Family | None
+    built: InMindFormers | None
+    misfits: tuple[str, ...] = ()
+
+    @property
+    def core(self) -> Cell:
+        """The Cell that holds the layers and the loss: of a newer model the GPTModel inside."""
+        return self.network.model if self.is_newer else self.network
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether the model is of ``use_legacy: False``."""
+        return type(getattr(self.network, "model", None)).__name__ == "GPTModel"
+
+    def dims(self, vocabulary: int | None) -> Dims:
+        """The model's sizes; of a class of no family those of its vocabulary alone."""
+        if self.built is not None:
+            return self.built.dims(self.config, vocabulary)
+        rows = int(getattr(self.config, "vocab_size", 0) or 0)
+        return Dims(heads=0, groups=0, head_dim=0, ffn=0, vocabulary=min(vocabulary or rows, rows), padded=rows)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the decoder; 0 where nothing says."""
+        return int(getattr(self.config, "num_layers", 0) or 0)
+
+    @property
+    def table(self) -> Table | None:
+        """The table of the model's names; None where it has its own."""
+        return None if self.built is None or self.misfits else self.built.table_of(self.config)
+
+    def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE) -> Fused | None:
+        """The pieces of a parameter, under its own name where no family knows it; None for an entry that is no parameter."""
+        table = self.table
+        if table is not None and table.knows(name):
+            return table.fused(name, shape, dims, cut=cut)
+        return own(name, shape, dims, gated=False, cut=cut)
+
+    def facts(self, vocabulary: int | None) -> dict[str, object]:
+        """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes,
+        and in what it differs from the nearest."""
+        if self.family is None or self.built is None:
+            rows = self.dims(vocabulary).vocabulary
+            return {NO_FAMILY: list(self.misfits), "vocab_size": rows, "num_hidden_layers": self.layers}
+        decoder = self.built.decoder(self.config, self.built.dims(self.config, vocabulary))
+        return own_model(decoder, self.misfits) if self.misfits else self.family.huggingface(decoder)
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All trainable parameters of this rank, in the order of the training cell's gradients.
+    """All trainable parameters of this rank, in the order of the training cell's gradients, and the ``buffers`` that training moves.
 
     ``alone`` says that the job has no other rank. ``layers`` is the model's number of layers and ``table`` the table of its family where
     pipeline stages share the layers; ``layers`` is 0 elsewhere.
@@ -53,21 +117,29 @@ class Parameters:
     alone: bool = True
     layers: int = 0
     table: Table | None = None
+    buffers: tuple[Parameter, ...] = ()
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
+
+    @property
+    def state(self) -> tuple[Parameter, ...]:
+        """What the state of the model is made of: parameters and buffers."""
+        return (*self.all, *self.buffers)
 
     def shards(self) -> list[Shard]:
         """This rank's parameter table."""
         return [
             shard
-            for parameter in self.all
-            for shard in shards_of(parameter.fused, dtype=str(parameter.model.dtype).lower(), counted=parameter.counted)
+            for parameter in self.state
+            for shard in shards_of(
+                parameter.fused, dtype=str(parameter.model.dtype).lower(), counted=parameter.counted, trainable=parameter.trainable
+            )
         ]
 
-    def wanted(self) -> dict[str, tuple[int, ...]]:
+    def wanted(self, *, trainable: bool = False) -> dict[str, tuple[int, ...]]:
         """Canonical name to whole shape of each tensor with which this rank computes, whatever part its optimizer holds."""
-        whole = (replace(parameter.fused, flat=None) for parameter in self.all)
+        whole = (replace(parameter.fused, flat=None) for parameter in (self.all if trainable else self.state))
         return {piece.name: piece.shape for fused in whole for piece, _ in fused.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
@@ -78,21 +150,21 @@ class Parameters:
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, without copies."""
-        return pieces((parameter, parameter.model) for parameter in self.all if parameter.counted)
+        return pieces((parameter, parameter.model) for parameter in self.state if parameter.counted)
 
     def weight_squares(self) -> dict[str, float]:
         """Canonical name to squared sum, with copies; empty where there can be no copies."""
         if self.alone:
             return {}
-        return squared_sums((parameter, parameter.model) for parameter in self.all)
+        return squared_sums((parameter, parameter.model) for parameter in self.state)
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Canonical name to sketch, without copies; each weight crosses to the host."""
-        return sketches((parameter, parameter.model) for parameter in self.all if parameter.counted)
+        return sketches((parameter, parameter.model) for parameter in self.state if parameter.counted)
 
     def load(self, read: Callable[[Fused], Array]) -> None:
         """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
-        for parameter in self.all:
+        for parameter in self.state:
             fill(parameter.model, read(parameter.fused))
 
 
@@ -130,7 +202,7 @@ def sketches(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, list[floa
 
 def parameters_of(
     weights: Sequence[Weight],
-    config: ModelConfig,
+    model: Model,
     vocabulary: int | None,
     *,
     counted: bool = True,
@@ -143,17 +215,26 @@ def parameters_of(
     ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights
     of this ``rank``'s pipeline stage. Raises RefusedRun for a layout that this version does not read.
     """
-    built = built_by(family_of(config))
-    dims, table = built.dims(config, vocabulary), built.table
+    dims = model.dims(vocabulary)
     if layouts is not None:
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
-        parts = tuple(part_of(weight, index, table, dims, entry, rank) for index, weight, entry in here)
-        return Parameters(parts, dims, alone, config.num_layers if len(parts) < len(weights) else 0, table)
-    named = ((index, weight, table.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
-    return Parameters(tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None), dims, alone)
+        parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
+        return Parameters(parts, dims, alone, model.layers if len(parts) < len(weights) else 0, model.table)
+    named = ((index, weight, model.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
+    trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
+    moved = ((weight, model.fused(weight.name, weight.shape, dims)) for weight in moved_buffers(model))
+    buffers = tuple(Parameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
+    return Parameters(trained, dims, alone, buffers=buffers)
 
 
-def part_of(weight: Weight, index: int, table: Table, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
+def moved_buffers(model: Model) -> list[Weight]:
+    """The Parameters that training moves without a gradient: the biases of experts."""
+    if model.network is None:
+        return []
+    return [weight for weight in model.network.get_parameters() if not weight.requires_grad and weight.name.endswith(MOVED_BUFFERS)]
+
+
+def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
     """A rank's part of a weight that MindSpore has cut as an ``entry`` of its layouts says."""
     shape = tuple(weight.param_info.parameter_shape)
     layout = layout_of(weight.name, entry, shape)
@@ -165,54 +246,42 @@ def part_of(weight: Weight, index: int, table: Table, dims: Dims, entry: LayoutE
             f"this version does not read what this MindSpore makes of it"
         )
     cut, flat = cut_and_flat(layout, rank, *group)
-    fused = table.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut=cut)
+    fused = model.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut)
     if fused is None:
         raise RefusedRun(f"{weight.name} has no canonical name")
     return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
 
 
-def built_by(family: Family) -> InMindFormers:
-    """How MindFormers builds one of its families."""
-    assert family.mindformers is not None
-    return family.mindformers
-
-
-def family_of(config: ModelConfig) -> Family:
-    """The family that the model of a configuration is of, or is nearest to."""
-    families = mindformers_families()
-    alike = [family for family in families if built_by(family).configuration == type(config).__name__]
-    return closest(alike or families[:1], lambda family: built_by(family).misfits(config), experts=None)[0]
-
-
-def config_of(cell: Cell) -> ModelConfig:
-    """The configuration of the model inside a training cell; raises RefusedRun for a model of no family."""
-    return network_of(cell).config
-
-
-def network_of(cell: Cell) -> Cell:
-    """The model inside a training cell; raises RefusedRun for a model of no family."""
+def model_of(cell: Cell) -> Model:
+    """The model inside a training cell, and the family that it is of or is nearest to."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
-    known = {built.network: f"{built.network} (use_legacy: {built.legacy})" for built in in_mindformers()}
-    if type(network).__name__ not in known or getattr(network, "config", None) is None:
-        has = "has" if len(known) == 1 else "have"
-        raise RefusedRun(f"only {' and '.join(known.values())} {has} canonical names so far, this model is {type(network).__name__}")
-    if getattr(network.config, "qkv_concat", False) and not takes_cut(type(network)):
+    name = type(network).__name__
+    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if built.network == name]
+    config = network.model.config if ways and not ways[0][1].legacy else getattr(network, "config", None)
+    if not ways or config is None:
+        return Model(network, config, None, None, (f"{name} is of no family",))
+    if getattr(config, "qkv_concat", False) and ways[0][1].legacy and not takes_cut(type(network)):
         raise RefusedRun("qkv_concat joins queries, keys and values otherwise before MindFormers 1.5; set it to False in the YAML")
-    return network
+    return _nearest(network, config, ways)
+
+
+def model_of_config(config: ModelConfig) -> Model:
+    """The model of a configuration of MindFormers' older models alone; raises RefusedRun for another."""
+    kind = type(config).__name__
+    ways = [(family, built) for family in mindformers_families() for built in family.mindformers if built.configuration == kind]
+    if not ways or not ways[0][1].legacy:
+        raise RefusedRun(f"a {kind} does not tell which model is built from it; pass the training cell, or a LlamaConfig")
+    return _nearest(None, config, ways)
+
+
+def _nearest(network: Cell, config: ModelConfig, ways: Sequence[tuple[Family, InMindFormers]]) -> Model:
+    misfits = [(built.misfits(config), family, built) for family, built in ways]
+    wrong, family, built = min(misfits, key=lambda way: len(way[0]))
+    return Model(network, config, family, built, tuple(wrong))
 
 
 def is_per_token(cell: Cell) -> bool:
     """Whether a training cell's loss is the mean over all tokens of a step; an MFTrainOneStepCell of 1.3 never has that, nor says so."""
     return bool(getattr(cell, "calculate_per_token_loss", False))
-
-
-def huggingface_config(config: ModelConfig, vocabulary: int | None) -> dict[str, object]:
-    """``config.json`` of the same model at Hugging Face; raises RefusedRun for a model of no family."""
-    family = family_of(config)
-    built = built_by(family)
-    if misfits := built.misfits(config):
-        known = models(mindformers_families())
-        raise RefusedRun(f"only {known} have canonical names so far; this one has {' and '.join(misfits)}")
-    return family.huggingface(built.decoder(config, built.dims(config, vocabulary)))

@@ -17,7 +17,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.batch import consumed
-from align_hooks.ms_side.model import config_of, parameters_of
+from align_hooks.ms_side.model import model_of, model_of_config, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext, Tensor, Weight
 from align_hooks.ms_side.reducer import CaptureGradients
 from align_hooks.names.blocks import Array
@@ -42,7 +42,7 @@ def local_norms(
     """Canonical name to gradient norm.
 
     ``weights`` are the Parameters that the optimizer updates, ``gradients`` their gradients in the same order, ``config`` is the
-    LlamaConfig; ``vocabulary`` excludes padding. Raises RefusedRun for a parameter that no name table knows.
+    LlamaConfig, or the training cell; ``vocabulary`` excludes padding. A parameter that no family knows has its own name.
     """
     return {name: squared_sum(piece) ** 0.5 for name, piece in _pieces(weights, gradients, config, vocabulary)}
 
@@ -65,9 +65,9 @@ def capture(cell: Cell, vocabulary: int | None = None) -> None:
     """Keep every step's gradients of a built ``MFTrainOneStepCell``: reduced, unscaled, not yet clipped.
 
     Call it in ``__init__``, once ``weights`` and ``grad_reducer`` are set, and hand :class:`SaveSteps` to the training. It takes
-    device memory for a set of fp32 gradients. Raises RefusedRun for a model that no name table knows.
+    device memory for a set of fp32 gradients. A model of no family has its own names.
     """
-    parameters = parameters_of(cell.weights, config_of(cell), vocabulary)
+    parameters = parameters_of(cell.weights, model_of(cell), vocabulary)
     cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, point="reduced", norms=True, gradients=True, inject=False)
 
 
@@ -98,12 +98,13 @@ class SaveSteps(Callback):  # type: ignore[misc]
             return
         (run, step, rank), cell = request, arguments.train_network
         save_batch(run, step, consumed(arguments.train_dataset_element, self.columns, cell), rank=rank)
-        save_gradients(run, step, cell.weights, cell.grad_reducer.buffers, config_of(cell), rank=rank)
+        save_gradients(run, step, cell.weights, cell.grad_reducer.buffers, cell, rank=rank)
         print_norms(rank, step, {name: squared**0.5 for name, squared in cell.grad_reducer.squared_sums().items()})
 
 
 def _pieces(
     weights: Sequence[Weight], gradients: Sequence[Tensor], config: ModelConfig, vocabulary: int | None
 ) -> Iterator[tuple[str, Array]]:
-    for parameter, gradient in zip(parameters_of(weights, config, vocabulary), gradients, strict=True):
+    model = model_of(config) if hasattr(config, "network") else model_of_config(config)
+    for parameter, gradient in zip(parameters_of(weights, model, vocabulary), gradients, strict=True):
         yield from parameter.fused.split(to_numpy(gradient))

@@ -25,7 +25,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.objects import Cell
-from align_hooks.names.blocks import Array
+from align_hooks.names.blocks import Array, Blocks, Stack
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import CHUNK, squared_sum
 
@@ -33,13 +33,11 @@ from align_hooks.record.norms import CHUNK, squared_sum
 class ChunkSums(nn.Cell):
     """Sums of squares of a gradient's pieces, piece after piece, fp32, in chunks of :mod:`align_hooks.record.norms`."""
 
-    def __init__(self, shape: tuple[int, ...], repeats: int, rows: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], blocks: Blocks | Stack) -> None:
         super().__init__(auto_prefix=False)
-        tail = shape[1:]
-        self.whole = len(rows) == 1
-        self.runs = (repeats, sum(rows), *tail)
-        self.bounds = tuple(zip(np.cumsum((0, *rows[:-1])).tolist(), np.cumsum(rows).tolist(), strict=True))
-        sizes = [repeats * count * int(np.prod(tail, dtype=np.int64)) for count in rows]
+        self.view, self.ranges = blocks.filled.view(shape)
+        self.whole = len(self.ranges) == 1
+        sizes = [math.prod(stop - start for start, stop in ranges) for ranges in self.ranges]
         self.full = tuple(size // CHUNK * CHUNK for size in sizes)
         self.rest = tuple(size - size // CHUNK * CHUNK for size in sizes)
         self.counts = tuple(-(-size // CHUNK) for size in sizes)
@@ -53,10 +51,11 @@ class ChunkSums(nn.Cell):
         """Sums of all pieces, joined; compiled from this text."""
         gradient = self.cast(gradient, mindspore.float32)
         sums: tuple[Tensor, ...] = ()
-        for index in range(len(self.bounds)):
+        for index in range(len(self.ranges)):
             piece = gradient
             if not self.whole:
-                piece = gradient.reshape(self.runs)[:, self.bounds[index][0] : self.bounds[index][1]]
+                first, second, third = self.ranges[index]
+                piece = gradient.reshape(self.view)[first[0] : first[1], second[0] : second[1], third[0] : third[1]]
             flat = piece.reshape((-1,))
             if self.full[index] > 0:
                 chunks = flat[: self.full[index]].reshape((-1, self.chunk))
@@ -92,9 +91,7 @@ class CaptureGradients(nn.Cell):
         self.count = len(parameters.all)
         self.fused = [parameter.fused for parameter in parameters]
         shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
-        self.sums = nn.CellList(
-            [ChunkSums(shapes[fused.native], fused.blocks.repeats, fused.blocks.rows) for fused in self.fused], auto_prefix=False
-        )
+        self.sums = nn.CellList([ChunkSums(shapes[fused.native], fused.blocks) for fused in self.fused], auto_prefix=False)
         self.names = [name for fused in self.fused for name in fused.pieces]
         self.counts = [count for cell in self.sums for count in cell.counts]
         set_unregistered(

@@ -24,10 +24,13 @@ REHEARSAL = {
     "context.device_target": "CPU",
     "runner_config.sink_mode": False,
     "model.model_config.use_flash_attention": False,
+}
+REHEARSAL_OF_OLDER = {
     "model.model_config.fused_rms_norm": False,
     "model.model_config.use_rope_slice": True,
 }
-"""Values that a CPU needs; the mathematics is the same."""
+"""Values that a CPU needs, and keys that older models alone know; the mathematics is the same. What newer models lack there is replaced by
+:mod:`.rehearsal`."""
 
 
 def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:

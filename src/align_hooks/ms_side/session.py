@@ -10,7 +10,7 @@ from align_hooks.session import Session
 
 if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
-    from align_hooks.ms_side.model import Parameters
+    from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.reducer import CaptureGradients
     from align_hooks.ms_side.shard_reducer import CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class MsSession(Session):
-    """``train_cell`` is the built MFTrainOneStepCell, ``reducer`` the capturing Cell in it, None where nothing is captured.
+    """``train_cell`` is the built MFTrainOneStepCell and ``model`` the model in it, ``reducer`` the capturing Cell, None where nothing is
+    captured.
 
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
-    number of rows that this rank of such a job is fed per step. ``random`` are digests of the generators' states at the start of the step.
+    number of rows that this rank of such a job is fed per step. ``parts`` are the terms of a newer model's loss in the step that ends.
+    ``random`` are digests of the generators' states at the start of the step.
     """
 
     parameters: Parameters | None = None
+    model: Model | None = None
     config: Config = None
     train_cell: Cell = None
     reducer: CaptureGradients | CaptureShards | None = None
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     fed: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
     random: dict[str, str] = field(default_factory=dict)

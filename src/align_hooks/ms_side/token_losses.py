@@ -1,8 +1,8 @@
 """Each token's loss, before the mask and before any sum: here a fault of the forward pass shows first.
 
-Seam: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, which puts out these losses (1.3 to 1.9); the loss itself puts out their
-mean only. As in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original and keeps its output. It is
-put there at the first ``on_train_step_begin``, which has the batch for which the graph is compiled.
+Seam: the ``_nllloss`` of MindFormers' ``CrossEntropyLoss``, which puts out these losses (1.3 to 1.9, older and newer models); the loss
+itself puts out their mean only. As in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original and keeps
+its output. It is put there at the first ``on_train_step_begin``, which has the batch for which the graph is compiled.
 
 The model must be called with the whole batch: the cells that cut it into micro-batches are those of semi-automatic parallelism.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import mindspore
 import numpy as np
-from mindformers.core.loss import CrossEntropyLoss
 from mindspore import Parameter, nn, ops
 
+from align_hooks.ms_side.model import model_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.reducer import own_parameter, set_unregistered
 from align_hooks.names.blocks import Array
@@ -53,11 +53,12 @@ class CaptureTokenLosses(nn.Cell):
 
 def capture_token_losses(train_cell: Cell, tokens: int) -> CaptureTokenLosses | None:
     """Put a capturing Cell into the loss of a training cell's model; None where there is no such loss."""
-    model = train_cell.network
-    while type(model).__name__ in PASSES_ON:
-        model = model.network
-    loss = getattr(model, "loss", None)
-    if not isinstance(loss, CrossEntropyLoss) or not hasattr(loss, "_nllloss"):
+    network = train_cell.network
+    while type(network).__name__ in PASSES_ON:
+        network = network.network
+    model = model_of(train_cell)
+    loss: Cell = getattr(model.core, "loss", None)
+    if model.network is not network or type(loss).__name__ != "CrossEntropyLoss" or not hasattr(loss, "_nllloss"):
         return None
     capture = CaptureTokenLosses(loss._nllloss, tokens)
     loss._nllloss = capture

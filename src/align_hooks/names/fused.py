@@ -8,16 +8,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from align_hooks.names.blocks import Array, Blocks, Tensor
+from align_hooks.names.blocks import Array, Blocks, Stack, Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A canonical tensor in a rank's native parameter: the whole ``shape``, and as ``box`` [start, stop) per axis of the part held."""
+    """A canonical tensor in a rank's native parameter: the whole ``shape``, and as ``box`` [start, stop) per axis of the part held.
+
+    ``own`` says that the name is the framework's own, since no family has one for it.
+    """
 
     name: str
     shape: tuple[int, ...]
     box: tuple[tuple[int, int], ...]
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Fused:
 
     native: str
     parts: tuple[Piece, ...]
-    blocks: Blocks
+    blocks: Blocks | Stack
     flat: tuple[int, int] | None = None
 
     @property
@@ -41,7 +45,7 @@ class Fused:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the native tensor on this rank, whatever share of it the optimizer holds."""
-        return (self.blocks.total, *(stop - start for start, stop in self.parts[0].box[1:]))
+        return self.blocks.fused([stop - start for start, stop in self.parts[0].box])
 
     def _not_empty(self) -> list[Piece]:
         return [piece for piece, rows in zip(self.parts, self.blocks.rows, strict=True) if rows]
@@ -87,7 +91,7 @@ class Fused:
     def join(self, tensors: Mapping[str, Array]) -> Array:
         """The tensor on this rank, from whole canonical tensors, which are read one after the other."""
         boxes = [tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)] for piece in self._not_empty()]
-        native = Blocks(self.blocks.repeats, tuple(rows for rows in self.blocks.rows if rows)).join(boxes)
+        native = self.blocks.filled.join(boxes)
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 

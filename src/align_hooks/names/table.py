@@ -15,8 +15,9 @@ from align_hooks.names.fused import Fused, Piece
 class Rule:
     """A kind of parameter: its native name, the canonical names of its pieces, and the layout of these in it.
 
-    ``{layer}`` and ``{expert}`` stand for numbers, counted over the whole model. A rule of the layout ``VOCABULARY`` names a single
-    piece: padding has that name with ``#padding``. ``axis`` is the axis that tensor parallelism cuts.
+    ``{layer}`` and ``{expert}`` stand for numbers, counted over the whole model. ``{mtp}`` is the number of a layer for multi-token
+    prediction, which Hugging Face counts on after the decoder's, ``{after}``. A rule of the layout ``VOCABULARY`` names a single piece:
+    padding has that name with ``#padding``. ``axis`` is the axis that tensor parallelism cuts.
     """
 
     native: str
@@ -46,6 +47,14 @@ class Table:
         """The framework's own name of the parameter that holds exactly this canonical tensor."""
         return next(rule.native for rule in self.rules if rule.canonical == (canonical,))
 
+    def knows(self, native: str) -> bool:
+        """Whether a state entry is a parameter of the family, or none at all."""
+        return any(_numbers(_pattern(rule.native), native) is not None for rule in self.rules) or self.is_ignored(native)
+
+    def is_ignored(self, native: str) -> bool:
+        """Whether a state entry is no parameter."""
+        return any(re.fullmatch(pattern, native) for pattern in self.ignored)
+
     def fused(
         self, native: str, shape: Sequence[int], dims: Dims, *, cut: Cut = WHOLE, first_layer: int = 0, first_expert: int = 0
     ) -> Fused | None:
@@ -57,11 +66,13 @@ class Table:
         for rule in self.rules:
             local = _numbers(_pattern(rule.native), native)
             if local is not None:
-                numbers = {"layer": local.get("layer", 0) + first_layer, "expert": local.get("expert", 0) + first_expert}
-                names = [name.format(**numbers) for name in rule.canonical]
                 along = replace(cut, axis=rule.axis) if cut.axis is None and cut.count > 1 else cut
-                return _fused(native, names, rule.layout, tuple(shape), dims, along)
-        if any(re.fullmatch(pattern, native) for pattern in self.ignored):
+                layer, after = local.get("layer", 0) + first_layer, local.get("mtp", 0) + dims.layers
+                first = local.get("expert", 0) + first_expert
+                experts = range(first, first + dims.experts) if rule.layout.of_experts else (first,)
+                names = [name.format(layer=layer, after=after, expert=expert) for expert in experts for name in rule.canonical]
+                return fuse(native, names, rule.layout, tuple(shape), dims, along)
+        if self.is_ignored(native):
             return None
         raise RefusedRun(
             f"{self.framework} parameter {native!r} has no canonical name; known are those of {self.model} "
@@ -74,15 +85,19 @@ class Table:
         ``here`` are the names on this rank. Of a layer with any name here, only experts can be elsewhere.
         """
         patterns = [_pattern(canonical) for rule in self.rules for canonical in rule.canonical]
-        matches = [_numbers(pattern, name) for name in here for pattern in patterns]
-        layers_here = {numbers["layer"] for numbers in matches if numbers and "layer" in numbers}
+        matches = [numbers for name in here for numbers in (_numbers(pattern, name) for pattern in patterns) if numbers]
+        layers_here = {numbers["layer"] for numbers in matches if numbers.get("layer", layers) < layers}
+        after_here = {numbers["after"] for numbers in matches if numbers.get("after", -1) >= layers}
 
         def is_elsewhere(name: str) -> bool:
             for pattern in patterns:
                 numbers = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
-                if numbers is not None:
-                    there = "expert" in numbers or numbers.get("layer") not in layers_here
-                    return there and numbers.get("layer", -1) < layers and numbers.get("expert", -1) < experts
+                if numbers is None or numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
+                    continue
+                if "after" in numbers:
+                    return numbers["after"] not in after_here
+                there = "expert" in numbers or numbers.get("layer") not in layers_here
+                return there and numbers.get("expert", -1) < experts
             return False
 
         return is_elsewhere
@@ -94,20 +109,23 @@ def _numbers(pattern: str, name: str) -> dict[str, int] | None:
 
 
 def _pattern(name: str) -> str:
-    return re.escape(name).replace(r"\{layer\}", r"(?P<layer>\d+)").replace(r"\{expert\}", r"(?P<expert>\d+)")
+    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name))
 
 
-def _fused(native: str, names: list[str], layout: FusedLayout, shape: tuple[int, ...], dims: Dims, cut: Cut) -> Fused:
+def fuse(native: str, names: list[str], layout: FusedLayout, shape: tuple[int, ...], dims: Dims, cut: Cut) -> Fused:
+    """A native parameter of ``shape`` on this rank whose pieces have ``names``, in a layout."""
     axis = cut.axis or 0
     lengths = list(shape)
     lengths[axis] *= cut.count
-    whole = layout.whole(dims, lengths[0])
+    whole = layout.whole(dims, lengths)
     if layout.division is Division.ROWS and len(whole.rows) == 2:
         names = [names[0], names[0] + PADDING]
-    full = [(0, whole.repeats * rows) for rows in whole.rows]
-    local, bounds = layout.part(whole, cut) if axis == 0 else (whole, full)
-    tail = [(0, length) for length in lengths[1:]]
-    if axis:
-        tail[axis - 1] = (cut.index * shape[axis], (cut.index + 1) * shape[axis])
-    parts = (Piece(name, (total, *lengths[1:]), (rows, *tail)) for name, (_, total), rows in zip(names, full, bounds, strict=True))
+    shapes = whole.shapes(lengths)
+    local, bounds = layout.part(whole, cut if axis == 0 else WHOLE)
+    parts: list[Piece] = []
+    for name, full, rows in zip(names, shapes, bounds, strict=True):
+        tail = [(0, length) for length in full[1:]]
+        if axis:
+            tail[axis - 1] = (cut.index * shape[axis], (cut.index + 1) * shape[axis])
+        parts.append(Piece(name, full, (rows, *tail)))
     return Fused(native, tuple(parts), local)

@@ -22,7 +22,8 @@ class Shard:
 
     ``shape`` is the whole tensor's. ``box`` is [start, stop) per axis. ``flat`` narrows the box to its elements [start, stop) in row-major
     order; None is all. ``counted`` is False for a copy of elements that another rank counts. ``trainable`` is False for a frozen parameter,
-    which has no gradient. ``dtype`` is the parameter's own, before the record made fp32 of it.
+    which has no gradient. ``own`` says that the name is the framework's own. ``dtype`` is the parameter's own, before the record made fp32
+    of it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Shard:
     flat: tuple[int, int] | None = None
     counted: bool = True
     trainable: bool = True
+    own: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError where box or range are no part of the tensor."""
@@ -66,6 +68,6 @@ class Shard:
 def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True) -> list[Shard]:
     """A rank's rows of its parameter table for one of the framework's parameters."""
     return [
-        Shard(piece.name, piece.shape, fused.native, dtype, piece.box, flat, counted=counted, trainable=trainable)
+        Shard(piece.name, piece.shape, fused.native, dtype, piece.box, flat, counted=counted, trainable=trainable, own=piece.own)
         for piece, flat in fused.ranges()
     ]

@@ -8,7 +8,7 @@ distributed optimizer works on ranges of them, which begin and end at any elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,14 +16,18 @@ import torch
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMegatron
-from align_hooks.families.registry import closest, megatron_families, models
+from align_hooks.families.own import own_model
+from align_hooks.families.registry import closest, megatron_families
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
+from align_hooks.names.own import own
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, sketch, squared_sum, to_numpy
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import ALONE, cut, is_counted
 
+MOVED_BUFFERS = (".router.expert_bias",)
+"""How the names of buffers end that training moves without a gradient."""
 Ranges: TypeAlias = Mapping[int, tuple[int, int, torch.Tensor | None]]
 """Of a distributed optimizer: id of a model parameter to the elements [start, stop) that this rank updates, and the tensor that holds
 them."""
@@ -31,14 +35,14 @@ them."""
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A model parameter and the canonical pieces that this rank's optimizer holds of it.
+    """A model parameter, or a buffer that training moves, and the canonical pieces that this rank's optimizer holds of it.
 
     ``whole`` are the pieces of the model's own tensor, ``fused`` those of ``main``. ``main`` is the tensor that the optimizer updates: the
     fp32 main parameter, a range of it with a distributed optimizer, or the parameter itself. It is None where the optimizer's range holds
     nothing of the parameter. ``counted`` is False for a copy that another rank accounts for.
     """
 
-    model: torch.nn.Parameter
+    model: torch.Tensor
     whole: Fused
     fused: Fused
     main: torch.Tensor | None
@@ -59,13 +63,17 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of this rank, over all its pipeline stages, of a model of ``family``; ``alone`` where the job has no other rank."""
+    """All parameters of this rank, over all its pipeline stages.
+
+    ``family`` is the model's, or the one from which it differs least, by ``misfits``. ``alone`` where the job has no other rank.
+    """
 
     all: tuple[Parameter, ...]
     family: Family
     dims: Dims
     layers: int
     experts: int = 0
+    misfits: tuple[str, ...] = ()
     alone: bool = True
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -96,7 +104,8 @@ class Parameters:
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
-        return built_by(self.family).table.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
+        known = built_by(self.family).table.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
+        return (lambda name: not self.alone) if self.misfits else known
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters, without copies."""
@@ -166,15 +175,20 @@ def sketches(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.T
 
 
 def parameters_of(
-    chunks: list[Module], vocabulary: int, place: Mapping[str, int] = ALONE, optimizers: Iterable[Optimizer] = ()
+    chunks: list[Module],
+    vocabulary: int,
+    place: Mapping[str, int] = ALONE,
+    optimizers: Iterable[Optimizer] = (),
+    *,
+    args: Arguments = None,
 ) -> Parameters:
-    """The parameters of a built model, all its chunks; ``vocabulary`` excludes padding, ``place`` is this rank's.
+    """The parameters of a built model, all its chunks, and the buffers that training moves.
 
-    ``optimizers`` are those that hold parameters; a distributed optimizer says which ranges are this rank's. Raises RefusedRun for
-    names that no table knows.
+    ``vocabulary`` excludes padding, ``place`` is this rank's. ``optimizers`` are those that hold parameters; a distributed optimizer says
+    which ranges are this rank's. A model of no family has its own names, as has a parameter that its family does not know.
     """
     first = unwrap(chunks[0])
-    family = family_of(first)
+    family, misfits = nearest(first, args)
     built = built_by(family)
     dims = built.dims(first, vocabulary)
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
@@ -182,22 +196,34 @@ def parameters_of(
     for gpt in map(unwrap, chunks):
         layers = gpt.decoder.layers
         first_layer = layers[0].layer_number - 1 if len(layers) else 0
-        for name, model in gpt.named_parameters():
-            fused = built.table.fused(
-                built.table.native(family.embedding) if is_tied_copy(name, gpt, family) else name,
-                model.shape,
-                dims,
-                cut=cut(name, model, place),
-                first_layer=first_layer,
-                first_expert=place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"],
-            )
+        first_expert = place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"]
+        for name, model in named_tensors(gpt):
+            native, part = name, cut(name, model, place)
+            if is_tied_copy(name, gpt, family):
+                native = built.table.native(family.embedding)
+            fused: Fused | None
+            if misfits or not built.table.knows(native):
+                if built.table.is_ignored(native):
+                    continue
+                along = replace(part, axis=getattr(model, "partition_dim", 0)) if part.count > 1 else part
+                gated = bool(gpt.config.gated_linear_unit)
+                fused = own(native, model.shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
+            else:
+                fused = built.table.fused(native, model.shape, dims, cut=part, first_layer=first_layer, first_expert=first_expert)
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, place, ranges))
     config = first.config
-    return Parameters(tuple(parameters), family, dims, config.num_layers, config.num_moe_experts or 0, alone=dict(place) == ALONE)
+    experts = config.num_moe_experts or 0
+    return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone=dict(place) == ALONE)
 
 
-def _parameter(name: str, model: torch.nn.Parameter, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
+def named_tensors(gpt: Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters of a model, and the buffers that training moves without a gradient: the biases of experts."""
+    yield from gpt.named_parameters()
+    yield from ((name, buffer) for name, buffer in gpt.named_buffers() if buffer is not None and name.endswith(MOVED_BUFFERS))
+
+
+def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
     if ranges is not None and model.requires_grad:
         start, stop, main = ranges.get(id(model), (0, 0, None))
         return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(name, model, place, flat=True))
@@ -241,15 +267,14 @@ def built_by(family: Family) -> InMegatron:
     return family.megatron
 
 
-def family_of(gpt: Module) -> Family:
-    """The family that a built model is of, or is nearest to."""
-    return closest(megatron_families(), lambda family: built_by(family).misfits(gpt, None), experts=bool(gpt.config.num_moe_experts))[0]
+def nearest(gpt: Module, args: Arguments) -> tuple[Family, list[str]]:
+    """The family that a built model is of, or from which it differs least, and in what it differs."""
+    return closest(megatron_families(), lambda family: built_by(family).misfits(gpt, args), experts=bool(gpt.config.num_moe_experts))
 
 
-def huggingface_config(gpt: Module, parameters: Parameters, args: Arguments) -> dict[str, object]:
-    """``config.json`` of the same model at Hugging Face; raises RefusedRun for a model of no family."""
+def model_facts(gpt: Module, parameters: Parameters) -> dict[str, object]:
+    """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes, and in
+    what it differs from the nearest."""
     family = parameters.family
-    if misfits := built_by(family).misfits(gpt, args):
-        known = models(megatron_families())
-        raise RefusedRun(f"only {known} have canonical names so far: {'; '.join(misfits)}; leave it out")
-    return family.huggingface(built_by(family).decoder(gpt, parameters.dims))
+    decoder = built_by(family).decoder(gpt, parameters.dims)
+    return own_model(decoder, parameters.misfits) if parameters.misfits else family.huggingface(decoder)

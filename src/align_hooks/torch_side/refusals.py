@@ -117,6 +117,11 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
             f"{PREFIX}LEARNING_RATE with --load {load}: Megatron finds a checkpoint's parameter groups by their rates; "
             f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
         )
+    if value("multi_latent_attention") and value("transformer_impl") == "local" and _is_several(value("tensor_model_parallel_size")):
+        yield (
+            "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself: the gradients "
+            "of the turned part of the keys are not summed over the ranks; use one tensor-parallel rank, or Transformer Engine"
+        )
     if value("use_legacy_models"):  # until 0.17
         yield "--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out"
     yield from unread(value)

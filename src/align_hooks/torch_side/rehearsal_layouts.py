@@ -45,14 +45,28 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     Engine does for ``--cp-comm-type all_gather``. All else is Megatron's own: the rows of the mask that its
     ``get_batch_on_this_cp_rank`` left this rank belong to this rank's queries. A sliding window stays refused: Megatron makes its mask
     from the number of queries.
+
+    Let it also take the sizes of latent attention's heads, ``k_channels`` and ``v_channels``, which Transformer Engine's takes: its
+    arithmetic goes by the sizes of the tensors that it is given, but for the width of what it puts out.
     """
 
-    def init_whole(init: Function, self: Module, config: Config, *args: object, **kwargs: object) -> None:
+    def init_whole(
+        init: Function,
+        self: Module,
+        config: Config,
+        *args: object,
+        k_channels: int | None = None,
+        v_channels: int | None = None,
+        **kwargs: object,
+    ) -> None:
         if config.context_parallel_size > 1 and config.window_size is None:
             config = copy.copy(config)
             config.context_parallel_size = 1
             session.override("context-parallel attention", "Transformer Engine's", "Megatron's own on gathered keys and values", WHY)
         init(self, config, *args, **kwargs)
+        if v_channels is not None:
+            session.override("latent attention", "Transformer Engine's", "Megatron's own with heads of these sizes", WHY)
+            self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition
 
     def forward_rows(forward: Function, self: Module, query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: object) -> Tensor:
         return forward(self, query, _whole_sequence(key), _whole_sequence(value), *args, **kwargs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.hooks.train_cell import announce, vocabulary
-from align_hooks.ms_side.model import config_of, parameters_of
+from align_hooks.ms_side.model import model_of, parameters_of
 from align_hooks.ms_side.objects import RunContext
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
@@ -28,7 +28,7 @@ def compile_cell(session: MsSession, run_context: RunContext) -> None:
         raise RefusedRun(f"{type(network).__name__} was compiled without layouts of its parameters; this version cannot read them")
     session.fed = len(elements[0])
     session.parameters = parameters_of(
-        cell.weights, config_of(cell), vocabulary(session), alone=False, layouts=layouts, rank=session.launch.rank
+        cell.weights, model_of(cell), vocabulary(session), alone=False, layouts=layouts, rank=session.launch.rank
     )
     if isinstance(session.reducer, CaptureShards):
         session.reducer.bind(session.parameters)

@@ -22,10 +22,11 @@ from align_hooks.families.registry import in_mindformers
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job import arguments_only
-from align_hooks.ms_side.columns import CUT, IGNORED, UNCUT, takes_cut
+from align_hooks.ms_side.columns import CUT, IGNORED, RESET, UNCUT, takes_cut
 from align_hooks.ms_side.feeding import Sizes, is_fed_whole, is_semi_auto, sizes_of
 from align_hooks.ms_side.objects import Config
-from align_hooks.ms_side.refusals import REHEARSAL, TRAINS, refusals
+from align_hooks.ms_side.refusals import REHEARSAL, REHEARSAL_OF_OLDER, TRAINS, refusals
+from align_hooks.ms_side.rehearsal import install
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -54,7 +55,9 @@ def apply(session: MsSession, config: Config) -> None:
         raise RefusedRun("\n".join(why))
     refuse_lone_workers(config)
     if settings.device == "cpu":
-        change(session, config, REHEARSAL, "DEVICE")
+        change(session, config, REHEARSAL | ({} if is_newer(config) else REHEARSAL_OF_OLDER), "DEVICE")
+        if is_newer(config):
+            install(session)
     if settings.seed is not None:
         change(session, config, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
@@ -80,7 +83,7 @@ def replay(session: MsSession, config: Config) -> None:
     feed = session.replay
     assert feed is not None
     cut = feeds_cut(config)
-    columns = list(CUT if cut else UNCUT)
+    columns = list(RESET if resets(config) else CUT if cut else UNCUT)
     facts = feed.run.batch_facts(feed.steps[0])
     feed.check(
         sequence=of_model(config, "seq_length"),
@@ -99,7 +102,8 @@ def replay(session: MsSession, config: Config) -> None:
     else:
         rows = sizes.batch_size(facts.rows, feed.source)
         if not sizes.whole:  # an entry for each column
-            change(session, config, {"parallel.dataset_strategy": [[sizes.dp, 1]] * len(columns)}, "REPLAY_BATCHES")
+            strategy = [[sizes.dp, 1, 1, 1] if name == "attention_mask" else [sizes.dp, 1] for name in columns]
+            change(session, config, {"parallel.dataset_strategy": strategy}, "REPLAY_BATCHES")
     changes = {
         "train_dataset.data_loader": {"type": "NumpyDataloader", "dataset_dir": str(feed.source.path), "shuffle": False},
         "train_dataset.input_columns": columns,
@@ -114,8 +118,10 @@ def replay(session: MsSession, config: Config) -> None:
         "model.model_config.pad_token_id": NO_PADDING,
     }
     if cut:
-        changes |= {"train_dataset.construct_args_key": columns, "model.model_config.input_sliced_sig": True}
-    else:
+        changes["train_dataset.construct_args_key"] = columns
+    if cut and not is_newer(config):
+        changes["model.model_config.input_sliced_sig"] = True
+    if not cut:
         changes["model.model_config.ignore_token_id"] = IGNORED
     change(session, config, changes, "REPLAY_BATCHES")
     change(session, config, {"train_dataset_task.dataset_config": config.train_dataset}, "REPLAY_BATCHES", silent=True)
@@ -129,12 +135,29 @@ def of_model(config: Config, name: str) -> int:
 
 def configured(config: Config) -> InMindFormers:
     """How MindFormers builds the model that the YAML names; for a model of no family, refused once it is built, that of the first."""
-    families = in_mindformers()
-    return next((built for built in families if built.network == get(config, "model.arch.type")), families[0])
+    ways = [built for built in in_mindformers() if built.legacy is not is_newer(config)]
+    name = get(config, "model.model_config.model_type" if is_newer(config) else "model.arch.type")
+    return next((built for built in ways if name == (built.network if built.legacy else built.model_type)), ways[0])
+
+
+def is_newer(config: Config) -> bool:
+    """Whether the YAML builds a model of ``use_legacy: False``."""
+    return config is not None and config.get("use_legacy") is False
+
+
+def resets(config: Config) -> bool:
+    """Whether the model takes positions that start anew and their mask. Masks that it would make itself of lengths are refused."""
+    if not is_newer(config) or not get(config, "model.model_config.use_eod_reset"):
+        return False
+    if get(config, "model.model_config.use_eod_attn_mask_compression") or get(config, "model.model_config.use_attn_mask_compression"):
+        raise RefusedRun("use_eod_reset with compressed masks takes lengths of samples, which no record has; switch the compression off")
+    return True
 
 
 def feeds_cut(config: Config) -> bool:
     """Whether the installed model is fed as CUT. Asked late: this module is loaded while MindFormers is half imported."""
+    if is_newer(config):
+        return True
     built = configured(config)
     return takes_cut(getattr(importlib.import_module(built.module), built.network))
 

@@ -18,8 +18,8 @@ from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.dataset import GeneratorDataset
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.columns import columns
-from align_hooks.ms_side.hooks.config import ignored_label, share
+from align_hooks.ms_side.columns import as_taken, columns, positions
+from align_hooks.ms_side.hooks.config import ignored_label, resets, share
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -36,8 +36,8 @@ class RecordedSteps:
     Raises RefusedRun where the first batch cannot be fed.
     """
 
-    def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None) -> None:
-        self.replay, self.ignored = replay, ignored
+    def __init__(self, replay: Replay, names: list[str] | None, ignored: int | None, *, resets: bool = False) -> None:
+        self.replay, self.ignored, self.resets = replay, ignored, resets
         first = self.of(replay.steps[0])
         self.names = names or list(first)
         if unknown := [name for name in self.names if name not in first]:
@@ -51,26 +51,29 @@ class RecordedSteps:
         rank, ranks = self.replay.ranks
         rows = len(arrays["input_ids"]) // ranks  # consecutive rows: each rank has a micro-batch, or the graph joins them again
         mine = {name: arrays[name][rank * rows : (rank + 1) * rows] for name in self.names}
-        return tuple(array.astype(np.float32 if name == "loss_mask" else np.int32) for name, array in mine.items())
+        return tuple(as_taken(name, array) for name, array in mine.items())
 
     def of(self, step: int) -> dict[str, Array]:
-        """Column to array of a whole step; raises RefusedRun for a batch that LlamaForCausalLM cannot be fed."""
+        """Column to array of a whole step; raises RefusedRun for a batch that the model cannot be fed."""
         arrays = filled(self.replay.batch(step))
-        refuse_unfed(arrays, step)
-        return columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
+        if not self.resets:
+            refuse_unfed(arrays, step)
+        fed = columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
+        return fed | (positions(arrays["position_ids"], arrays.get("attention_mask")) if self.resets else {})
 
 
 def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
-    """Refuse a batch that resets positions or attention mask: in training LlamaForCausalLM makes both itself."""
+    """Refuse a batch that resets positions or attention mask for a model that makes both itself: an older one always, a newer one without
+    ``use_eod_reset``."""
     if "attention_mask" in arrays:
         raise RefusedRun(
-            f"step {step} was recorded with an attention mask that is not causal, which LlamaForCausalLM does not take; "
-            f"record without --reset-attention-mask"
+            f"step {step} was recorded with an attention mask that is not causal, which the model makes itself; "
+            f"record without --reset-attention-mask, or set use_eod_reset: True for a newer model"
         )
     if (arrays["position_ids"] != np.arange(arrays["position_ids"].shape[1])).any():
         raise RefusedRun(
-            f"step {step} was recorded with position ids that start anew, which LlamaForCausalLM does not take; "
-            f"record without --reset-position-ids"
+            f"step {step} was recorded with position ids that start anew, which the model makes itself; "
+            f"record without --reset-position-ids, or set use_eod_reset: True for a newer model"
         )
 
 
@@ -86,7 +89,7 @@ def install(session: MsSession, module: ModuleType) -> None:
             config.update({name: value for name, value in LEFT_OUT.items() if config.get(name) is None})
             cls.init_dataset_config(config)
             feed = session.replay or from_yaml(config, share(session))
-            steps = RecordedSteps(feed, config.get("input_columns"), ignored_label(session.config))
+            steps = RecordedSteps(feed, config.get("input_columns"), ignored_label(session.config), resets=resets(session.config))
             return GeneratorDataset(steps, column_names=steps.names, shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
 
 

@@ -13,7 +13,7 @@ from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.hooks.config import flat, get
+from align_hooks.ms_side.hooks.config import flat, get, is_newer
 from align_hooks.ms_side.layers import classes, layers
 from align_hooks.ms_side.model import is_per_token
 from align_hooks.ms_side.objects import Schedule
@@ -64,7 +64,8 @@ def refuse_unknown(session: MsSession) -> None:
 
 def compute_type(session: MsSession) -> str:
     """The type in which the model computes."""
-    return str(get(session.config, "model.model_config.compute_dtype") or "float16").removeprefix("mindspore.").lower()
+    usual = "bfloat16" if is_newer(session.config) else "float16"
+    return str(get(session.config, "model.model_config.compute_dtype") or usual).removeprefix("mindspore.").lower()
 
 
 def facts(session: MsSession) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from align_hooks.ms_side.arrays import number
+from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.optimizer import clip_norm
@@ -105,16 +106,25 @@ class Ended:
 
     def losses(self) -> dict[str, float | None]:
         """Loss and objective of the step, the number of its tokens that count, and the samples consumed until its end."""
-        session, loss = self.session, number(self.outputs[LOSS])
+        session, loss = self.session, self.language_model_loss()
         ranks, rows = session.launch.world_size, len(self.consumed["tokens"])
         tokens = int((self.consumed["loss_mask"] > 0).sum())
         if session.sizes is None:
-            objective = loss * ranks if summed(session.launch) else loss
+            objective = loss * ranks if loss is not None and summed(session.launch) else loss
             samples = rows * ranks * (self.step + 1)
             return {"loss": loss, "objective_loss": objective, "valid_tokens": tokens, "consumed_samples": samples}
         here, per_token = place(session.launch, session.sizes), is_per_token(session.train_cell)
         samples = session.sizes.rows(rows) * (self.step + 1)
+        if loss is None:
+            return {"loss": None, "objective_loss": None, "valid_tokens": tokens, "consumed_samples": samples}
         return session.sizes.losses(loss, tokens, here, per_token=per_token) | {"consumed_samples": samples}
+
+    def language_model_loss(self) -> float | None:
+        """The language model's term of the loss, which is all of it in most models; None where its terms are not told apart."""
+        session = self.session
+        if session.model is None or not has_terms(session.model):
+            return number(self.outputs[LOSS])
+        return session.parts.get(LANGUAGE_MODEL)
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """The global norm, and this rank's squared part of it where gradients are cut, which the reader adds up.

@@ -15,9 +15,10 @@ from collections.abc import Callable
 import mindspore
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.own import ADD_A_FAMILY
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
-from align_hooks.ms_side.model import config_of, huggingface_config, parameters_of
+from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
@@ -58,16 +59,17 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
     session.train_cell = cell
     if not training(settings):
         return
-    config, rows = config_of(cell), vocabulary(session)
+    model, rows = model_of(cell), vocabulary(session)
+    session.model = model
+    session.model_config = model.facts(rows)
     if session.sizes is not None:
-        refuse_layouts(settings, session.sizes, config)
-        session.model_config = huggingface_config(config, rows)
+        refuse_layouts(settings, session.sizes, model.config)
         if shards is not None:
             install(session, cell, shards.around)
         return
     launch = session.launch
-    session.parameters = parameters_of(cell.weights, config, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
-    session.model_config = huggingface_config(config, rows)
+    session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
+    say_names(session, model, session.parameters)
     tasks = tasks_of(session)
     if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
         tasks["norms"] = True
@@ -75,6 +77,18 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
         announce(session, capture_bytes(session.parameters, **tasks), tasks["inject"])
         parameters, point = session.parameters, settings.choice(POINT)
         install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **tasks))
+
+
+def say_names(session: MsSession, model: Model, parameters: Parameters) -> None:
+    """Say once what is recorded under MindFormers' own names, and how to give it canonical ones."""
+    own = [parameter.fused.native for parameter in parameters.state if any(piece.own for piece in parameter.fused.parts)]
+    if session.launch.rank > 0 or not own:
+        return
+    if model.misfits:
+        why = "; ".join(model.misfits)
+        session.say(f"the model is of no family ({why}): its tensors are recorded under MindFormers' own names; {ADD_A_FAMILY}")
+    else:
+        session.say(f"{len(own)} parameters have no canonical name, first {own[0]}: recorded under MindFormers' own; {ADD_A_FAMILY}")
 
 
 def tasks_of(session: MsSession) -> dict[str, bool]:

@@ -24,6 +24,7 @@ from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
+from align_hooks.ms_side.loss_parts import has_terms, read_terms
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
@@ -44,8 +45,23 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     callbacks = call.arguments["callbacks"]
     columns = call.arguments["train_dataset"].get_col_names()
     theirs = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
-    call.arguments["callbacks"] = [*theirs, Recorder(session, columns)]
+    call.arguments["callbacks"] = [Terms(session), *theirs, Recorder(session, columns)]
     return wrapped(*call.args, **call.kwargs)
+
+
+class Terms(Callback):  # type: ignore[misc]
+    """Reads the terms of the loss before MindFormers' own callbacks empty them."""
+
+    def __init__(self, session: MsSession) -> None:
+        super().__init__()
+        self.session = session
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Keep the terms of the step until it is recorded."""
+        session = self.session
+        session.parts = {}
+        if session.recording.is_on and session.model is not None and has_terms(session.model):
+            session.parts = session.recording.attempt("the terms of the loss", functools.partial(read_terms, session.train_cell), {})
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -89,7 +105,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 shards=session.parameters.shards(),
                 facts=facts(session),
                 steps=steps,
-                wanted=session.parameters.wanted(),
+                wanted=session.parameters.wanted(trainable=True),
                 elsewhere=session.parameters.elsewhere(),
             )
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":

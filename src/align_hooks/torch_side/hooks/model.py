@@ -15,6 +15,7 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
+from align_hooks.families.own import ADD_A_FAMILY
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
@@ -22,7 +23,7 @@ from align_hooks.session.loading import load_state
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.layers import classes, layers
-from align_hooks.torch_side.model import Parameters, huggingface_config, parameters_of, unwrap
+from align_hooks.torch_side.model import Parameters, model_facts, parameters_of, unwrap
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
@@ -46,7 +47,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     where = place()
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves = leaf_optimizers(optimizer)
-    parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves)
+    parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     if session.settings.load_weights is not None:
         load(session, parameters, optimizer, args)
@@ -61,7 +62,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     gpt = unwrap(model[0])
-    session.model_config = huggingface_config(gpt, parameters, args)
+    session.model_config = model_facts(gpt, parameters)
+    say_names(session, parameters)
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
@@ -77,6 +79,16 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration, functools.partial(optimizer_state, session))
+
+
+def say_names(session: TorchSession, parameters: Parameters) -> None:
+    """Say once what is recorded under Megatron's own names, and how to give it canonical ones."""
+    own = [parameter.whole.native for parameter in parameters if any(piece.own for piece in parameter.whole.parts)]
+    if parameters.misfits and session.launch.rank == 0:
+        why = "; ".join(parameters.misfits)
+        session.say(f"the model is of no family ({why}): its tensors are recorded under Megatron-LM's own names; {ADD_A_FAMILY}")
+    elif own:
+        session.say(f"{len(own)} parameters have no canonical name, first {own[0]}: recorded under Megatron-LM's own; {ADD_A_FAMILY}")
 
 
 def intended(args: Arguments) -> int:

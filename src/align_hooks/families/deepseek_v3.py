@@ -1,0 +1,176 @@
+"""DeepSeek-V3: latent attention, dense layers first, experts with a bias, groups and shared experts, layers that predict further tokens.
+
+A layer for multi-token prediction is Hugging Face's first layer after the decoder's. Hugging Face's own model leaves it out when it opens a
+checkpoint. The bias of the experts is a buffer: training moves it without a gradient.
+
+Transformer Engine fuses the norms of the compressed queries and keys into the projections behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from align_hooks.families import llama, megatron, mindformers, qwen3_moe
+from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.families.qwen3_moe import of_dense, of_sparse
+from align_hooks.names.blocks import HALVES
+from align_hooks.names.table import Rule, Table
+
+HF, NATIVE = f"{llama.CANONICAL}.self_attn", f"{llama.NATIVE}.self_attention"
+AFTER = "model.layers.{after}"
+SHARED = f"{llama.CANONICAL}.mlp.shared_experts"
+BIAS = f"{llama.CANONICAL}.mlp.gate.e_score_correction_bias"
+ENDS = ("enorm", "hnorm")
+
+LATENT: tuple[Level, ...] = (
+    {f"{HF}.q_a_proj.weight": ("query_rank", "hidden"), f"{HF}.kv_a_proj_with_mqa.weight": ("key_rank_and_turned", "hidden")},
+    {f"{HF}.q_a_layernorm.weight": ("query_rank",), f"{HF}.kv_a_layernorm.weight": ("key_rank",)},
+    {f"{HF}.q_b_proj.weight": ("latent_queries", "query_rank"), f"{HF}.kv_b_proj.weight": ("latent_keys_and_values", "key_rank")},
+    {f"{HF}.o_proj.weight": ("hidden", "latent_values")},
+)
+SHARED_EXPERTS: tuple[Level, ...] = (
+    of_sparse({f"{SHARED}.{name}_proj.weight": ("shared_ffn", "hidden") for name in ("gate", "up")}),
+    of_sparse({f"{SHARED}.down_proj.weight": ("hidden", "shared_ffn")}),
+)
+
+
+def of_mtp(level: Level) -> Level:
+    """A level with the same tensors of the layers for multi-token prediction, which have experts."""
+    twins = {name.replace("{layer}", "{after}").replace("{sparse}", "{after}"): axes for name, axes in level.items()}
+    return {**level, **{name: axes for name, axes in twins.items() if "{after}" in name}}
+
+
+router, *experts = qwen3_moe.EXPERTS
+embedding, first_norm, _, _, second_norm = llama.FIRST
+LEVELS: tuple[Level, ...] = (
+    embedding,
+    {f"{AFTER}.{name}.weight": ("hidden",) for name in ENDS},
+    {f"{AFTER}.eh_proj.weight": ("hidden", "twice_hidden")},
+    *map(of_mtp, (first_norm, *LATENT, second_norm)),
+    *map(of_dense, llama.FEED_FORWARD),
+    *map(of_mtp, ({**router, **of_sparse({BIAS: ("experts",)})}, *experts, *SHARED_EXPERTS)),
+    {f"{AFTER}.shared_head.norm.weight": ("hidden",)},
+    *llama.LAST,
+)
+
+LATENT_RULES = (
+    Rule(f"{NATIVE}.linear_q_proj.weight", (f"{HF}.q_proj.weight",)),
+    Rule(f"{NATIVE}.linear_q_down_proj.weight", (f"{HF}.q_a_proj.weight",)),
+    Rule(f"{NATIVE}.q_layernorm.weight", (f"{HF}.q_a_layernorm.weight",)),
+    Rule(f"{NATIVE}.linear_q_up_proj.layer_norm_weight", (f"{HF}.q_a_layernorm.weight",)),
+    Rule(f"{NATIVE}.linear_q_up_proj.weight", (f"{HF}.q_b_proj.weight",)),
+    Rule(f"{NATIVE}.linear_kv_down_proj.weight", (f"{HF}.kv_a_proj_with_mqa.weight",)),
+    Rule(f"{NATIVE}.kv_layernorm.weight", (f"{HF}.kv_a_layernorm.weight",)),
+    Rule(f"{NATIVE}.linear_kv_up_proj.layer_norm_weight", (f"{HF}.kv_a_layernorm.weight",)),
+    Rule(f"{NATIVE}.linear_kv_up_proj.weight", (f"{HF}.kv_b_proj.weight",)),
+)
+ROUTED_RULES = (
+    Rule(f"{llama.NATIVE}.mlp.router.expert_bias", (BIAS,)),
+    Rule(f"{llama.NATIVE}.mlp.shared_experts.linear_fc1.weight", tuple(f"{SHARED}.{name}_proj.weight" for name in ("gate", "up")), HALVES),
+    Rule(f"{llama.NATIVE}.mlp.shared_experts.linear_fc2.weight", (f"{SHARED}.down_proj.weight",), axis=1),
+)
+USUAL = tuple(rule for rule in llama.MEGATRON_RULES if not rule.native.endswith(".linear_qkv.weight"))
+LAYER_RULES = (*USUAL, *LATENT_RULES, *llama.MEGATRON_FEED_FORWARD, *qwen3_moe.MEGATRON_EXPERTS, *ROUTED_RULES)
+
+
+def rules_of_mtp(inner: str) -> tuple[Rule, ...]:
+    """The rules of the layers for multi-token prediction, whose transformer layer Megatron-LM calls ``inner``."""
+    layer = f"mtp.layers.{{mtp}}.{inner}"
+
+    def of_mtp_layer(rule: Rule) -> Rule:
+        canonical = tuple(name.replace("{layer}", "{after}") for name in rule.canonical)
+        return replace(rule, native=rule.native.replace(llama.NATIVE, layer), canonical=canonical)
+
+    return tuple(map(of_mtp_layer, (rule for rule in LAYER_RULES if rule.native.startswith(llama.NATIVE))))
+
+
+MTP_ENDS = (
+    *(Rule(f"mtp.layers.{{mtp}}.{name}.weight", (f"{AFTER}.{name}.weight",)) for name in (*ENDS, "eh_proj")),
+    Rule("mtp.layers.{mtp}.final_layernorm.weight", (f"{AFTER}.shared_head.norm.weight",)),
+)
+MEGATRON_INNER, OLDER_INNER = "mtp_model_layer", "transformer_layer"
+"""What Megatron-LM calls a predicting layer's transformer layer: since 0.16, and before, as MindFormers still does."""
+MEGATRON_RULES = (*LAYER_RULES, *rules_of_mtp(MEGATRON_INNER), *rules_of_mtp(OLDER_INNER), *MTP_ENDS)
+
+FREE = ("moe_shared_expert_intermediate_size", "moe_router_topk_scaling_factor", "moe_router_num_groups")
+"""Properties of the router that may have any value."""
+HOLDS: megatron.Holds = {
+    **megatron.PLAIN,
+    "multi_latent_attention": (True,),
+    "mtp_num_layers": (None, 0, 1),
+    "qk_layernorm": (True,),
+    **{name: allowed for name, allowed in megatron.ROUTER.items() if name not in FREE},
+    "moe_router_score_function": ("sigmoid",),
+    "moe_router_enable_expert_bias": (True, False),
+    "experts": (True,),
+    "dense layers after the first with experts": (False,),
+}
+CONFIGURED: dict[str, tuple[object, ...]] = {
+    **{name: allowed for name, allowed in llama.CONFIGURED.items() if name != "mtp_num_layers"},
+    "multi_latent_attention": (True,),
+    "norm_of_queries_and_keys": (True,),
+    "rope_scaling": ("none", "yarn"),
+    "score_function": ("sigmoid",),
+    "capacity_factor": (None, -1),
+}
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    routing, latent, yarn = decoder.routing, decoder.latent, decoder.yarn
+    assert routing is not None
+    assert latent is not None
+    plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("head_dim", "mlp_bias")}
+    scaling = yarn and {
+        "type": "yarn",
+        "rope_type": "yarn",
+        "factor": yarn.factor,
+        "original_max_position_embeddings": yarn.original,
+        "beta_fast": yarn.beta_fast,
+        "beta_slow": yarn.beta_slow,
+        "mscale": yarn.mscale,
+        "mscale_all_dim": yarn.mscale_all_dim,
+    }
+    return plain | {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": decoder.dims.heads,
+        "q_lora_rank": latent.queries,
+        "kv_lora_rank": latent.keys,
+        "qk_nope_head_dim": latent.head,
+        "qk_rope_head_dim": latent.turned,
+        "v_head_dim": latent.value,
+        "rope_interleave": True,
+        "rope_scaling": scaling,
+        "moe_intermediate_size": decoder.dims.expert_ffn,
+        "n_routed_experts": routing.experts,
+        "n_shared_experts": routing.shared // decoder.dims.expert_ffn,
+        "num_experts_per_tok": routing.chosen,
+        "n_group": routing.groups or 1,
+        "topk_group": routing.chosen_groups or 1,
+        "norm_topk_prob": routing.normalised,
+        "routed_scaling_factor": routing.factor,
+        "first_k_dense_replace": routing.sparse.index(True) if True in routing.sparse else len(routing.sparse),
+        "num_nextn_predict_layers": decoder.predicted,
+    }
+
+
+DEEPSEEK_V3 = Family(
+    name="DeepSeek-V3",
+    kind="with latent attention and experts as in DeepSeek-V3",
+    experts=True,
+    levels=LEVELS,
+    configured=CONFIGURED,
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a DeepSeek-V3", MEGATRON_RULES, llama.MEGATRON_IGNORED),
+        misfits=megatron.misfits(HOLDS),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+    mindformers=tuple(
+        mindformers.newer(network, model_type, "a DeepSeek-V3", (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS), mindformers.LATENT)
+        for network, model_type in (("DeepseekV3", "deepseek_v3"), ("TeleChat3Moe", "telechat3_moe"))
+    ),
+    buffers=frozenset(name for level in LEVELS for name in level if name.endswith("e_score_correction_bias")),
+)

@@ -1,0 +1,172 @@
+"""What MindFormers' newer models (``use_legacy: False``, 1.9) share: the way from Megatron-LM's rules, and how a configuration is read.
+
+Their parameters have the names that Megatron-LM's have with its local layers, but for experts, which are stacked, and for latent attention,
+whose first projections are joined unless ``mla_qkv_concat`` is off. Their fused layouts are options:
+``use_contiguous_weight_layout_attention`` and ``use_interleaved_weight_layout_mlp``. A model is built from a ``TransformerConfig`` with
+Megatron-LM's fields, so :mod:`.megatron` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+from align_hooks.families import megatron
+from align_hooks.families.family import Decoder, InMindFormers, ModelConfig, Yarn
+from align_hooks.names.blocks import (
+    GATE_THEN_UP,
+    GATE_UP_BY_ROW,
+    HALVES,
+    HALVES_BY_ROW,
+    QKV_CONTIGUOUS,
+    QKV_PER_GROUP,
+    QUERIES_THEN_KEYS,
+    STACKED_DOWN,
+    STACKED_GATE_UP,
+    Dims,
+)
+from align_hooks.names.table import Rule, Table
+
+PLAIN: megatron.Holds = {
+    "normalization": ("RMSNorm",),
+    "gated_linear_unit": (True,),
+    "multi_latent_attention": (False,),
+    "mtp_num_layers": (None, 0),
+    "add_bias_linear": (False,),
+    "add_qkv_bias": (False,),
+    "rotary_interleaved": (False,),
+    "position_embedding_type": ("rope",),
+    "hidden_act": ("silu",),
+    "window_size": (None,),
+    "experimental_attention_variant": (None,),
+    "rotary_seq_len_interpolation_factor": (None,),
+    "num_moe_experts": (None,),
+}
+"""What a Llama allows. Whether queries and keys are normalised is the class's choice, not the configuration's."""
+ROUTER: megatron.Holds = {
+    "moe_router_score_function": ("softmax",),
+    "moe_shared_expert_intermediate_size": (None, 0),
+    "moe_router_enable_expert_bias": (False,),
+    "moe_router_num_groups": (None, 0, 1),
+    "moe_router_topk_scaling_factor": (None, 1.0),
+    "use_shared_expert_gating": (False,),
+    "moe_router_force_expert_balance": (False,),
+}
+"""What a router allows that chooses by softmax, without groups, bias or shared experts."""
+OF_ANY_FFN: megatron.Holds = {name: allowed for name, allowed in PLAIN.items() if name != "num_moe_experts"}
+WITH_EXPERTS: megatron.Holds = {**OF_ANY_FFN, **ROUTER}
+"""What a Qwen3-MoE allows."""
+LATENT: megatron.Holds = {
+    **OF_ANY_FFN,
+    "multi_latent_attention": (True,),
+    "mtp_num_layers": (None, 0, 1),
+    "position_embedding_type": ("rope", "yarn"),
+    "qk_layernorm": (True,),
+    "moe_router_score_function": ("sigmoid",),
+    "use_shared_expert_gating": (False,),
+    "moe_router_force_expert_balance": (False,),
+}
+"""What a DeepSeek-V3 allows."""
+
+INTERLEAVED = {GATE_THEN_UP: GATE_UP_BY_ROW, HALVES: HALVES_BY_ROW}
+STACKS = {"linear_fc1.weight": ("weight1", STACKED_GATE_UP), "linear_fc2.weight": ("weight2", STACKED_DOWN)}
+"""Of an expert's parameter: the stack, and how its pieces lie there."""
+OF_EXPERTS = ".mlp.experts.local_experts.{expert}."
+JOINED = {
+    "linear_q_down_proj.weight": None,
+    "linear_kv_down_proj.weight": "linear_qkv.weight",
+    "linear_q_up_proj.weight": "linear_qb.weight",
+    "linear_kv_up_proj.weight": "linear_kvb.weight",
+    "kv_layernorm.weight": "k_layernorm.weight",
+}
+"""Latent attention's parameters with ``mla_qkv_concat``, by their names in Megatron-LM; None for what stands at the head of the next."""
+
+
+def table(model: str, rules: Sequence[Rule], *, contiguous: bool = False, interleaved: bool = True, joined: bool = True) -> Table:
+    """The table of a model whose rules in Megatron-LM are given, in the layouts that a configuration chooses."""
+    return Table("MindFormers", model, tuple(_rules(rules, contiguous=contiguous, interleaved=interleaved, joined=joined)))
+
+
+def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined: bool) -> Iterator[Rule]:
+    head: tuple[str, ...] = ()
+    for rule in rules:
+        name, attention = rule.native, rule.native.rpartition("self_attention.")[2]
+        if name.endswith((".layer_norm_weight", "{expert}")):
+            continue  # Transformer Engine's
+        if OF_EXPERTS in name:
+            prefix, _, kind = name.partition(OF_EXPERTS)
+            stack, layout = STACKS[kind]
+            yield replace(rule, native=f"{prefix}.mlp.experts.{stack}", layout=layout, axis=0)
+        elif joined and attention in JOINED:
+            own = JOINED[attention]
+            if own is None:
+                head = rule.canonical
+            elif head and own == "linear_qkv.weight":
+                yield replace(rule, native=name.replace(attention, own), canonical=(*head, *rule.canonical), layout=QUERIES_THEN_KEYS)
+            else:
+                yield replace(rule, native=name.replace(attention, own))
+        elif rule.layout is QKV_PER_GROUP and contiguous:
+            yield replace(rule, layout=QKV_CONTIGUOUS)
+        else:
+            yield replace(rule, layout=INTERLEAVED.get(rule.layout, rule.layout)) if interleaved else rule
+
+
+def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: megatron.Holds) -> InMindFormers:
+    """How MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
+
+    def variant(config: ModelConfig) -> Table:
+        return table(
+            model,
+            rules,
+            contiguous=bool(config.use_contiguous_weight_layout_attention),
+            interleaved=bool(config.use_interleaved_weight_layout_mlp),
+            joined=bool(config.mla_qkv_concat),
+        )
+
+    def misfits(config: ModelConfig) -> list[str]:
+        return megatron.differing({name: getattr(config, name, holds[name][0]) for name in holds}, holds)
+
+    return InMindFormers(
+        network=f"Training{name}ForCausalLM",
+        module=f"mindformers.models.{model_type}",
+        configuration="TransformerConfig",
+        model_type=model_type,
+        legacy=False,
+        table=table(model, rules),
+        misfits=misfits,
+        dims=dims,
+        decoder=decoder,
+        variant=variant,
+    )
+
+
+def dims(config: ModelConfig, vocabulary: int | None) -> Dims:
+    """The sizes of a TransformerConfig; ``vocabulary`` excludes padding."""
+    return megatron.dims_of(config, vocabulary or config.vocab_size, config.vocab_size)
+
+
+def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
+    """The facts of the model of a TransformerConfig."""
+    scaled = config.multi_latent_attention and config.position_embedding_type == "yarn"
+    return Decoder(
+        dims=sizes,
+        hidden=config.hidden_size,
+        layers=config.num_layers,
+        epsilon=config.layernorm_epsilon,
+        rotary_base=float(config.rotary_base),
+        positions=config.max_position_embeddings,
+        tied=bool(config.tie_word_embeddings) and not config.multi_latent_attention,
+        routing=megatron.routing(config, normalised=bool(config.norm_topk_prob)),
+        latent=megatron.latent(config),
+        yarn=_yarn(config) if scaled else None,
+        predicted=config.mtp_num_layers or 0,
+    )
+
+
+def _yarn(config: ModelConfig) -> Yarn:
+    """How YaRN scales positions: it starts from ``max_position_embeddings``."""
+    fields = ("rotary_scaling_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+    return megatron.yarn(
+        SimpleNamespace(original_max_position_embeddings=config.max_position_embeddings, **{name: getattr(config, name) for name in fields})
+    )

@@ -1,0 +1,39 @@
+"""Qwen2 and Qwen2.5, dense: a Llama whose queries, keys and values have biases.
+
+In MindFormers 1.9 the class of the name is for inference alone; TeleChat3 with ``attention_bias: True`` is the same model, and trains.
+"""
+
+from __future__ import annotations
+
+from align_hooks.families import llama, megatron, mindformers
+from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.names.table import Table
+
+BIASES: Level = dict(zip(llama.QKV_BIAS, (("queries",), ("keys",), ("keys",)), strict=True))
+RULES = (*llama.MEGATRON_RULES, *llama.MEGATRON_QKV_BIAS, *llama.MEGATRON_FEED_FORWARD)
+HOLDS: megatron.Holds = {**megatron.PLAIN, "add_qkv_bias": (True,)}
+embedding, norm, projections, *rest = llama.FIRST
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    own = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False}
+    plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("attention_bias", "mlp_bias")}
+    return plain | own
+
+
+QWEN2 = Family(
+    name="Qwen2",
+    kind="with biases of queries, keys and values as in Qwen2",
+    experts=False,
+    levels=(embedding, norm, {**projections, **BIASES}, *rest, *llama.FEED_FORWARD, *llama.LAST),
+    configured=llama.CONFIGURED | {"bias_of_queries_keys_and_values": (True,)},
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a Qwen2", RULES, llama.MEGATRON_IGNORED),
+        misfits=megatron.misfits(HOLDS),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+    mindformers=(mindformers.newer("TeleChat3", "telechat3", "a Qwen2", RULES, {**mindformers.PLAIN, "add_qkv_bias": (True,)}),),
+)

@@ -1,0 +1,45 @@
+"""Qwen3, dense: a Llama whose queries and keys are normalised, head by head, before they are turned."""
+
+from __future__ import annotations
+
+from align_hooks.families import llama, megatron, mindformers
+from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.names.table import Table
+
+NORMS: Level = {f"{llama.CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
+embedding, norm, projections, *rest = llama.FIRST
+FIRST: tuple[Level, ...] = (embedding, norm, projections, NORMS, *rest)
+"""The levels before a layer's feed-forward part."""
+ATTENTION = (*llama.MEGATRON_RULES, *llama.MEGATRON_QK_NORMS)
+CONFIGURED = llama.CONFIGURED | {"norm_of_queries_and_keys": (True,)}
+HOLDS: megatron.Holds = {**megatron.PLAIN, "qk_layernorm": (True,)}
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    own = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False}
+    plain = {name: value for name, value in llama.huggingface(decoder).items() if name != "mlp_bias"}
+    return plain | own
+
+
+QWEN3 = Family(
+    name="Qwen3",
+    kind="with norms of queries and keys as in Qwen3",
+    experts=False,
+    levels=(*FIRST, *llama.FEED_FORWARD, *llama.LAST),
+    configured=CONFIGURED,
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a Qwen3", (*ATTENTION, *llama.MEGATRON_FEED_FORWARD), llama.MEGATRON_IGNORED),
+        misfits=megatron.misfits(HOLDS),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+    mindformers=(
+        mindformers.newer(
+            *("Qwen3", "qwen3", "a Qwen3"),
+            (*ATTENTION, *llama.MEGATRON_FEED_FORWARD),
+            mindformers.PLAIN,
+        ),
+    ),
+)

@@ -1,0 +1,83 @@
+"""Qwen3-MoE: a Qwen3 whose feed-forward layers choose among experts; some may be dense (``mlp_only_layers``).
+
+In MindFormers the experts of a layer are stacked in two parameters, each expert transposed.
+"""
+
+from __future__ import annotations
+
+from align_hooks.families import llama, megatron, mindformers, qwen3
+from align_hooks.families.family import Decoder, Family, InMegatron, Level
+from align_hooks.names.blocks import EXPERT_GATE_THEN_UP
+from align_hooks.names.table import Rule, Table
+
+EXPERT = f"{llama.CANONICAL}.mlp.experts.{{expert}}"
+GATE_UP, DOWN = tuple(f"{EXPERT}.{name}_proj.weight" for name in ("gate", "up")), (f"{EXPERT}.down_proj.weight",)
+ROUTER = f"{llama.CANONICAL}.mlp.gate.weight"
+
+
+def of_sparse(level: Level) -> Level:
+    """A level of the layers that have experts alone."""
+    return {name.replace("{layer}", "{sparse}"): axes for name, axes in level.items()}
+
+
+def of_dense(level: Level) -> Level:
+    """A level of the layers that have none."""
+    return {name.replace("{layer}", "{dense}"): axes for name, axes in level.items()}
+
+
+EXPERTS: tuple[Level, ...] = (
+    of_sparse({ROUTER: ("experts", "hidden")}),
+    of_sparse(dict.fromkeys(GATE_UP, ("expert_ffn", "hidden"))),
+    of_sparse(dict.fromkeys(DOWN, ("hidden", "expert_ffn"))),
+)
+MEGATRON_EXPERTS = (
+    Rule(f"{llama.NATIVE}.mlp.router.weight", (ROUTER,)),
+    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc1.weight", GATE_UP, EXPERT_GATE_THEN_UP),
+    Rule(f"{llama.NATIVE}.mlp.experts.local_experts.{{expert}}.linear_fc2.weight", DOWN, axis=1),
+    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc1.weight{{expert}}", GATE_UP, EXPERT_GATE_THEN_UP),
+    Rule(f"{llama.NATIVE}.mlp.experts.linear_fc2.weight{{expert}}", DOWN, axis=1),
+)
+"""A router and its experts, whose names are those of Qwen3-MoE and DeepSeek-V3."""
+RULES = (*qwen3.ATTENTION, *llama.MEGATRON_FEED_FORWARD, *MEGATRON_EXPERTS)
+
+CONFIGURED: dict[str, tuple[object, ...]] = {
+    "score_function": ("softmax",),
+    "size_of_the_shared_experts": (None, 0),
+    "groups_of_experts": (None,),
+    "bias_of_the_experts": (False,),
+    "routed_scaling_factor": (1.0, None),
+    "capacity_factor": (None, -1),
+}
+
+
+def huggingface(decoder: Decoder) -> dict[str, object]:
+    """``config.json`` of the Hugging Face model."""
+    routing = decoder.routing
+    assert routing is not None
+    return qwen3.huggingface(decoder) | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": decoder.dims.expert_ffn,
+        "num_experts": routing.experts,
+        "num_experts_per_tok": routing.chosen,
+        "norm_topk_prob": routing.normalised,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [layer for layer, sparse in enumerate(routing.sparse) if not sparse],
+    }
+
+
+QWEN3_MOE = Family(
+    name="Qwen3-MoE",
+    kind="with experts as in Qwen3-MoE",
+    experts=True,
+    levels=(*qwen3.FIRST, *map(of_dense, llama.FEED_FORWARD), *EXPERTS, *llama.LAST),
+    configured=qwen3.CONFIGURED | CONFIGURED,
+    huggingface=huggingface,
+    megatron=InMegatron(
+        table=Table("Megatron", "a Qwen3-MoE", RULES, llama.MEGATRON_IGNORED),
+        misfits=megatron.misfits({**qwen3.HOLDS, **megatron.ROUTER, "experts": (True,)}),
+        dims=megatron.dims,
+        decoder=megatron.decoder,
+    ),
+    mindformers=(mindformers.newer(*("Qwen3Moe", "qwen3_moe", "a Qwen3-MoE"), RULES, mindformers.WITH_EXPERTS),),
+)

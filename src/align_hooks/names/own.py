@@ -1,0 +1,50 @@
+"""A framework's own names, for parameters of which no family has a canonical name.
+
+What is recorded under them is complete, and two runs of one framework compare in full: the names count layers and experts over the whole
+model, a gated projection is two pieces, and a padded vocabulary's dummy rows are one of their own, so that the layout of the ranks does not
+show. Across frameworks they say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from align_hooks.names.blocks import HALVES, UNFUSED, VOCABULARY, WHOLE, Cut, Dims, FusedLayout
+from align_hooks.names.fused import Fused
+from align_hooks.names.table import fuse
+
+ENDS = re.compile(r"(?:.*\.)?(?:word_embeddings|output_layer)\.weight")
+GATED = re.compile(r".*\.linear_fc1\.(?:weight|bias)\d*")
+LAYER, EXPERT = re.compile(r"(?<=decoder\.layers\.)\d+"), re.compile(r"(?<=local_experts\.)\d+|(?<=\.weight)\d+$|(?<=\.bias)\d+$")
+GATE, UP = "#gate", "#up"
+"""Suffixes of the two halves of a gated projection."""
+
+
+def own_name(native: str, first_layer: int, first_expert: int) -> str:
+    """A parameter's own name, with its layer and its expert counted over the whole model."""
+    name = LAYER.sub(lambda number: str(int(number[0]) + first_layer), native, count=1)
+    return EXPERT.sub(lambda number: str(int(number[0]) + first_expert), name, count=1) if ".experts." in name else name
+
+
+def own(
+    native: str,
+    shape: Sequence[int],
+    dims: Dims,
+    *,
+    gated: bool,
+    cut: Cut = WHOLE,
+    first_layer: int = 0,
+    first_expert: int = 0,
+) -> Fused:
+    """A native parameter of ``shape`` on this rank under its own name; ``gated`` says whether the model's first projections are."""
+    name = own_name(native, first_layer, first_expert)
+    layout: FusedLayout = UNFUSED
+    names = [name]
+    if ENDS.fullmatch(native) and shape[0] * (cut.count if not cut.axis else 1) == dims.padded:
+        layout = VOCABULARY
+    elif gated and GATED.fullmatch(native):
+        layout, names = HALVES, [name + GATE, name + UP]
+    fused = fuse(native, names, layout, tuple(shape), dims, cut)
+    return replace(fused, parts=tuple(replace(part, own=True) for part in fused.parts))
