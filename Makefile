@@ -12,8 +12,8 @@ SEED ?= 1
 
 .PHONY: demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
-demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (about a minute once installed)
-	$(BIN)/python launch/demo.py build/demo
+demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
+	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
 
 test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"

@@ -3,8 +3,8 @@
 Then MindFormers makes its first three steps once more with Megatron's gradients of these steps, which leaves nothing but
 the optimizer to differ, and that is judged too.
 
-Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY]``,
-or ``align-hooks demo [DIRECTORY]`` where there is no checkout.
+Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY] [FAMILY]``,
+or ``align-hooks demo [DIRECTORY] --family FAMILY`` where there is no checkout. The model is a small Llama, or one of ``families/``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 HERE = Path(__file__).resolve().parent
 MARK = ".demo"
 """A file that says that a directory is a demo's, and may be made again."""
-STEPS = 20
 INJECTED = 3
+FAMILIES = {file.stem: file for file in (HERE / "llama.yaml", *sorted((HERE / "families").glob("*.yaml")))}
+"""Name of a family to the YAML of its model, beside which its arguments for Megatron-LM lie."""
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
 ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
 
 
-def main(directory: Path) -> int:
-    """Run the whole job in ``directory``; returns the worse exit code of the two comparisons."""
+def main(directory: Path, family: str = "llama") -> int:
+    """Run the whole job for a model of a family in ``directory``; returns the worse exit code of the two comparisons."""
     console = Console()
+    files = FAMILIES.get(family)
+    if files is None:
+        ended(2, f"there is no demo of {family!r}; name one of {', '.join(FAMILIES)}")
+    steps = int(re.search(r"--train-iters (\d+)", files.with_suffix(".args").read_text())[1])  # type: ignore[index]
     if directory.exists() and not (directory / MARK).exists() and (not directory.is_dir() or any(directory.iterdir())):
         ended(2, f"{directory} holds something that is no demo; name another directory")
     shutil.rmtree(directory, ignore_errors=True)
@@ -51,26 +56,26 @@ def main(directory: Path) -> int:
             progress,
             directory,
             "Megatron-LM trains and is recorded",
-            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(directory)],
+            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(files, directory)],
             ALWAYS | EVERYTHING | state | {"RUN": megatron},
             r"iteration\s+(\d+)/",
-            STEPS,
+            steps,
         )
         run(
             progress,
             directory,
             "MindFormers trains on the same",
-            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files],
             ALWAYS | EVERYTHING | fed | {"RUN": mindformers},
             r"step:\[\s*(\d+)/",
-            STEPS,
+            steps,
         )
         first = f"{megatron}@0-{INJECTED - 1}"
         run(
             progress,
             directory,
             "the gradients of Megatron in MindFormers",
-            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", HERE / "llama.yaml"],
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files],
             ALWAYS | EVERYTHING | state | fed | {"RUN": optimizer, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first},
             r"step:\[\s*(\d+)/",
             INJECTED,
@@ -86,10 +91,10 @@ def judge(console: Console, reference: Path, candidate: Path) -> int:
     return subprocess.run(line, check=False).returncode
 
 
-def arguments(directory: Path) -> list[str]:
-    """Megatron's arguments for the model that llama.yaml is the other half of, and where its data are."""
+def arguments(files: Path, directory: Path) -> list[str]:
+    """Megatron's arguments for the model that the YAML is the other half of, and where its data are."""
     data = ["--data-path", str(directory / "corpus"), "--data-cache-path", str(directory / "cache")]
-    return [*(HERE / "llama.args").read_text().split(), *data]
+    return [*files.with_suffix(".args").read_text().split(), *data]
 
 
 def run(
@@ -129,4 +134,4 @@ def ended(code: int, why: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo").resolve()))
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo").resolve(), *sys.argv[2:3]))

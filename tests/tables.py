@@ -14,8 +14,7 @@ def megatron(family: Family) -> Table:
 
 
 def mindformers(family: Family) -> Table:
-    assert family.mindformers is not None
-    return family.mindformers.table
+    return family.mindformers[0].table
 
 
 MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA = megatron(LLAMA), megatron(MIXTRAL), mindformers(LLAMA)

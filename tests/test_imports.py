@@ -195,7 +195,7 @@ def test_only_what_knows_models_imports_families() -> None:
     knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "compare", "replay"))
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
-    asked = tuple(f"align_hooks.families.{module}" for module in ("family", "registry"))
+    asked = tuple(f"align_hooks.families.{module}" for module in ("family", "own", "registry"))
     assert [name for name in outside for one in imports(name) if inside(one, "align_hooks.families") and not inside(one, *asked)] == []
 
 

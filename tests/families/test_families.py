@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -12,31 +14,50 @@ from align_hooks.checklist.tables import ROW
 from align_hooks.compare.frontier import LEVEL
 from align_hooks.compare.places import KINDS
 from align_hooks.families import registry
-from align_hooks.families.family import Decoder, Family, rows_of
+from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
+from align_hooks.families.family import NUMBERS, Decoder, Family, Latent, Routing, in_a_layer, rows_of, size_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.megatron import function_name
 from align_hooks.families.mixtral import MIXTRAL
+from align_hooks.families.qwen3_moe import QWEN3_MOE
 from align_hooks.names.blocks import Dims
 
-DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12)
-SIZES = {"hidden": 16, "layers": 2, "queries": 32, "keys": 16, "ffn": 24, "experts": 4, "expert_ffn": 12, "vocabulary": 40, "head": 8}
+DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
+LATENT = Latent(queries=20, keys=14, head=8, turned=4, value=6)
+ROWS = {
+    **{"rows_of_the_embedding": 40, "hidden_size": 16, "num_heads": 4, "n_kv_heads": 2, "head_dim": 8, "intermediate_size": 24},
+    **{"expert_num": 4, "size_of_an_expert": 12, "size_of_the_shared_experts": 24, "num_layers": 3, "mtp_num_layers": 0},
+    **{"q_lora_rank": 20, "kv_lora_rank": 14, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 6},
+}
+NUMBERED = {"layer": range(3), "dense": range(1), "sparse": range(1, 3), "after": range(0), "expert": range(4)}
 EVERY = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.name)
 
 
 def config(family: Family, *, tied: bool) -> dict[str, object]:
     """``config.json`` of a small model."""
-    experts = {"experts": 4, "chosen_experts": 2} if family.experts else {}
-    return family.huggingface(Decoder(DIMS, 16, 2, 1e-5, 1e6, 128, tied, **experts))
+    sparse = tuple(layer in numbers(family)["sparse"] for layer in range(3))
+    routing = Routing(4, 2, sparse, factor=2.5, groups=2, chosen_groups=1, shared=24) if family.experts else None
+    return family.huggingface(Decoder(DIMS, 16, 3, 1e-5, 1e6, 128, tied, routing, LATENT if family is DEEPSEEK_V3 else None))
+
+
+def numbers(family: Family) -> dict[str, range]:
+    """The numbers of a small model's layers and experts; only some families have dense layers beside those with experts."""
+    return NUMBERED if family in (QWEN3_MOE, DEEPSEEK_V3) else NUMBERED | {"dense": range(0), "sparse": range(3)}
+
+
+def size(family: Family) -> Callable[[str], int]:
+    """The size of an axis, or how many layers of a sort there are."""
+    counted = {NUMBERS[word]: len(there) for word, there in numbers(family).items()}
+    return lambda name: counted[name] if name in counted else size_of(name, ROWS.__getitem__)
 
 
 def whole(family: Family, *, tied: bool) -> dict[str, tuple[int, ...]]:
     """Every tensor that a family says its model has, numbers filled in, with its shape."""
-    return {
-        name.format(layer=layer, expert=expert): tuple(SIZES[axis] for axis in axes)
-        for name, axes in family.shapes(tied=tied).items()
-        for layer in range(SIZES["layers"])
-        for expert in range(SIZES["experts"])
-    }
+    there = [
+        dict(zip(NUMBERED, chosen, strict=True)) for chosen in itertools.product(*(numbers(family)[word] or (-1,) for word in NUMBERED))
+    ]
+    named = {(name, name.format(**chosen)): axes for name, axes in family.shapes(tied=tied).items() for chosen in there}
+    return {name: tuple(map(size(family), axes)) for (_, name), axes in named.items() if "-1" not in name}
 
 
 @EVERY
@@ -49,13 +70,15 @@ def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family:
     assert [type(model).__name__] == given["architectures"]
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert shapes == whole(family, tied=tied)
-    assert family.elements(SIZES.__getitem__, tied=tied) == sum(map(math.prod, shapes.values()))
+    assert family.elements(size(family), tied=tied) == sum(map(math.prod, shapes.values()))
+    moved = {name.format(sparse=layer) for name in family.buffers for layer in numbers(family)["sparse"] if "{sparse}" in name}
+    assert moved == {name for name, _ in model.named_buffers() if not name.endswith("inv_freq")}
 
 
 @EVERY
 def test_both_tables_know_every_tensor(family: Family) -> None:
-    names = set(family.shapes(tied=False))
-    for built in (family.megatron, family.mindformers):
+    names = set(map(in_a_layer, family.shapes(tied=False, buffers=True)))
+    for built in (family.megatron, *family.mindformers):
         if built is not None:
             assert names <= {name for rule in built.table.rules for name in rule.canonical}
             assert len({rule.native for rule in built.table.rules}) == len(built.table.rules)

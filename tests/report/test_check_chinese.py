@@ -34,7 +34,8 @@ from checklist.test_records import DECAYS, SPARED, facts
 
 TERMS = """
 MindSpeed-LLM Llama epoch
-Adam AdamW Ascend CANN CheckList DeepSeek-V3 Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
+Adam AdamW Ascend CANN CheckList DeepSeek-V3
+DeepSpeed Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
 MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU TopkRouterV2 True False WarmUpStableDecayLR YAML YaRN
 ChatGLM2 MFLossMonitor CheckpointMonitor TrainCallBack DynamicLossScaleUpdateCell FP32StateAdamWeightDecay adam adamw align-hooks alpaca
 bash batch bfloat16 bias cat cell check checkpoint compare diff dropout epochs eval export flash attention float16 float32 fp16 fp8 global

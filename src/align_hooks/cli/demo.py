@@ -18,8 +18,8 @@ NEEDED = {"torch": ("torch", "megatron"), "mindspore": ("mindspore", "mindformer
 """Modules that the demo's processes import, by the extra that brings them."""
 
 
-def run_demo(directory: Path) -> int:
-    """Run the demo in a directory; returns the worse exit code of its two comparisons.
+def run_demo(directory: Path, family: str = "llama") -> int:
+    """Run the demo of a family in a directory; returns the worse exit code of its two comparisons.
 
     :raises AlignHooksError: something that it imports is not installed.
     """
@@ -29,7 +29,7 @@ def run_demo(directory: Path) -> int:
         raise AlignHooksError(
             f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; pip install 'align-hooks[{extras}]'"
         )
-    return subprocess.run([sys.executable, str(script()), str(directory)], check=False).returncode
+    return subprocess.run([sys.executable, str(script()), str(directory), family], check=False).returncode
 
 
 def script() -> Path:
@@ -42,11 +42,12 @@ def script() -> Path:
 @app.command()
 def demo(
     directory: Annotated[Path, typer.Argument(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
+    family: Annotated[str, typer.Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
 ) -> None:
     """Record a small Megatron-LM run, replay it in MindFormers, and compare them, on a CPU, in about a minute; both must be installed.
 
     Exit codes: those of compare, the worse of two; 2 usage, 3 a run failed.
 
-    Example: align-hooks demo
+    Example: align-hooks demo --family qwen3
     """
-    raise typer.Exit(run_demo(place_of(directory)))
+    raise typer.Exit(run_demo(place_of(directory), family))

@@ -50,16 +50,20 @@ def closest(families: Iterable[Family], misfits: Callable[[Family], list[str]], 
 def levels() -> tuple[tuple[str, ...], ...]:
     """The kinds of tensors of all families in the order of a forward pass, level by level.
 
-    A level that only some families have stands right behind the level that it follows there.
+    Levels of several families that share a kind are one. A level that only some families have stands right behind the level that it follows
+    there.
     """
-    merged: list[tuple[str, ...]] = []
+    merged: list[dict[str, None]] = []
     for family in FAMILIES:
         behind = 0
         for level in family.kinds():
-            if level not in merged:
-                merged.insert(behind, level)
-            behind = merged.index(level) + 1
-    return tuple(merged)
+            at = next((at for at, there in enumerate(merged) if any(kind in there for kind in level)), None)
+            if at is None:
+                merged.insert(behind, {})
+                at = behind
+            merged[at].update(dict.fromkeys(level))
+            behind = at + 1
+    return tuple(map(tuple, merged))
 
 
 def embeddings() -> frozenset[str]:
