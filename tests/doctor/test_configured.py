@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from align_hooks.configuration.source import read
-from align_hooks.doctor.configured import elsewhere, refused
+from align_hooks.doctor.configured import elsewhere, odd, own_names, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.messages import message, rendered, terms
 from synthetic import changed, settings
 from worded import words
 
+LAUNCH = Path(__file__).parents[2] / "launch"
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 
 
@@ -34,9 +35,10 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
     "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
     "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
-    "another family": ("--rotary-interleaved", {"run": "run"}, "rotary_interleaved is True (llama.args:"),
-    "another mixture": ("--num-experts 4 --moe-router-score-function sigmoid", {"run": "run"}, f"{words('row.score_function')} is sigmoid"),
-    "experts in some layers": ("--num-experts 4 --moe-layer-freq [0,1]", {"run": "run"}, f"{words('row.layers_with_experts')} is {SPARSE}"),
+    "latent attention by local layers": (
+        *("--multi-latent-attention --tensor-model-parallel-size 2", {"device": "cpu"}),
+        "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself",
+    ),
 }
 
 
@@ -70,8 +72,8 @@ def test_what_may_be_said_elsewhere_is_not_held_against_defaults(end: str, tmp_p
     script = tmp_path / "train.sh"
     script.write_text(f"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --lr 1e-3 --rotary-interleaved {end}\n")
     configuration = read(str(script), {})
-    (line,) = refused("torch", configuration, settings(run="run", learning_rate=0), VERSIONS)
-    assert "so far: rotary_interleaved is True (train.sh:1 --rotary-interleaved); leave it out, or add" in line
+    assert list(refused("torch", configuration, settings(run="run", learning_rate=0), VERSIONS)) == []
+    assert odd(configuration) == ["rotary_interleaved is True (train.sh:1 --rotary-interleaved)"]
     assert elsewhere(configuration)
 
 
@@ -91,8 +93,6 @@ def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
 MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
     "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
-    "another model": ("type: LlamaForCausalLM", "type: TelechatForCausalLM", {"run": "run"}, "model.arch.type is TelechatForCausalLM"),
-    "another family": ("run_mode: 'train'", "use_legacy: False", {"run": "run"}, "only LlamaForCausalLM of use_legacy: True is read"),
 }
 
 
@@ -100,6 +100,48 @@ MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
 def test_mindformers(case: str, tmp_path: Path) -> None:
     old, new, switches, part = MINDFORMERS[case]
     assert part in " ".join(refusals("llama.yaml", (old, new), where=tmp_path, **switches))
+
+
+OF_NO_FAMILY: dict[str, tuple[str, str, str, str]] = {
+    "other positions": ("llama.args", "", "--rotary-interleaved\n", "rotary_interleaved is True (llama.args:"),
+    "another mixture": (
+        "llama.args",
+        "",
+        "--num-experts 4 --moe-router-score-function sigmoid\n",
+        f"{words('row.score_function')} is sigmoid",
+    ),
+    "experts in some layers": (
+        "llama.args",
+        "",
+        "--num-experts 4 --moe-layer-freq [0,1]\n",
+        f"{words('row.layers_with_experts')} is {SPARSE}",
+    ),
+    "another model": ("llama.yaml", "type: LlamaForCausalLM", "type: TelechatForCausalLM", "model.arch.type is TelechatForCausalLM"),
+    "another newer model": (
+        *(
+            "llama.yaml",
+            "  model_config:\n    type: LlamaConfig\n",
+            "  model_config:\n    model_type: glm4\nuse_legacy: False\nother:\n  x:\n",
+        ),
+        "model_type is glm4, which no family has",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_NO_FAMILY)
+def test_a_model_of_no_family_is_no_reason_to_refuse(case: str, tmp_path: Path) -> None:
+    name, old, new, part = OF_NO_FAMILY[case]
+    assert refusals(name, (old, new), where=tmp_path, run="run") == []
+    told = own_names(read(changed(name, (old, new), where=tmp_path), {}), settings(run="run"))
+    assert told is not None
+    assert part in told
+
+
+@pytest.mark.parametrize("name", ["llama", *(path.stem for path in sorted((LAUNCH / "families").glob("*.yaml")))])
+@pytest.mark.parametrize("kind", ["args", "yaml"])
+def test_a_model_of_a_family_is_known_by_its_configuration(name: str, kind: str) -> None:
+    path = LAUNCH / ("" if name == "llama" else "families") / f"{name}.{kind}"
+    assert odd(read(str(path), {})) == []
 
 
 def test_what_does_not_train_is_not_refused(tmp_path: Path) -> None:

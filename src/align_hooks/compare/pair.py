@@ -91,6 +91,14 @@ class Pair:
         """Canonical name to shape of everything in a run's parameter tables."""
         return {shard.name: shard.shape for rank in run.manifests for shard in run.shards(rank)}
 
+    @cached_property
+    def nameless(self) -> dict[Side, frozenset[str]]:
+        """Of two frameworks, the tensors of each run that have that framework's own names, which the other does not know."""
+        if self.reference.facts.side == self.candidate.facts.side:
+            return {}
+        own = {side: {shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own} for side, run in self.sides}
+        return {side: frozenset(names) for side, names in own.items() if names}
+
     # ---- what was asked and what is there
 
     def steps(self, kind: str) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding, Quantity, Value
 from align_hooks.messages import Message, message
+from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.schema import Group, Optimizer, Table
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
@@ -26,17 +27,21 @@ def equal(a: object, b: object, within: float = SETTING) -> bool:
     return bool(a == b)
 
 
-def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True) -> list[Finding]:
+def hyper_parameters(reference: Optimizer, candidate: Optimizer, *, rates: bool = True, left_out: Container[str] = ()) -> list[Finding]:
     """What differs between two recorded optimizers, parameters with the same difference in one finding. With ``rates`` the learning rates
-    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step."""
+    at which the groups stood when the runs began are compared: these say something where both runs begin with one and the same step.
+    ``left_out`` are parameters that cannot be compared."""
     kind = Quantity.HYPER_PARAMETER
     ours, theirs = str(reference.type), str(candidate.type)
     families = {"Adam" if "adam" in name.lower() else name for name in (ours, theirs)}
     findings = [_setting("type", ours, theirs, kind)] if len(families) > 1 else []
     overall = [(key, getattr(reference, key), getattr(candidate, key)) for key in OVERALL]
     findings += [_setting(*setting, kind) for setting in overall if not equal(*setting[1:])]
-    groups = reference.by_parameter(), candidate.by_parameter()
-    return [*findings, *_in_one_only(*groups), *_of_parameters(*groups, PER_GROUP if rates else PER_GROUP[1:])]
+    ours_by, theirs_by = (
+        {name: group for name, group in side.by_parameter().items() if name not in left_out} for side in (reference, candidate)
+    )
+    keys = PER_GROUP if rates else PER_GROUP[1:]
+    return [*findings, *_in_one_only(ours_by, theirs_by), *_of_parameters(ours_by, theirs_by, keys)]
 
 
 Groups = Mapping[str, Group]
@@ -83,7 +88,7 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     """What differs between two recorded model configurations."""
-    keys = sorted((reference.keys() | candidate.keys()) - {LONGEST})
+    keys = sorted((reference.keys() | candidate.keys()) - {LONGEST, NO_FAMILY})
     pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
     return [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
 

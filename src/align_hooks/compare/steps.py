@@ -25,6 +25,8 @@ def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[
         result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
         return result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+    if steps and pair.nameless and not gaps:
+        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
     if gaps or steps:
         return StageResult(stage, Status.INCOMPLETE, gaps[0] if gaps else message("same_weights.no_common_tensor"))
     return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if known else pair.why_not(kind))

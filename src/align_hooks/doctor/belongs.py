@@ -51,7 +51,7 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
     """In what a configuration differs from a family, as far as that is known, each with the place where it is set."""
     values = {name: read_row(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
-    wrong = ["layers_with_experts"] if some and has_dense_layers(configuration) else []
+    wrong = ["layers_with_experts"] if some and not family.mixes and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
         is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is Origin.DEFAULT)

@@ -1,5 +1,6 @@
-"""Why a run of a configuration would be refused: refusals of the side, models without canonical names, and recorded data that does not
-fit."""
+"""Why a run of a configuration would be refused: refusals of the side, and recorded data that does not fit; and in what a model differs
+from the nearest family.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import functools
 import importlib
 from collections.abc import Iterator, Mapping
 
-from align_hooks.checklist.row import is_new
+from align_hooks.checklist.row import MODEL, is_new
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.belongs import NETWORK, experts, known, misfits, named, of_side
+from align_hooks.doctor.belongs import NETWORK, experts, known, misfits, named
 from align_hooks.doctor.fit import unfit
-from align_hooks.families.registry import closest, in_mindformers, models
+from align_hooks.families.registry import closest
 from align_hooks.job.entry import room
 from align_hooks.messages import rendered
 from align_hooks.settings import Settings
@@ -27,11 +28,8 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if not settings.any_set() or not trains:
         return
     yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
-    if odd := _odd(configuration):
-        kinds = models(of_side(configuration))
-        yield f"only {kinds} have canonical names so far: {'; '.join(odd)}; leave it out, or add the family (CONTRIBUTING)"
-        return
-    yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
+    if not odd(configuration):  # of another model the shapes are not known
+        yield from unfit(configuration, settings, versions.get("megatron-core", ""), elsewhere(configuration))
 
 
 def elsewhere(configuration: Configuration) -> str:
@@ -42,14 +40,23 @@ def elsewhere(configuration: Configuration) -> str:
     return configuration.unread or rendered(next(iter(configuration.gaps), None))
 
 
-def _odd(configuration: Configuration) -> list[str]:
-    """In what a model differs from those that have canonical names."""
+def odd(configuration: Configuration) -> list[str]:
+    """In what a model differs from the nearest family; empty where it is of one."""
     partly = bool(elsewhere(configuration))
     if families := named(configuration):
         sort = experts(configuration, partly=partly)
         return closest(families, lambda family: misfits(family, configuration, partly=partly), experts=sort)[1]
-    older = " and ".join(built.network for built in in_mindformers() if built.legacy)
     if is_new(configuration):
-        return [f"use_legacy is False ({configuration.values['use_legacy'].where}), and only {older} of use_legacy: True is read"]
+        kind = known(configuration, f"{MODEL}model_type") or known(configuration, f"{MODEL}architectures") or "unknown"
+        return [f"model_type is {kind}, which no family has"]
     network = configuration.values[NETWORK]
-    return [f"{NETWORK} is {network.value} ({network.where}), and only {older} is read"]
+    return [f"{NETWORK} is {network.value} ({network.where}), which no family has"]
+
+
+def own_names(configuration: Configuration, settings: Settings) -> str | None:
+    """What a run of a model of no family should know; None of others."""
+    if not settings.any_set() or not (wrong := odd(configuration)):
+        return None
+    return (
+        f"the model is of no family: {'; '.join(wrong)}; what its nearest family does not know is recorded under the framework's own names"
+    )

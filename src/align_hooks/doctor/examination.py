@@ -12,7 +12,7 @@ from pathlib import Path
 from align_hooks import __version__
 from align_hooks.configuration.source import read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.configured import elsewhere, refused
+from align_hooks.doctor.configured import elsewhere, own_names, refused
 from align_hooks.doctor.files import missing, resumes
 from align_hooks.doctor.frameworks import Framework, look
 from align_hooks.doctor.size import Size, of_configuration, of_run
@@ -189,6 +189,8 @@ def _notes(run: Given, settings: Settings) -> Iterator[str]:
     if run.configuration is None:
         return
     yield resumes(run.configuration)
+    if names := own_names(run.configuration, settings):
+        yield names
     half = run.configuration.values.get("bf16")
     if settings.device == "cpu" and half is not None and half.value is True:
         yield f"{half.where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"

@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from align_hooks.checklist.defaults import LLAMA_KEYS
 from align_hooks.checklist.meaning import ExpertLayers
-from align_hooks.checklist.row import MODEL, UNSET, model
+from align_hooks.checklist.row import MODEL, UNSET, is_new, model
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
@@ -139,7 +139,7 @@ def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
 
 def as_read(configuration: Configuration) -> Configuration:
     """A configuration with only the names that its framework reads: ``LlamaConfig`` passes over every other name."""
-    if configuration.side != MINDFORMERS:
+    if configuration.side != MINDFORMERS or is_new(configuration):
         return configuration
     kept = {name: value for name, value in configuration.values.items() if _is_read(name)}
     return replace(configuration, values=kept, used=set())

@@ -171,6 +171,11 @@ class Family:
     output: str = "lm_head.weight"
     buffers: frozenset[str] = frozenset()
 
+    @property
+    def mixes(self) -> bool:
+        """Whether some layers may have no experts where others have."""
+        return any("{dense}" in name for level in self.levels for name in level)
+
     def shapes(self, *, tied: bool, buffers: bool = False) -> dict[str, tuple[str, ...]]:
         """Every parameter of a model, tied or not, with the names of the sizes of its axes; its buffers too where they are asked for."""
         left_out = {self.output} if tied else set()

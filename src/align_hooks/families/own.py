@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.families.family import Decoder
-
-NO_FAMILY = "no_family"
-"""The key of a record's ``model`` under which a model of no family says in what it differs from the nearest."""
-ADD_A_FAMILY = 'a family gives them names that both frameworks know (CONTRIBUTING, "A new model family")'
+from align_hooks.quantities.weights import NO_FAMILY
 
 
 def own_model(decoder: Decoder, misfits: Sequence[str]) -> dict[str, object]:
-    """The sizes of a decoder, and in what it differs from the nearest family (:data:`NO_FAMILY`)."""
+    """The sizes of a decoder, and in what it differs from the nearest family (``NO_FAMILY``)."""
     dims = decoder.dims
     return {
         NO_FAMILY: list(misfits),

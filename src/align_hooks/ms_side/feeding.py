@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.registry import mindformers_families, models
 from align_hooks.ms_side.objects import Config
 
 
@@ -85,7 +84,7 @@ class Sizes:
 
 
 REFUSED = {
-    "expert_parallel": f"this version reads {models(mindformers_families())}",
+    "expert_parallel": "this version reads experts that are whole on every rank",
     "seq_split_num": "this version reads losses of whole sequences",
 }
 """Numbers of ``parallel_config`` that must be 1 in this version, and why."""

@@ -6,6 +6,7 @@ stages stay whole on this rank, which never computes with them; they are left ou
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from mindspore import communication
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
-from align_hooks.families.own import NO_FAMILY, own_model
+from align_hooks.families.own import own_model
 from align_hooks.families.registry import mindformers_families
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
@@ -24,10 +25,13 @@ from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import own
 from align_hooks.names.table import Table
+from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import sketch
 
+MINDFORMERS = "mindformers"
+"""What its own names begin with."""
 MOVED_BUFFERS = (".router.expert_bias",)
 """How the names of Parameters end that training moves without a gradient."""
 
@@ -84,15 +88,19 @@ class Model:
 
     @property
     def table(self) -> Table | None:
-        """The table of the model's names; None where it has its own."""
-        return None if self.built is None or self.misfits else self.built.table_of(self.config)
+        """The table of the model's names; None for a class of no family."""
+        return None if self.built is None else self.built.table_of(self.config)
 
     def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE) -> Fused | None:
-        """The pieces of a parameter, under its own name where no family knows it; None for an entry that is no parameter."""
+        """The pieces of a parameter, under its own name where its family does not know it, or knows it in another layout; None for an
+        entry that is no parameter."""
         table = self.table
+        if table is not None and table.is_ignored(name):
+            return None
         if table is not None and table.knows(name):
-            return table.fused(name, shape, dims, cut=cut)
-        return own(name, shape, dims, gated=False, cut=cut)
+            with contextlib.suppress(RefusedRun):  # another layout
+                return table.fused(name, shape, dims, cut=cut)
+        return own(MINDFORMERS, name, shape, dims, gated=False, cut=cut)
 
     def facts(self, vocabulary: int | None) -> dict[str, object]:
         """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes,
@@ -146,7 +154,8 @@ class Parameters:
         """Says of a canonical name whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
-        return self.table.elsewhere(self.wanted().keys(), layers=self.layers)
+        known = self.table.elsewhere(self.wanted().keys(), layers=self.layers)
+        return lambda name: known(name) or name.startswith(f"{MINDFORMERS}:")
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, without copies."""

@@ -2,7 +2,7 @@
 
 What is recorded under them is complete, and two runs of one framework compare in full: the names count layers and experts over the whole
 model, a gated projection is two pieces, and a padded vocabulary's dummy rows are one of their own, so that the layout of the ranks does not
-show. Across frameworks they say nothing.
+show. Each begins with the framework, ``megatron:decoder.layers.0.…``, for across frameworks equal names may hold other layouts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ GATE, UP = "#gate", "#up"
 """Suffixes of the two halves of a gated projection."""
 
 
-def own_name(native: str, first_layer: int, first_expert: int) -> str:
+def own_name(framework: str, native: str, first_layer: int, first_expert: int) -> str:
     """A parameter's own name, with its layer and its expert counted over the whole model."""
-    name = LAYER.sub(lambda number: str(int(number[0]) + first_layer), native, count=1)
+    name = f"{framework}:" + LAYER.sub(lambda number: str(int(number[0]) + first_layer), native, count=1)
     return EXPERT.sub(lambda number: str(int(number[0]) + first_expert), name, count=1) if ".experts." in name else name
 
 
 def own(
+    framework: str,
     native: str,
     shape: Sequence[int],
     dims: Dims,
@@ -38,8 +39,11 @@ def own(
     first_layer: int = 0,
     first_expert: int = 0,
 ) -> Fused:
-    """A native parameter of ``shape`` on this rank under its own name; ``gated`` says whether the model's first projections are."""
-    name = own_name(native, first_layer, first_expert)
+    """A native parameter of ``shape`` on this rank under its own name, which begins with ``framework``.
+
+    ``gated`` says whether the model's first projections hold a gate too.
+    """
+    name = own_name(framework, native, first_layer, first_expert)
     layout: FusedLayout = UNFUSED
     names = [name]
     if ENDS.fullmatch(native) and shape[0] * (cut.count if not cut.axis else 1) == dims.padded:

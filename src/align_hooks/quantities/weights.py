@@ -7,6 +7,8 @@ from align_hooks.quantities.kind import Kind, Numbering, Switch
 MODEL = "weights/model.safetensors"
 PADDING = "weights/padding.safetensors"
 CONFIG = "weights/config.json"
+NO_FAMILY = "no_family"
+"""The key of a record's ``model`` under which a model of no family says in what it differs from the nearest; it has no ``config.json``."""
 SQUARED = "weights/squared.json"
 
 WEIGHTS = Kind(

@@ -25,7 +25,7 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SKETCHES, TENSORS
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.quantities.weights import NO_FAMILY, WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
 from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
@@ -284,7 +284,7 @@ class Writer:
         if squared:
             self._json(step, layout.SQUARED, squared)
         padding = {name: tensor for name, tensor in tensors.items() if name.endswith(PADDING)}
-        if tensors and self._holds_all:  # with a part of a model it would make a checkpoint that no model can load
+        if tensors and self._holds_all and NO_FAMILY not in config:  # of a part, or of no family, no model can load it
             self._json(step, layout.CONFIG, config)
         if padding:
             self._tensors(step, layout.WEIGHT_PADDING, padding)

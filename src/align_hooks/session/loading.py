@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.perturb import EPS
 from align_hooks.replay.weights import Loader, open_optimizer_state
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
+
+ADD_A_FAMILY = 'a family gives them names that both frameworks know (CONTRIBUTING, "A new model family")'
+
+
+def say_own_names(session: Session, family: str, misfits: Sequence[str], own: Sequence[str]) -> None:
+    """Say once a job in what a model differs from its nearest ``family``, and which of its tensors keep the framework's own names."""
+    if session.launch.rank > 0:
+        return
+    if misfits:
+        session.say(f"the model is {f'no {family}' if family else 'of no family'}: {'; '.join(misfits)}")
+    if own:
+        session.say(f"recorded under the framework's own names: {len(own)} tensors, first {own[0]}; {ADD_A_FAMILY}")
 
 
 def load_state(session: Session, compute_type: str, load_moments: Callable[[OptimizerState], None], *, stateful: bool = False) -> None:

@@ -7,6 +7,7 @@ distributed optimizer works on ranges of them, which begin and end at any elemen
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -26,6 +27,8 @@ from align_hooks.torch_side.arrays import dtype_of, sketch, squared_sum, to_nump
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import ALONE, cut, is_counted
 
+MEGATRON = "megatron"
+"""What its own names begin with."""
 MOVED_BUFFERS = (".router.expert_bias",)
 """How the names of buffers end that training moves without a gradient."""
 Ranges: TypeAlias = Mapping[int, tuple[int, int, torch.Tensor | None]]
@@ -105,7 +108,7 @@ class Parameters:
     def elsewhere(self) -> Callable[[str], bool]:
         """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
         known = built_by(self.family).table.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
-        return (lambda name: not self.alone) if self.misfits else known
+        return lambda name: known(name) or (not self.alone and name.startswith(f"{MEGATRON}:"))
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters, without copies."""
@@ -185,36 +188,38 @@ def parameters_of(
     """The parameters of a built model, all its chunks, and the buffers that training moves.
 
     ``vocabulary`` excludes padding, ``place`` is this rank's. ``optimizers`` are those that hold parameters; a distributed optimizer says
-    which ranges are this rank's. A model of no family has its own names, as has a parameter that its family does not know.
+    which ranges are this rank's. A parameter that the model's family does not know, or knows in another layout, has its own name.
     """
     first = unwrap(chunks[0])
     family, misfits = nearest(first, args)
-    built = built_by(family)
-    dims = built.dims(first, vocabulary)
+    dims = built_by(family).dims(first, vocabulary)
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
     parameters: list[Parameter] = []
     for gpt in map(unwrap, chunks):
-        layers = gpt.decoder.layers
-        first_layer = layers[0].layer_number - 1 if len(layers) else 0
-        first_expert = place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"]
         for name, model in named_tensors(gpt):
-            native, part = name, cut(name, model, place)
-            if is_tied_copy(name, gpt, family):
-                native = built.table.native(family.embedding)
-            fused: Fused | None
-            if misfits or not built.table.knows(native):
-                if built.table.is_ignored(native):
-                    continue
-                along = replace(part, axis=getattr(model, "partition_dim", 0)) if part.count > 1 else part
-                gated = bool(gpt.config.gated_linear_unit)
-                fused = own(native, model.shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
-            else:
-                fused = built.table.fused(native, model.shape, dims, cut=part, first_layer=first_layer, first_expert=first_expert)
+            fused = fused_of(name, model, gpt, family, dims, place)
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, place, ranges))
     config = first.config
     experts = config.num_moe_experts or 0
     return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone=dict(place) == ALONE)
+
+
+def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
+    """The pieces of a tensor of a chunk; None for an entry that is no parameter."""
+    table, part = built_by(family).table, cut(name, model, place)
+    native = table.native(family.embedding) if is_tied_copy(name, gpt, family) else name
+    layers = gpt.decoder.layers
+    first_layer = layers[0].layer_number - 1 if len(layers) else 0
+    first_expert = place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"]
+    if table.is_ignored(native):
+        return None
+    if table.knows(native):
+        with contextlib.suppress(RefusedRun):  # another layout
+            return table.fused(native, model.shape, dims, cut=part, first_layer=first_layer, first_expert=first_expert)
+    along = replace(part, axis=getattr(model, "partition_dim", 0)) if part.count > 1 else part
+    gated = bool(gpt.config.gated_linear_unit)
+    return own(MEGATRON, native, model.shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
 
 
 def named_tensors(gpt: Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import mindspore
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.own import ADD_A_FAMILY
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import Model, Parameters, model_of, parameters_of
@@ -27,6 +26,7 @@ from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT
 from align_hooks.quantities.registry import KINDS
 from align_hooks.replay.weights import vocabulary_fed
+from align_hooks.session.loading import say_own_names
 from align_hooks.settings import PREFIX
 
 
@@ -80,15 +80,9 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
 
 
 def say_names(session: MsSession, model: Model, parameters: Parameters) -> None:
-    """Say once what is recorded under MindFormers' own names, and how to give it canonical ones."""
+    """Say once what is recorded under MindFormers' own names."""
     own = [parameter.fused.native for parameter in parameters.state if any(piece.own for piece in parameter.fused.parts)]
-    if session.launch.rank > 0 or not own:
-        return
-    if model.misfits:
-        why = "; ".join(model.misfits)
-        session.say(f"the model is of no family ({why}): its tensors are recorded under MindFormers' own names; {ADD_A_FAMILY}")
-    else:
-        session.say(f"{len(own)} parameters have no canonical name, first {own[0]}: recorded under MindFormers' own; {ADD_A_FAMILY}")
+    say_own_names(session, model.family.name if model.family else "", model.misfits, own)
 
 
 def tasks_of(session: MsSession) -> dict[str, bool]:

@@ -15,11 +15,10 @@ from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
-from align_hooks.families.own import ADD_A_FAMILY
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.session.loading import load_state
+from align_hooks.session.loading import load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.layers import classes, layers
@@ -82,13 +81,9 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
 
 
 def say_names(session: TorchSession, parameters: Parameters) -> None:
-    """Say once what is recorded under Megatron's own names, and how to give it canonical ones."""
+    """Say once what is recorded under Megatron's own names."""
     own = [parameter.whole.native for parameter in parameters if any(piece.own for piece in parameter.whole.parts)]
-    if parameters.misfits and session.launch.rank == 0:
-        why = "; ".join(parameters.misfits)
-        session.say(f"the model is of no family ({why}): its tensors are recorded under Megatron-LM's own names; {ADD_A_FAMILY}")
-    elif own:
-        session.say(f"{len(own)} parameters have no canonical name, first {own[0]}: recorded under Megatron-LM's own; {ADD_A_FAMILY}")
+    say_own_names(session, parameters.family.name, parameters.misfits, own)
 
 
 def intended(args: Arguments) -> int:
