@@ -26,6 +26,8 @@ TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
 LAYERS = ("transformer-engine", "local")
 """How Megatron-LM builds its layers (``--transformer-impl``), on which the names of some parameters depend."""
 KEEP = "keep"
+PADDED = 128
+"""To a multiple of so many rows Megatron-LM pads a vocabulary, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,16 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
     with written(destination) as temporary:
         _write(temporary, to, checkpoint, outputs)
     notes += rounding.notes(choices.dtype)
-    if to == "megatron" and rows % 128 and rows == checkpoint.model.sizes["vocabulary"]:
-        notes.append(f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of 128: --vocabulary-rows gives that many")
+    notes += _of_megatron(rows, choices) if to == "megatron" else []
     return Converted(checkpoint.form, checkpoint.model.words, len(outputs), notes)
+
+
+def _of_megatron(rows: int, choices: Choices) -> list[str]:
+    """What to heed when Megatron-LM is started from a checkpoint: it leaves what it does not find as it was drawn, and says nothing."""
+    built = choices.layers.replace("-", "_")
+    words = f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
+    padded = f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of {PADDED}: --vocabulary-rows gives that many"
+    return [words, padded] if rows % PADDED else [words]
 
 
 def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:

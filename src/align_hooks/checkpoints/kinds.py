@@ -20,7 +20,7 @@ NAMED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 TORCH_NAMES = {"F64": "float64", **{kind: name for name, kind in NAMED.items()}}
 BITS = {"F64": (11, 52), "F32": (8, 23), "F16": (5, 10), "BF16": (8, 7)}
 """Bits of exponent and of mantissa."""
-BLOCK = 1 << 20
+BLOCK = 1 << 14
 """Numbers that are rounded at once, so that what rounding needs beside the tensor is small."""
 
 
@@ -55,14 +55,14 @@ def _cast(numbers: Array, kind: str, to: str) -> Array:
     if kind == "BF16":
         numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
     if to != "BF16":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return numbers.astype(KINDS[to])
     return _bf16(_odd(numbers) if numbers.dtype == np.float64 else numbers.astype(np.float32))
 
 
 def _odd(numbers: Array) -> Array:
     """fp64 as fp32 cut towards zero, with the last bit set where anything was cut: rounded again, it gives what one rounding gives."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         near = numbers.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(numbers)).astype(np.uint32)
     inexact = bits.view(np.float32).astype(np.float64) != numbers

@@ -1,0 +1,45 @@
+"""What a conversion holds at once: about the largest tensor, however many there are."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from align_hooks.checkpoints.convert import Choices, convert_weights
+from checkpoints.models import Sizes, huggingface, record, tensors
+
+SIZES = Sizes(layers=24, heads=8, groups=2, head_dim=16, hidden=128, ffn=512, vocabulary=1024)
+LARGEST = 2 * SIZES.ffn * SIZES.hidden * 4
+"""Bytes of gate and up together, or of the embedding: the same."""
+WHOLE = 24 * (3 * SIZES.ffn + 5 * 128 // 2) * SIZES.hidden * 4
+MOST = 3.5 * LARGEST
+"""The pieces of a parameter, the parameter, and what was read last."""
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    where = tmp_path_factory.mktemp("forms")
+    found = {"huggingface": huggingface(where / "hf", SIZES, content := tensors(SIZES)), "record": record(where / "run", SIZES, content)}
+    for to, name in (("megatron", "mg"), ("mindspore", "ms"), ("mindspore-ckpt", "a.ckpt")):
+        convert_weights(found["huggingface"], where / name, to, Choices(qkv_concat=to == "mindspore"))
+        found[to] = where / name
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["keep", "bfloat16"])
+@pytest.mark.parametrize("to", ["huggingface", "megatron", "mindspore", "mindspore-ckpt"])
+@pytest.mark.parametrize("source", ["record", "huggingface", "megatron", "mindspore", "mindspore-ckpt"])
+def test_no_more_than_a_few_of_the_largest_tensor_is_ever_held(
+    tmp_path: Path, forms: dict[str, Path], source: str, to: str, dtype: str
+) -> None:
+    assert WHOLE > 4 * MOST
+    tracemalloc.start()
+    try:
+        path = Path(f"{forms['record']}@2") if source == "record" else forms[source]
+        convert_weights(path, tmp_path / "out.ckpt", to, Choices(dtype), forms["huggingface"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST, f"{peak / LARGEST:.2f} of the largest tensor"
