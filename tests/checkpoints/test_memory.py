@@ -10,10 +10,10 @@ import pytest
 from align_hooks.checkpoints.convert import Choices, convert_weights
 from checkpoints.models import Sizes, huggingface, record, tensors
 
-SIZES = Sizes(layers=24, heads=8, groups=2, head_dim=16, hidden=128, ffn=512, vocabulary=1024)
+SIZES = Sizes(layers=12, heads=8, groups=2, head_dim=32, hidden=256, ffn=512, vocabulary=1024)
 LARGEST = 2 * SIZES.ffn * SIZES.hidden * 4
 """Bytes of gate and up together, or of the embedding: the same."""
-WHOLE = 24 * (3 * SIZES.ffn + 5 * 128 // 2) * SIZES.hidden * 4
+WHOLE = SIZES.layers * (3 * SIZES.ffn + 640) * SIZES.hidden * 4
 MOST = 3.5 * LARGEST
 """The pieces of a parameter, the parameter, and what was read last."""
 
@@ -28,13 +28,20 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["keep", "bfloat16"])
-@pytest.mark.parametrize("to", ["huggingface", "megatron", "mindspore", "mindspore-ckpt"])
-@pytest.mark.parametrize("source", ["record", "huggingface", "megatron", "mindspore", "mindspore-ckpt"])
+SOURCES, TO = (
+    ("record", "huggingface", "megatron", "mindspore", "mindspore-ckpt"),
+    ("huggingface", "megatron", "mindspore", "mindspore-ckpt"),
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "dtype"),
+    [*((source, to, "keep") for source in SOURCES for to in TO), *((source, "megatron", "bfloat16") for source in SOURCES)],
+)
 def test_no_more_than_a_few_of_the_largest_tensor_is_ever_held(
     tmp_path: Path, forms: dict[str, Path], source: str, to: str, dtype: str
 ) -> None:
-    assert WHOLE > 4 * MOST
+    assert WHOLE > 6 * MOST
     tracemalloc.start()
     try:
         path = Path(f"{forms['record']}@2") if source == "record" else forms[source]

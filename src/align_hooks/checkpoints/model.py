@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,12 +122,12 @@ class Model:
 
     def required(self) -> Iterator[str]:
         """The canonical tensors that the model must have; of those that only some of its layers have, none."""
-        ranges = {"layer": range(self.layers), "expert": range(self.experts)}
+        counts = {"layer": self.layers, "expert": self.experts}
         for pattern in self._axes:
             words = re.findall(r"\{(\w+)\}", pattern)
             if all(word in COUNTED for word in words):
-                for numbers in product(*(ranges[word] for word in words)):
-                    yield pattern.format(**dict(zip(words, numbers, strict=True)))
+                for numbers in _numbered([(word, counts[word]) for word in words]):
+                    yield pattern.format(**numbers)
 
     @cached_property
     def _axes(self) -> dict[str, tuple[str, ...]]:
@@ -164,6 +163,17 @@ class Model:
         if not value:
             raise RecordError(f"{self.path} does not tell {name}, which a model of this family needs; copy its configuration again")
         return value
+
+
+def _numbered(counts: Sequence[tuple[str, int]]) -> Iterator[dict[str, int]]:
+    """Every choice of a number for each word. A configuration may name any count, so no list of them is made."""
+    if not counts:
+        yield {}
+        return
+    (word, count), *others = counts
+    for number in range(count):
+        for rest in _numbered(others):
+            yield {word: number, **rest}
 
 
 def _product(*factors: int | None) -> int | None:

@@ -54,6 +54,8 @@ class Reference:
 
 DATA = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError, struct.error)
 """What a pickle raises that is not whole, or is none."""
+OLDER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+"""What modules were called before Python 3, as a pickle of protocol 2 has them."""
 LONGEST = 20_000_000
 """Opcodes of the longest pickle that is read, of a checkpoint with a million tensors."""
 
@@ -103,7 +105,7 @@ class _Machine:
 
     def named(self, module: object, name: object) -> None:
         """Put a class on the stack."""
-        found = Class(str(module), str(name))
+        found = Class(OLDER.get(str(module), str(module)), str(name))
         if str(found) not in self.exact and not (found.module.startswith(self.packages) and "." not in found.name):
             raise RecordError(
                 f"{self.where} names {shown(str(found))}, which no checkpoint needs (nothing was run); convert a checkpoint that you trust"

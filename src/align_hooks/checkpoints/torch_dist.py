@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,14 @@ def _places(metadata: Object, path: Path) -> Iterator[tuple[tuple[str, tuple[int
         yield (str(name), None if offset is None else _sizes(offset)), (file, begin, length)
 
 
+def _refuse_shared(places: Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]], path: Path) -> None:
+    """Raise RecordError where two chunks lie on the same bytes."""
+    ordered = sorted((place, name) for (name, _), place in places.items())
+    for ((file, offset, length), one), ((next_file, begin, _), other) in pairwise(ordered):
+        if file == next_file and begin < offset + length:
+            raise RecordError(f"{path / file}: chunks of {shown(one)} and {shown(other)} lie on the same bytes; copy the checkpoint again")
+
+
 def _sizes(numbers: Any) -> tuple[int, ...]:
     if not all(isinstance(number, int) and 0 <= number < 1 << 48 for number in numbers):
         raise ValueError("a size is no number")
@@ -128,6 +136,7 @@ def _sizes(numbers: Any) -> tuple[int, ...]:
 def _wholes(metadata: Object, path: Path) -> Iterator[_Whole]:
     try:
         places = dict(_places(metadata, path))
+        _refuse_shared(places, path)
         for name, described in metadata.state["state_dict_metadata"].items():
             if described.of.name != "TensorStorageMetadata" or OTHERS.fullmatch(str(name)):
                 continue
