@@ -49,7 +49,7 @@ ODD: dict[str, tuple[list[str], int, str]] = {
     "another end of a name": (["hf", "out", "--to", "mindspore-ckpt"], 2, "name"),
     "too few rows": (["hf", "out", "--to", "megatron", "--vocabulary-rows", "5"], 2, "has 11 rows"),
     "a model that is not said": (["a.ckpt", "out", "--to", "huggingface"], 2, "name its Hugging Face configuration with --config"),
-    "experts in MindFormers": (["moe", "out", "--to", "mindspore"], 3, "Mixtral has no names in MindFormers"),
+    "experts in MindFormers": (["moe", "out", "--to", "mindspore"], 2, "Mixtral has no names in MindFormers"),
     "nothing there": (["none", "out", "--to", "megatron"], 3, "none is not there"),
     "a log with --to": (["a.log", "out", "--to", "megatron"], 3, "a.log is no checkpoint"),
     "a step that was not recorded": (["run@7", "out", "--to", "megatron"], 3, "holds no weights of step 7 (recorded: 0, 2)"),

@@ -188,9 +188,9 @@ def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
 
 
 def in_megatron(model: Model, path: Path) -> InMegatron:
-    """How Megatron-LM builds a model; raises RecordError where it has no names there."""
+    """How Megatron-LM builds a model; raises RefusedRun where it has no names there."""
     if model.family.megatron is None:
-        raise RecordError(f"{path}: {model.family.name} has no names in Megatron-LM here; convert it between the other forms")
+        raise RefusedRun(f"{path}: {model.family.name} has no names in Megatron-LM here; convert it between the other forms")
     return model.family.megatron
 
 

@@ -82,10 +82,10 @@ def _by(table: Table, tensors: Mapping[str, Stored], model: Model, path: Path) -
 
 
 def tables(model: Model, path: Path) -> list[Table]:
-    """MindFormers' names of a model, by every class of it; raises RecordError where it has none."""
+    """MindFormers' names of a model, by every class of it; raises RefusedRun where it has none."""
     sides = mindformers_sides(model.family)
     if not sides:
-        raise RecordError(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
+        raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
     return [side.table for side in sides]
 
 

@@ -241,6 +241,8 @@ def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model
 
 def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
     own = {name: args.get(word) for name, word in BUILT.items() if args.get(name) is None}
+    if args.get("group_query_attention") is False:
+        own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
     activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
     config = SimpleNamespace(**{**args, **own, "activation_func": activation})
     gpt = SimpleNamespace(
