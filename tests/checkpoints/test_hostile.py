@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from align_hooks.checkpoints.convert import convert_weights
+from align_hooks.checkpoints.convert import Choices, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.pickles import read_pickle
 from align_hooks.checkpoints.safetensors import Output
+from align_hooks.checkpoints.torch_dist import _refuse_gaps
 from align_hooks.errors import AlignHooksError, RecordError
 from checkpoints.models import DENSE, Sizes, huggingface, read_file, tensors, write_file
 from checkpoints.of_megatron import mp_rank, torch_dist
@@ -116,7 +117,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, where: str, weapon: str)
 
 HAND_MADE = {
     "a dotted name": (b"\x80\x04\x8c\x05torch\x8c\x0cSize.mro.pop\x93.", "torch.Size.mro.pop"),
-    "a dotted name of a package that is allowed": (b"\x80\x04\x8c\x08megatron\x8c\x07os.path\x93.", "megatron.os.path"),
+    "a dotted name of a package that is allowed": (b"\x80\x04\x8c\x0dmegatron.core\x8c\x07os.path\x93.", "megatron.core.os.path"),
     "a package that begins alike": (b"\x80\x04\x8c\x09megatron2\x8c\x01a\x93.", "megatron2.a"),
     "an instance": (b"(ios\nsystem\n.", "opcode INST"),
     "an extension": (b"\x80\x02\x82\x01.", "opcode EXT1"),
@@ -200,6 +201,7 @@ BENT: dict[str, tuple[Callable[[object], None], str]] = {
     "another size": (lambda m: setattr(of(m, "final_layernorm.weight"), "size", torch.Size((9,))), "overlap or are not all there"),
     "an unknown name": (lambda m: m.state_dict_metadata.update({"decoder.odd": of(m, "final_layernorm.weight")}), "decoder.odd"),  # type: ignore[attr-defined]
     "a parameter is missing": (lambda m: m.state_dict_metadata.pop("decoder.final_layernorm.weight"), "lacks model.norm.weight"),  # type: ignore[attr-defined]
+    "another type": (lambda m: setattr(of(m, "final_layernorm.weight").properties, "dtype", torch.bfloat16), "is not what .metadata says"),  # type: ignore[attr-defined]
     "compressed": (lambda m: setattr(place(m, "output_layer.weight"), "transform_descriptors", ["zstd"]), "is compressed"),
 }
 
@@ -208,6 +210,13 @@ BENT: dict[str, tuple[Callable[[object], None], str]] = {
 def test_metadata_that_is_bent_is_refused(tmp_path: Path, case: str) -> None:
     change, said = BENT[case]
     assert said in refused(metadata_of(torch_dist(tmp_path / "in", MEGATRON, tensors(MEGATRON), common="common.pt"), change))
+
+
+def test_boxes_of_a_grid_that_overlap_are_refused_though_their_sizes_add_up(tmp_path: Path) -> None:
+    corners = [(0, 0), (0, 2), (3, 0), (3, 2)]
+    _refuse_gaps("a", (6, 4), [(corner, (3, 2)) for corner in corners], tmp_path)
+    with pytest.raises(RecordError, match="overlap or are not all there"):
+        _refuse_gaps("a", (6, 4), [(corner, (3, 2)) for corner in (*corners[1:], (3, 2))], tmp_path)
 
 
 def test_another_backend_is_refused_by_name(tmp_path: Path) -> None:
@@ -276,6 +285,9 @@ def test_archives_that_are_bent_are_refused(tmp_path: Path) -> None:
     file.write_bytes(whole)
     rewritten(file, lambda name, content: content[:-4] if "/data/" in name else content)
     assert "does not fit in the" in refused(path)
+    file.write_bytes(whole)
+    rewritten(file, lambda name, content: content.replace(b"K\x00K\x08\x85", b"K\x01K\x08\x85"))  # a norm, one number further on
+    assert "a tensor of shape [8] does not fit in the 32 bytes" in refused(path)
     file.write_bytes(whole)
     rewritten(file, lambda name, content: b"big" if name.endswith("byteorder") else content)
     assert "big-endian" in refused(path)
@@ -398,6 +410,16 @@ def test_several_ranks_of_mindformers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "many" / "rank_1" / "a.ckpt").rename(tmp_path / "many" / "rank_0" / "b.ckpt")
     (tmp_path / "many" / "rank_1").rmdir()
     assert "is there twice, in a.ckpt and in b.ckpt" in refused(tmp_path / "many", source)
+
+
+def test_the_same_weights_fused_and_apart_are_refused(tmp_path: Path) -> None:
+    source = huggingface(tmp_path / "hf", DENSE)
+    convert_weights(source, tmp_path / "apart", "mindspore")
+    convert_weights(source, tmp_path / "fused", "mindspore", Choices(qkv_concat=True))
+    fused = read_file(tmp_path / "fused" / "model.safetensors")
+    name = "model.layers.0.attention.w_qkv.weight"
+    write_file(tmp_path / "apart" / "more.safetensors", {name: fused[name]})
+    assert "model.layers.0.self_attn.q_proj.weight is there twice" in refused(tmp_path / "apart", source)
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -16,6 +16,8 @@ LARGEST = 2 * SIZES.ffn * SIZES.hidden * 4
 WHOLE = SIZES.layers * (3 * SIZES.ffn + 640) * SIZES.hidden * 4
 MOST = 3.5 * LARGEST
 """The pieces of a parameter, the parameter, and what was read last."""
+APART = 2.2 * LARGEST
+"""What is read, and as much again where something is put together: of a destination whose parameters are not fused."""
 
 
 @pytest.fixture(scope="module")
@@ -49,4 +51,5 @@ def test_no_more_than_a_few_of_the_largest_tensor_is_ever_held(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < MOST, f"{peak / LARGEST:.2f} of the largest tensor"
+    most = APART if to == "huggingface" and source != "record" else MOST
+    assert peak < most, f"{peak / LARGEST:.2f} of the largest tensor"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.mindspore import ckpt_tensors, write_ckpt
 from align_hooks.checkpoints.safetensors import Output
+from align_hooks.checkpoints.torch_zip import Archive, TorchTensor
 from align_hooks.names.blocks import PADDING
 from checkpoints.models import (
     DENSE,
@@ -200,3 +202,60 @@ def test_a_tied_model_with_a_copy_of_its_embedding_is_converted_without_it(tmp_p
     copied = content | {"lm_head.weight": content["model.embed_tokens.weight"]}
     source = huggingface(tmp_path / "hf", MODELS["tied Llama"], copied)
     assert_same(read_file(converted(source, "huggingface", tmp_path / "out") / "model.safetensors"), content)
+
+
+def test_a_parameter_that_is_taken_apart_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = converted(huggingface(tmp_path / "hf", DENSE), "megatron, local", tmp_path / "there")
+    reads: list[int] = []
+
+    def read(tensor: TorchTensor) -> np.ndarray:
+        reads.append(tensor.start)
+        return plain(tensor)
+
+    plain = TorchTensor.read
+    monkeypatch.setattr(TorchTensor, "read", read)
+    converted(source, "mindspore", tmp_path / "apart")
+    assert len(reads) == len(set(reads)) == 15
+
+
+def names(path: Path) -> set[str]:
+    return set(Archive(path / "release" / "mp_rank_00" / "model_optim_rng.pt", ()).value["model"])
+
+
+def test_names_are_those_of_the_layers_that_were_asked_for(tmp_path: Path) -> None:
+    """A norm stands within a linear layer of Transformer Engine where there is one behind it: not before experts."""
+    dense, experts = huggingface(tmp_path / "dense", DENSE), huggingface(tmp_path / "experts", EXPERTS)
+    engine, local, grouped = IN_MEGATRON[1:]
+    layer = "decoder.layers.1"
+    within, apart = f"{layer}.self_attention.linear_qkv.layer_norm_weight", f"{layer}.input_layernorm.weight"
+    before, above = f"{layer}.mlp.linear_fc1.layer_norm_weight", f"{layer}.pre_mlp_layernorm.weight"
+    assert names(converted(dense, engine, tmp_path / "1")) & {within, apart, before, above} == {within, before}
+    assert names(converted(dense, local, tmp_path / "2")) & {within, apart, before, above} == {apart, above}
+    assert names(converted(experts, engine, tmp_path / "3")) & {within, apart, before, above} == {within, above}
+    assert f"{layer}.mlp.experts.local_experts.2.linear_fc1.weight" in names(tmp_path / "3" / "out")
+    assert f"{layer}.mlp.experts.linear_fc1.weight2" in names(converted(experts, grouped, tmp_path / "4"))
+
+
+def test_a_ckpt_with_a_checksum_is_read(tmp_path: Path) -> None:
+    write_ckpt(tmp_path / "a.ckpt", outputs(tensors(DENSE)))
+    with (tmp_path / "a.ckpt").open("ab") as file:
+        file.write(b"crc_num" + bytes(10))
+    assert ckpt_tensors(tmp_path / "a.ckpt").keys() == tensors(DENSE).keys()
+
+
+def test_what_a_killed_conversion_left_is_no_hindrance(tmp_path: Path) -> None:
+    left = tmp_path / f".out.{os.getpid()}.tmp"
+    left.mkdir()
+    (left / "half").touch()
+    convert_weights(huggingface(tmp_path / "hf", DENSE), tmp_path / "out", "huggingface")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
+    assert not (tmp_path / "out" / "half").exists()
+
+
+def test_numbers_are_aligned(tmp_path: Path) -> None:
+    source = huggingface(tmp_path / "hf", DENSE)
+    with (converted(source, "huggingface", tmp_path / "1") / "model.safetensors").open("rb") as file:
+        assert int.from_bytes(file.read(8), "little") % 8 == 0
+    file_of_rank = converted(source, "megatron, local", tmp_path / "2") / "release" / "mp_rank_00" / "model_optim_rng.pt"
+    starts = [tensor.start for tensor in Archive(file_of_rank, ()).value["model"].values()]
+    assert [start for start in starts if start % 64] == []

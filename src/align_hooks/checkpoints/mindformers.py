@@ -92,5 +92,5 @@ def tables(model: Model, path: Path) -> list[Table]:
 def write_mindformers(path: Path, model: Model, outputs: Sequence[Output]) -> None:
     """Write one safetensors file, with ``config.json`` beside it, into a directory that is made for it."""
     path.mkdir()
-    write_safetensors(path / "model.safetensors", sorted(outputs, key=lambda output: output.name), {"format": "ms"})
+    write_safetensors(path / "model.safetensors", outputs, {"format": "ms"})
     write_config(path, model, outputs)
