@@ -16,8 +16,8 @@ LARGEST = 2 * SIZES.ffn * SIZES.hidden * 4
 WHOLE = SIZES.layers * (3 * SIZES.ffn + 640) * SIZES.hidden * 4
 MOST = 3.5 * LARGEST
 """The pieces of a parameter, the parameter, and what was read last."""
-APART = 2.2 * LARGEST
-"""What is read, and as much again where something is put together: of a destination whose parameters are not fused."""
+APART = 1.8 * LARGEST
+"""What is read, and its largest piece: of a destination whose parameters are not fused."""
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,16 @@ SAVED = ("--save", "checkpoint", "--save-interval", "2", "--train-iters", "2")
 MOE = ("--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2")
 
 
-def trained(where: Path, *flags: str) -> Path:
-    """Two steps of Megatron on two ranks: its own checkpoint, beside a record of the same weights."""
-    frameworks.megatron(where, ranks=2, flags=(*SAVED, *flags), RUN=where / "run", WEIGHTS="2", BATCHES="all").succeeded()
+def trained(where: Path, *flags: str, ranks: int = 2) -> Path:
+    """Two steps of Megatron: its own checkpoint, beside a record of the same weights."""
+    given = {"RUN": where / "run", "WEIGHTS": "2", "BATCHES": "all"}
+    frameworks.megatron(where, ranks=ranks if ranks > 1 else None, flags=(*SAVED, *flags), **given).succeeded()
     return where
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("cut"), "--ckpt-format", "torch_dist", "--tensor-model-parallel-size", "2")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("saved"), "--ckpt-format", "torch_dist", ranks=1)
 
 
 def assert_recorded(where: Path, source: Path, step: int = 2) -> None:
@@ -42,41 +43,56 @@ def assert_recorded(where: Path, source: Path, step: int = 2) -> None:
     assert dict(opened.model.config) == dict(recorded.facts.model)
 
 
-def test_a_distributed_checkpoint_holds_what_was_recorded(cut: Path) -> None:
-    assert_recorded(cut, cut / "checkpoint")
+def test_a_distributed_checkpoint_holds_what_was_recorded(saved: Path) -> None:
+    assert_recorded(saved, saved / "checkpoint")
 
 
-def test_ranks_with_experts_hold_what_was_recorded(tmp_path: Path) -> None:
-    assert_recorded(where := trained(tmp_path, "--ckpt-format", "torch", *MOE), where / "checkpoint")
+LAYOUTS = {
+    "tensor parallel": ("--tensor-model-parallel-size", "2"),
+    "pipeline parallel": ("--pipeline-model-parallel-size", "2"),
+    "expert parallel": MOE,
+}
 
 
-def test_megatron_starts_from_what_is_written(cut: Path, tmp_path: Path) -> None:
-    convert_weights(cut / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
+@pytest.mark.parametrize(
+    ("form", "layout"),
+    [
+        pytest.param(form, layout, marks=[] if (form, layout) == ("torch", "expert parallel") else pytest.mark.slow)
+        for form in ("torch", "torch_dist")
+        for layout in LAYOUTS
+    ],
+)
+def test_two_ranks_hold_what_was_recorded(tmp_path: Path, form: str, layout: str) -> None:
+    assert_recorded(where := trained(tmp_path, "--ckpt-format", form, *LAYOUTS[layout]), where / "checkpoint")
+
+
+def test_megatron_starts_from_what_is_written(saved: Path, tmp_path: Path) -> None:
+    convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
     load = ("--ckpt-format", "torch", "--load", str(tmp_path / "converted"), "--finetune", "--no-load-optim", "--no-load-rng")
     frameworks.megatron(tmp_path, change={"--train-iters": "1"}, flags=load, RUN=tmp_path / "run", WEIGHTS="0").succeeded()
-    before, after = align_hooks.open_run(cut / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
+    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
 @pytest.mark.slow
-def test_megatron_itself_makes_a_distributed_checkpoint_of_it(cut: Path, tmp_path: Path) -> None:
-    convert_weights(cut / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
+def test_megatron_itself_makes_a_distributed_checkpoint_of_it(saved: Path, tmp_path: Path) -> None:
+    convert_weights(saved / "checkpoint", tmp_path / "converted", "megatron", Choices(layers="local"))
     load = ("--ckpt-format", "torch", "--load", str(tmp_path / "converted"), "--finetune", "--no-load-optim", "--no-load-rng")
     into = ("--ckpt-convert-format", "torch_dist", "--ckpt-convert-save", str(tmp_path / "dist"), "--no-save-optim", "--no-save-rng")
     frameworks.megatron(tmp_path, flags=(*load, *into))
-    assert_recorded(cut, tmp_path / "dist" / "torch_dist")
+    assert_recorded(saved, tmp_path / "dist" / "torch_dist")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("concat", [False, True], ids=["apart", "qkv_concat"])
-def test_mindformers_starts_from_what_is_written(cut: Path, tmp_path: Path, concat: bool) -> None:
-    convert_weights(cut / "checkpoint", tmp_path / "a.ckpt", "mindspore-ckpt", Choices(qkv_concat=concat))
+def test_mindformers_starts_from_what_is_written(saved: Path, tmp_path: Path, concat: bool) -> None:
+    convert_weights(saved / "checkpoint", tmp_path / "a.ckpt", "mindspore-ckpt", Choices(qkv_concat=concat))
     change = {"load_checkpoint": str(tmp_path / "a.ckpt"), "model.model_config.qkv_concat": concat, "lr_schedule.total_steps": 1}
-    given = {"REPLAY_BATCHES": cut / "run", "WEIGHTS": "0", "RUN": tmp_path / "run"}
+    given = {"REPLAY_BATCHES": saved / "run", "WEIGHTS": "0", "RUN": tmp_path / "run"}
     frameworks.mindformers(tmp_path, change=change, **given).succeeded()
-    before, after = align_hooks.open_run(cut / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
+    before, after = align_hooks.open_run(saved / "run").weights(2), align_hooks.open_run(tmp_path / "run").weights(0)
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
