@@ -231,6 +231,16 @@ def test_without_arguments_a_configuration_is_asked_for_and_serves(tmp_path: Pat
     assert len(open_checkpoint(path, huggingface(tmp_path / "hf", MEGATRON)).tensors) == 21
 
 
+@pytest.mark.parametrize("odd", [torch.zeros(3), torch.float32, {"a": torch.Size((3,)), "b": torch.dtype}], ids=str)
+def test_a_configuration_of_ours_that_is_no_plain_data_is_refused(tmp_path: Path, odd: object) -> None:
+    convert_weights(huggingface(tmp_path / "hf", DENSE), tmp_path / "mg", "megatron")
+    file = tmp_path / "mg" / "release" / "mp_rank_00" / "model_optim_rng.pt"
+    state = torch.load(file, weights_only=True)
+    state["align_hooks"]["config"]["odd"] = odd
+    torch.save(state, file)
+    assert "model_optim_rng.pt" in refused(tmp_path / "mg" / "release")
+
+
 def test_a_rank_that_is_missing_is_refused(tmp_path: Path) -> None:
     path = mp_rank(tmp_path / "in", MEGATRON, tensors(MEGATRON), tensor=2, pipeline=2)
     (path / "mp_rank_01_001" / "model_optim_rng.pt").unlink()

@@ -10,7 +10,8 @@ import torch
 
 from align_hooks.checkpoints.convert import Choices, convert_weights
 from align_hooks.checkpoints.kinds import BLOCK, KINDS, TORCH_NAMES, cast
-from checkpoints.models import DENSE, bits, huggingface, read_file, tensors
+from align_hooks.errors import AlignHooksError
+from checkpoints.models import DENSE, assert_same, bits, huggingface, read_file, tensors
 
 WIDER = [("BF16", "F32"), ("F16", "F32"), ("F32", "F64"), ("BF16", "F64"), ("F16", "F64")]
 NARROWER = [("F32", "BF16"), ("F32", "F16"), ("F16", "BF16"), ("BF16", "F16"), ("F64", "F32"), ("F64", "F16")]
@@ -78,3 +79,18 @@ def test_widening_says_nothing_and_the_configuration_has_the_type(tmp_path: Path
     wide = read_file(tmp_path / "out" / "model.safetensors")
     assert all((numbers == tensors(DENSE, "BF16")[name][1].astype("<u4") << 16).all() for name, (_, numbers) in wide.items())
     assert '"torch_dtype": "float32"' in (tmp_path / "out" / "config.json").read_text()
+
+
+def test_pieces_of_several_types_are_refused_unless_one_is_chosen(tmp_path: Path) -> None:
+    content = tensors(DENSE)
+    name = "model.layers.1.self_attn.k_proj.weight"
+    content[name] = ("BF16", bits(np.random.default_rng(0), content[name][1].shape, "BF16"))
+    source = huggingface(tmp_path / "hf", DENSE, content)
+    with pytest.raises(AlignHooksError, match=r"linear_qkv\.weight are BF16 and F32; choose one type with --dtype"):
+        convert_weights(source, tmp_path / "no", "megatron")
+    convert_weights(source, tmp_path / "out", "megatron", Choices("float32"))
+    convert_weights(tmp_path / "out", tmp_path / "back", "huggingface")
+    back = read_file(tmp_path / "back" / "model.safetensors")
+    assert (back[name][1] == content[name][1].astype("<u4") << 16).all()
+    convert_weights(source, tmp_path / "same", "huggingface")
+    assert_same(read_file(tmp_path / "same" / "model.safetensors"), content)

@@ -89,15 +89,17 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
     refuse_existing(destination)
     checkpoint = open_checkpoint(source, config)
     notes, rounding = list(checkpoint.notes), _Rounding()
-    tensors, rows, made = padded(checkpoint, choices.rows if to != TO[0] else None)
+    converted = {name: _cast(name, tensor, NAMED.get(choices.dtype, tensor.kind), rounding) for name, tensor in checkpoint.tensors.items()}
+    tensors, rows, made = padded(checkpoint, converted, choices.rows)
     notes += [f"{name}: filled up to {rows} rows with zeros" for name in made]
     if to == TO[0]:
         left_out = [name for name in tensors if name.endswith(PADDING)]
         notes += [f"{name.removesuffix(PADDING)}: {tensors[name].shape[0]} rows of padding left out" for name in left_out]
         outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
     else:
-        outputs = [_output(plan) for plan in _plans(checkpoint, tensors, rows, to, choices)]
-    outputs = [_cast(output, NAMED.get(choices.dtype, output.kind), rounding) for output in outputs]
+        outputs = [
+            Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in _plans(checkpoint, tensors, rows, to, choices)
+        ]
     with written(destination) as temporary:
         _write(temporary, to, checkpoint, outputs)
     notes += rounding.notes(choices.dtype)
@@ -138,15 +140,11 @@ def _plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, to:
     return plans(checkpoint, tensors, rows, table, choices.first)
 
 
-def _output(plan: Plan) -> Output:
-    return Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join)
-
-
-def _cast(output: Output, kind: str, rounding: _Rounding) -> Output:
+def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:
     """A tensor in the type that was asked for."""
-    if kind == output.kind:
-        return output
-    return Output(output.name, output.shape, kind, lambda: rounding.cast(output.name, output.kind, kind, output.make))
+    if kind == tensor.kind:
+        return tensor
+    return Stored(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))
 
 
 def _write(path: Path, to: str, checkpoint: Checkpoint, outputs: list[Output]) -> None:

@@ -6,6 +6,7 @@ stage's layers begin is counted, not computed: stages may differ in length.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,12 @@ def _model(first: Archive, args: Mapping[str, Any], rows: int | None, path: Path
         return open_model(config)
     ours = first.value.get(OURS)
     if isinstance(ours, dict) and isinstance(ours.get("config"), dict):
-        return model_of(ours["config"], path)
+        try:
+            return model_of(json.loads(json.dumps(ours["config"])), path)
+        except (TypeError, ValueError, RecursionError):
+            raise RecordError(
+                f"{first.path}: its configuration is no plain data; convert it again, or name another with --config"
+            ) from None
     return of_arguments(args, rows, path)
 
 

@@ -26,6 +26,7 @@ from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import atomic
+from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
 
 TYPES = {"Float64": "F64", "Float32": "F32", "Float16": "F16", "BFloat16": "BF16"}
@@ -57,8 +58,9 @@ def ckpt_tensors(path: Path) -> dict[str, Stored]:
         with path.open("rb") as file:
             parts = list(_parts(file))
     except (OSError, ValueError, UnicodeDecodeError) as error:
-        why = shown(" ".join(str(error).split())[:200])
-        raise RecordError(f"{path} is no whole MindSpore checkpoint ({why}); copy it again, or save it without enc_key") from None
+        raise RecordError(
+            f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))}); copy it again, or save it without enc_key"
+        ) from None
     named: dict[str, list[_Part]] = {}
     for before, part in zip([None, *parts], parts, strict=False):
         if part.name in named and (before is None or before.name != part.name):

@@ -21,7 +21,7 @@ from align_hooks.families.family import Family, InMindFormers
 from align_hooks.families.registry import FAMILIES, closest, megatron_families
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.table import any_layer
-from align_hooks.record.files import read_json
+from align_hooks.record.files import in_words, read_json
 
 MOST = 1 << 40
 """No size of a model is larger."""
@@ -235,8 +235,7 @@ def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model
     try:
         return _of_arguments(args, rows, path)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise RecordError(f"{path}: its arguments do not describe a model ({shown(why)}); {NAME_THE_CONFIGURATION}") from None
+        raise RecordError(f"{path}: its arguments do not describe a model ({shown(in_words(error))}); {NAME_THE_CONFIGURATION}") from None
 
 
 def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
@@ -261,7 +260,7 @@ def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Mode
 
     family, apart = closest(megatron_families(), misfits, experts=bool(config.num_moe_experts))
     if apart:
-        raise RecordError(f"{path}: its arguments are of no family: {'; '.join(apart)}; convert a model of a family")
+        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(apart))}; convert a model of a family")
     assert family.megatron is not None
     dims = family.megatron.dims(gpt, args.get("vocab_size") or gpt.vocab_size)
     described = family.huggingface(family.megatron.decoder(gpt, dims))

@@ -52,11 +52,11 @@ class _Reading(Mapping[str, Array]):
         return len(self._tensors)
 
 
-def padded(checkpoint: Checkpoint, rows: int | None) -> tuple[Mapping[str, Stored], int, list[str]]:
-    """The tensors with rows of padding up to ``rows`` of a vocabulary, the number of rows, and the names of what was made; raises
-    AlignHooksError where there are more."""
-    ends = [name for name in (checkpoint.model.family.embedding, checkpoint.model.family.output) if name in checkpoint.tensors]
-    tensors, made, own = dict(checkpoint.tensors), [], 0
+def padded(checkpoint: Checkpoint, given: Mapping[str, Stored], rows: int | None) -> tuple[Mapping[str, Stored], int, list[str]]:
+    """The tensors of a checkpoint, as they are ``given``, with rows of padding up to ``rows`` of a vocabulary; the number of rows; and the
+    names of what was filled up. Raises AlignHooksError where there are more rows."""
+    ends = [name for name in (checkpoint.model.family.embedding, checkpoint.model.family.output) if name in given]
+    tensors, made, own = dict(given), [], 0
     for name in ends:
         has = tensors[name].shape[0] + (tensors[name + PADDING].shape[0] if name + PADDING in tensors else 0)
         own = max(own, has)

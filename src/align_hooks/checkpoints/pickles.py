@@ -15,6 +15,7 @@ from io import BytesIO
 from typing import Any, TypeAlias
 
 from align_hooks.errors import RecordError, shown
+from align_hooks.record.files import in_words
 
 Value: TypeAlias = Any
 """What a pickle holds: numbers, texts, lists, dictionaries, and objects of ours."""
@@ -66,8 +67,7 @@ def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Valu
     try:
         return _Machine(allowed, where).run(content)
     except DATA as error:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise RecordError(f"{where} is no whole pickle ({shown(why)}); copy it again") from None
+        raise RecordError(f"{where} is no whole pickle ({shown(in_words(error))}); copy it again") from None
 
 
 class _Machine:

@@ -23,7 +23,7 @@ from align_hooks.checkpoints.model import Model, of_arguments, open_model
 from align_hooks.checkpoints.pickles import Class, Object, read_pickle
 from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
 from align_hooks.errors import RecordError, RefusedRun, shown
-from align_hooks.record.files import read_json
+from align_hooks.record.files import in_words, read_json
 from align_hooks.record.layout import Array
 
 METADATA, COMMON, KIND = ".metadata", "common.pt", "metadata.json"
@@ -144,7 +144,7 @@ def _wholes(metadata: Object, path: Path) -> Iterator[_Whole]:
             chunks = tuple(_chunks(str(name), described.state["chunks"], shape, places, path))
             yield _Whole(str(name), shape, _kind(described.state["properties"]), chunks)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise RecordError(f"{path / METADATA} contradicts itself ({shown(str(error)[:200])}); copy it again") from None
+        raise RecordError(f"{path / METADATA} contradicts itself ({shown(in_words(error))}); copy it again") from None
 
 
 def _kind(properties: Object) -> str:

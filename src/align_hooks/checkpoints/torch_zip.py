@@ -21,6 +21,7 @@ import numpy as np
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, read_pickle
 from align_hooks.errors import RecordError, shown
+from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
 
 STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}
@@ -125,7 +126,7 @@ class Archive:
                 if "byteorder" in self._members and self._bytes(file, "byteorder").strip() != b"little":
                     raise ValueError("its numbers are big-endian")
         except BROKEN as error:
-            why = shown(" ".join(str(error).split())[:200])
+            why = shown(in_words(error))
             raise RecordError(
                 f"{path} is no whole archive of torch.save ({why}); copy it again, or save it with a torch since 1.6"
             ) from None
