@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import tracemalloc
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -75,6 +78,20 @@ def test_a_distributed_checkpoint_needs_no_ranks(tmp_path: Path, sizes: Sizes, t
 def test_arguments_tell_the_model(tmp_path: Path, sizes: Sizes) -> None:
     told = open_checkpoint(torch_dist(tmp_path / "dist", sizes, tensors(sizes))).model.config
     assert {key: told[key] for key in config(sizes)} == config(sizes)
+
+
+def test_the_metadata_of_an_older_megatron_is_a_class_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 0.15 it is ``MCoreMetadata``, with what the others have and a dictionary."""
+    place = "megatron.core.dist_checkpointing.strategies.torch"
+    module, content = ModuleType(place), tensors(DENSE)
+    module.MCoreMetadata = type("MCoreMetadata", (), {"__module__": place})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, place, module)
+    path = torch_dist(tmp_path / "dist", DENSE, content, common="common.pt")
+    older = module.MCoreMetadata()  # type: ignore[attr-defined]
+    older.__dict__ |= vars(pickle.loads((path / ".metadata").read_bytes())) | {"mcore_data": {}}
+    (path / ".metadata").write_bytes(pickle.dumps(older))
+    assert b"MCoreMetadata" in (path / ".metadata").read_bytes()
+    assert_same(found(path), content)
 
 
 def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ CLASSES = (
     *("torch.Size", "torch.serialization._get_layout", "torch.float32", "torch.float64", "torch.float16", "torch.bfloat16"),
     *(f"torch.{name}" for name in ("int64", "int32", "int16", "int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")),
     *("collections.OrderedDict", "pathlib.PosixPath", "pathlib._local.PosixPath"),
+    *(f"megatron.core.dist_checkpointing.strategies.torch.{name}" for name in ("MCoreMetadata", "MCoreSavePlan")),
 )
-"""The classes that the metadata of a distributed checkpoint names, and no other."""
+"""The classes that the metadata of a distributed checkpoint names, and no other; the last two are of Megatron-LM before 0.16."""
 LARGEST = 1 << 30
 """Bytes of the longest ``.metadata``."""
 OTHERS = re.compile(
