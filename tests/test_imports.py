@@ -91,7 +91,7 @@ FLOORS = (
     ("families", "settings"),
     ("record",),
     ("replay", "hooking", "compare", "evidence", "checklist", "patched"),
-    ("session",),
+    ("session", "checkpoints"),
     ("job",),
     ("torch_side", "ms_side", "doctor"),
     ("report",),
@@ -192,7 +192,7 @@ def test_only_configurations_are_read_by_libraries_of_their_languages() -> None:
 
 def test_only_what_knows_models_imports_families() -> None:
     """And everything but the families themselves asks the registry, never one of them."""
-    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "compare", "replay"))
+    knowing = tuple(f"align_hooks.{room}" for room in ("families", "torch_side", "ms_side", "doctor", "compare", "replay", "checkpoints"))
     assert [name for name in importers("align_hooks.families") if not inside(name, *knowing)] == []
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
     asked = tuple(f"align_hooks.families.{module}" for module in ("family", "own", "registry"))

@@ -106,6 +106,8 @@ PLACES = [
     "convert X OUT",
     "convert log OUT --names X",
     "convert log X",
+    "convert X OUT --to huggingface",
+    "convert X OUT --to megatron --config X",
     "doctor X --python no_such_python",
     "doctor no_such_file.yaml --json X",
     "demo X --no-such-option",

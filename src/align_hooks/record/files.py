@@ -189,10 +189,17 @@ class TensorFile:
         """Shape of a tensor, without reading it."""
         return tuple(self._tensors[name]["shape"])
 
+    def kind(self, name: str) -> str:
+        """The type that a tensor is stored in, by its name in the format."""
+        return str(self._tensors[name]["dtype"])
+
     def read(self, name: str) -> Array:
         """One tensor as fp32; raises RecordError for a type that is not among the file's ``types``."""
-        facts = self._tensors[name]
-        kind = facts["dtype"]
+        return _widened(self.stored(name), self.kind(name))
+
+    def stored(self, name: str) -> Array:
+        """One tensor as it is stored, a bf16 as its bits; raises RecordError for a type that is not among the file's ``types``."""
+        facts, kind = self._tensors[name], self.kind(name)
         if kind not in self._types or kind not in STORED:
             raise RecordError(f"{self.path}: {name} is {kind}, only {', '.join(self._types)} can be read here; {self._remedy}")
         start, stop = facts["data_offsets"]
@@ -204,7 +211,7 @@ class TensorFile:
                 data = np.fromfile(file, stored, (stop - start) // stored.itemsize, offset=self._start + start)
             if name in self._digests and digests.xxh3(data) != self._digests[name]:
                 raise RecordError(f"{self.path}: {name} {CHANGED}")
-            return _widened(data, kind).reshape(facts["shape"])
+            return data.reshape(facts["shape"])
         except (OSError, ValueError) as error:
             raise RecordError(f"{self.path}: {name} cannot be read ({error}); {self._remedy}") from None
 

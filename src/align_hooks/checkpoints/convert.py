@@ -1,0 +1,154 @@
+"""One form of weights into another, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from align_hooks.checkpoints.checkpoint import Checkpoint, Stored
+from align_hooks.checkpoints.folder import refuse_existing, written
+from align_hooks.checkpoints.forms import open_checkpoint
+from align_hooks.checkpoints.huggingface import write_huggingface
+from align_hooks.checkpoints.kinds import NAMED, cast, narrows
+from align_hooks.checkpoints.megatron import in_megatron, write_megatron
+from align_hooks.checkpoints.mindformers import tables, write_mindformers
+from align_hooks.checkpoints.mindspore import write_ckpt
+from align_hooks.checkpoints.native import Plan, padded, plans
+from align_hooks.checkpoints.safetensors import Output
+from align_hooks.errors import AlignHooksError
+from align_hooks.names.blocks import PADDING
+from align_hooks.names.table import Rule
+from align_hooks.record.layout import Array
+
+TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
+"""The forms of a destination."""
+LAYERS = ("transformer-engine", "local")
+"""How Megatron-LM builds its layers (``--transformer-impl``), on which the names of some parameters depend."""
+KEEP = "keep"
+PADDED = 128
+"""To a multiple of so many rows Megatron-LM pads a vocabulary, unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person may choose of a destination. ``rows`` are those of the vocabulary with padding, None for as many as there are."""
+
+    dtype: str = KEEP
+    layers: str = LAYERS[0]
+    grouped_experts: bool = False
+    qkv_concat: bool = False
+    rows: int | None = None
+
+    def first(self, rule: Rule) -> bool:
+        """Whether a rule gives the names that are wanted, where others give the same tensors other names."""
+        within = self.layers == LAYERS[0] and rule.native.endswith(".layer_norm_weight")
+        grouped = self.grouped_experts and rule.native.endswith(".weight{expert}")
+        return within or grouped or (self.qkv_concat and len(rule.canonical) > 1)
+
+
+@dataclass
+class Converted:
+    """What was done: from which form, of which model, how many tensors were written, and ``notes`` on what is not as it was."""
+
+    form: str
+    model: str
+    tensors: int
+    notes: list[str]
+
+
+@dataclass
+class _Rounding:
+    """Which tensors were rounded, and how many numbers became infinite."""
+
+    rounded: set[str] = field(default_factory=set)
+    lost: dict[str, int] = field(default_factory=dict)
+
+    def cast(self, name: str, kind: str, to: str, make: Callable[[], Array]) -> Array:
+        array, lost = cast(make(), kind, to)
+        if narrows(kind, to):
+            self.rounded.add(name)
+        if lost:
+            self.lost[name] = lost
+        return array
+
+    def notes(self, to: str) -> list[str]:
+        words = [f"rounded to {to}, to nearest, ties to even: {len(self.rounded)} tensors"] if self.rounded else []
+        if self.lost:
+            first = next(iter(self.lost))
+            words.append(f"{sum(self.lost.values())} numbers are beyond the largest {to} and became infinite, the first in {first}")
+        return words
+
+
+def convert_weights(source: Path, destination: Path, to: str, choices: Choices = Choices(), config: Path | None = None) -> Converted:
+    """Write the weights of ``source`` as ``destination``, in the form ``to``; ``config`` is a Hugging Face configuration of the model.
+
+    :raises RecordError: the source cannot be read. :raises AlignHooksError: a choice does not fit, or the destination is there already.
+    """
+    _refuse_odd(destination, to, choices)
+    refuse_existing(destination)
+    checkpoint = open_checkpoint(source, config)
+    notes, rounding = list(checkpoint.notes), _Rounding()
+    converted = {name: _cast(name, tensor, NAMED.get(choices.dtype, tensor.kind), rounding) for name, tensor in checkpoint.tensors.items()}
+    tensors, rows, made = padded(checkpoint, converted, choices.rows)
+    notes += [f"{name}: filled up to {rows} rows with zeros" for name in made]
+    if to == TO[0]:
+        left_out = [name for name in tensors if name.endswith(PADDING)]
+        notes += [f"{name.removesuffix(PADDING)}: {tensors[name].shape[0]} rows of padding left out" for name in left_out]
+        outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
+    else:
+        outputs = [
+            Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in _plans(checkpoint, tensors, rows, to, choices)
+        ]
+    with written(destination) as temporary:
+        _write(temporary, to, checkpoint, outputs)
+    notes += rounding.notes(choices.dtype)
+    notes += _of_megatron(rows, choices) if to == "megatron" else []
+    return Converted(checkpoint.form, checkpoint.model.words, len(outputs), notes)
+
+
+def _of_megatron(rows: int, choices: Choices) -> list[str]:
+    """What to heed when Megatron-LM is started from a checkpoint: it leaves what it does not find as it was drawn, and says nothing."""
+    built = choices.layers.replace("-", "_")
+    words = f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
+    padded = f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of {PADDED}: --vocabulary-rows gives that many"
+    return [words, padded] if rows % PADDED else [words]
+
+
+def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:
+    """Raise AlignHooksError for a choice that does not exist, or has nothing to choose in this form."""
+    for option, value, values in (("--to", to, TO), ("--dtype", choices.dtype, (KEEP, *NAMED)), ("--layers", choices.layers, LAYERS)):
+        if value not in values:
+            raise AlignHooksError(f"{option} {value}: choose one of {', '.join(values)}")
+    megatron, mindformers = to == "megatron", to.startswith("mindspore")
+    odd = {
+        "--layers": choices.layers != LAYERS[0] and not megatron,
+        "--grouped-experts": choices.grouped_experts and not megatron,
+        "--qkv-concat": choices.qkv_concat and not mindformers,
+        "--vocabulary-rows": choices.rows is not None and not (megatron or mindformers),
+    }
+    wrong = next((option for option, is_odd in odd.items() if is_odd), None)
+    if wrong is not None:
+        raise AlignHooksError(f"{wrong} says nothing of --to {to}; leave it out")
+    if to == "mindspore-ckpt" and destination.suffix != ".ckpt":
+        raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")
+
+
+def _plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, to: str, choices: Choices) -> list[Plan]:
+    model = checkpoint.model
+    table = in_megatron(model, checkpoint.path).table if to == "megatron" else tables(model, checkpoint.path)[0]
+    return plans(checkpoint, tensors, rows, table, choices.first)
+
+
+def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:
+    """A tensor in the type that was asked for."""
+    if kind == tensor.kind:
+        return tensor
+    return Stored(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))
+
+
+def _write(path: Path, to: str, checkpoint: Checkpoint, outputs: list[Output]) -> None:
+    if to == "mindspore-ckpt":
+        write_ckpt(path, outputs)
+        return
+    {"huggingface": write_huggingface, "megatron": write_megatron, "mindspore": write_mindformers}[to](path, checkpoint.model, outputs)

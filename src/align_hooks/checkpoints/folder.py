@@ -1,0 +1,71 @@
+"""A destination that is whole or absent: everything is written beside it under a temporary name, synced, and renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.errors import AlignHooksError
+from align_hooks.record import atomic
+from align_hooks.record.folder import TEMPORARY
+from align_hooks.record.layout import Array
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise AlignHooksError where something has the destination's name."""
+    if os.path.lexists(path):
+        raise AlignHooksError(f"{path} is there already; name a new destination, for nothing is written over")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """The temporary name under which a file or a directory is made; it gets its own when all went well, and is removed otherwise.
+
+    Raises AlignHooksError where the destination cannot be written.
+    """
+    refuse_existing(path)
+    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}{TEMPORARY}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove(temporary)
+        yield temporary
+        refuse_existing(path)
+        temporary.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise AlignHooksError(
+            f"{path} cannot be written: {error.strerror or error}; name a place with room that you may write to"
+        ) from None
+    finally:
+        _remove(temporary)
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The bytes of an array in row-major order."""
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory, and those above it, that are kept through a crash."""
+    path.mkdir(parents=True)
+    _sync(path.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        atomic.sync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""Which form a path has, and its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from align_hooks.checkpoints.checkpoint import Checkpoint
+from align_hooks.checkpoints.huggingface import INDEX, MODEL, read_huggingface, tensors_of
+from align_hooks.checkpoints.megatron import FILE, LATEST, mp_ranks, read_megatron
+from align_hooks.checkpoints.mindformers import ranks_of, read_mindformers
+from align_hooks.checkpoints.model import open_model
+from align_hooks.checkpoints.recorded import read_record
+from align_hooks.checkpoints.torch_dist import METADATA, read_torch_dist
+from align_hooks.errors import RecordError, shown
+from align_hooks.record import layout
+
+Reader = Callable[[Path, Path | None], Checkpoint]
+SUFFIXES = (".ckpt", ".safetensors", ".pt")
+"""The ends of names of files that are weights; any other file is a log."""
+LONGEST_ITERATION = 20
+
+
+def is_weights(path: Path) -> bool:
+    """Whether a path is a checkpoint, and no log, as far as its name and its files tell."""
+    return (
+        path.is_dir()
+        or path.suffix in SUFFIXES
+        or (not path.exists() and path.with_name(path.name.rpartition("@")[0] or path.name).is_dir())
+    )
+
+
+def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
+    """The weights that a path names, in whatever form, with ``config`` as the model's configuration where it is given. Of a record it may
+    end in ``@STEP``. Raises RecordError where there are none, or they are not whole."""
+    name, at, step = path.name.rpartition("@")
+    run = path.with_name(name) if at and name and not path.exists() else path
+    if run.is_dir() and layout.ranks(run):
+        if at and run != path and not (step.isascii() and step.isdigit() and len(step) < 16):
+            raise RecordError(f"{path}: {shown(step)} is no step; write {run}@N, the weights after N updates")
+        return read_record(run, step if run != path else "0", config)
+    if not path.exists():
+        raise RecordError(f"{path} is not there; name a record, or a checkpoint of Hugging Face, Megatron-LM or MindFormers")
+    return _reader(path := _latest(path))(path.parent.parent if path.name == FILE else path, config)
+
+
+def _latest(path: Path) -> Path:
+    """The directory of the latest iteration, where Megatron-LM's own directory is named."""
+    latest = path / LATEST
+    if not latest.is_file():
+        return path
+    with latest.open("rb") as file:
+        text = file.read(LONGEST_ITERATION + 1).decode("ascii", "replace").strip()
+    if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
+        raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
+    return path / (text if text == "release" else f"iter_{int(text):07}")
+
+
+def _reader(path: Path) -> Reader:
+    if path.is_file():
+        if path.suffix in SUFFIXES:
+            return read_megatron if path.suffix == ".pt" else read_mindformers
+        raise RecordError(f"{path} is no checkpoint; name a directory, or a file that ends in {', '.join(SUFFIXES)}")
+    if (path / METADATA).exists():
+        return read_torch_dist
+    if mp_ranks(path):
+        return read_megatron
+    if _is_huggingface(path):
+        return read_huggingface
+    if ranks_of(path) or any(path.glob("*.safetensors")) or any(path.glob("*.ckpt")):
+        return read_mindformers
+    raise RecordError(
+        f"{path} holds no weights: neither manifest/rank_0.json nor model.safetensors, .metadata, mp_rank_00 or a .ckpt is there"
+    )
+
+
+def _is_huggingface(path: Path) -> bool:
+    """Whether a directory of safetensors has Hugging Face's names: MindFormers writes such directories too, with names of its own."""
+    if not (path / MODEL).exists() and not (path / INDEX).exists():
+        return False
+    if not (path / "config.json").exists() or (path / INDEX).exists():
+        return (path / INDEX).exists()
+    model = open_model(path)
+    return any(model.shape(name) is not None and name == model.family.embedding for name in tensors_of(path))

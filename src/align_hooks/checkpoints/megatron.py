@@ -1,0 +1,211 @@
+"""Megatron-LM's ``mp_rank_00/model_optim_rng.pt``, one a tensor-, pipeline- and expert-parallel rank, and its arguments in each.
+
+A file's parameters are those of its rank, in as many parts (``model0``, ``model1``, …) as the rank has virtual pipeline stages. Where a
+stage's layers begin is counted, not computed: stages may differ in length.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, placed
+from align_hooks.checkpoints.folder import make_directories
+from align_hooks.checkpoints.model import Model, model_of, of_arguments, open_model
+from align_hooks.checkpoints.safetensors import Output
+from align_hooks.checkpoints.torch_write import Tensor, write_archive
+from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
+from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.families.family import InMegatron
+from align_hooks.record import atomic
+
+FILE, LATEST, RELEASE = "model_optim_rng.pt", "latest_checkpointed_iteration.txt", "release"
+OURS = "align_hooks"
+"""Under this key a file that we wrote keeps ``config.json``: Megatron-LM's arguments are a class, which torch reads on trust alone."""
+ALLOWED = (
+    *("argparse.Namespace", "collections.defaultdict", "builtins.set", "signal.Signals", "pathlib.PosixPath", "pathlib._local.PosixPath"),
+    *("_codecs.encode", "_io.BytesIO", "numpy.dtype", "numpy.ndarray"),
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *("megatron.*", "torch.Generator"),
+)
+"""The classes beside torch's that a training checkpoint names: of its arguments and of its random states. None is ever called."""
+LAYER = re.compile(r"\.layers\.(\d+)\.")
+FOLDER = re.compile(r"mp_rank_(\d{2,5})(?:_(\d{3,5}))?(?:_(\d{3,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """A file, and its rank on each axis."""
+
+    archive: Archive
+    tensor: int
+    pipeline: int
+    expert: int
+
+    def stages(self) -> list[dict[str, Any]]:
+        """The parameters of each of its virtual pipeline stages."""
+        value = self.archive.value
+        keys = ["model"] if "model" in value else [f"model{stage}" for stage in range(sum(key.startswith("model") for key in value))]
+        stages = [value.get(key) for key in keys]
+        if not stages or not all(isinstance(stage, dict) and all(isinstance(name, str) for name in stage) for stage in stages):
+            raise RecordError(f"{self.archive.path} holds no model; convert a checkpoint of Megatron-LM's GPT models on megatron-core")
+        return [dict(stage) for stage in stages if stage is not None]
+
+
+def mp_ranks(path: Path) -> list[Path]:
+    """The files of a checkpoint's ranks."""
+    return sorted(path.glob(f"mp_rank_*/{FILE}"))
+
+
+def read_megatron(path: Path, config: Path | None) -> Checkpoint:
+    """A checkpoint of ``mp_rank_*`` folders; raises RecordError where a rank is missing, or its files are not whole."""
+    archives = {file.parent.name: Archive(file, ALLOWED) for file in mp_ranks(path)}
+    first = next(iter(archives.values()))
+    if not all(isinstance(archive.value, dict) for archive in archives.values()):
+        raise RecordError(f"{path} holds no model; convert a checkpoint that Megatron-LM saved")
+    args = arguments(first.value.get("args")) or {}
+    ranks = list(_ranks(archives, args, path))
+    counts = tuple(1 + max(getattr(rank, axis) for rank in ranks) for axis in ("tensor", "pipeline", "expert"))
+    _refuse_missing(ranks, counts, args, path)
+    rows = _rows(ranks, counts[0])
+    model = _model(first, args, rows, path, config)
+    return Checkpoint(path, _form(counts), model, _parameters(ranks, counts, model, rows).tensors(), notes_of(args, model, config))
+
+
+def _form(counts: Sequence[int]) -> str:
+    words = [f"{count} {axis}-parallel ranks" for count, axis in zip(counts, ("tensor", "pipeline", "expert"), strict=True) if count > 1]
+    return ", ".join(["Megatron-LM, mp_rank", *words])
+
+
+def notes_of(args: Mapping[str, Any], model: Model, config: Path | None) -> list[str]:
+    """What a person should know of a model that arguments describe."""
+    if config is None and args and not args.get("vocab_size"):
+        return [
+            f"the arguments tell no vocabulary without padding, so all {model.sizes['vocabulary']} rows count; --config tells how many do"
+        ]
+    return []
+
+
+def _model(first: Archive, args: Mapping[str, Any], rows: int | None, path: Path, config: Path | None) -> Model:
+    if config is not None:
+        return open_model(config)
+    ours = first.value.get(OURS)
+    if isinstance(ours, dict) and isinstance(ours.get("config"), dict):
+        try:
+            return model_of(json.loads(json.dumps(ours["config"])), path)
+        except (TypeError, ValueError, RecursionError):
+            raise RecordError(
+                f"{first.path}: its configuration is no plain data; convert it again, or name another with --config"
+            ) from None
+    return of_arguments(args, rows, path)
+
+
+def _ranks(archives: Mapping[str, Archive], args: Mapping[str, Any], path: Path) -> Iterator[_Rank]:
+    """Each file with its rank. A name says of one number whether it is the pipeline's or the experts' only by the arguments."""
+    for name, archive in archives.items():
+        match = FOLDER.fullmatch(name)
+        if match is None:
+            raise RecordError(f"{path / name} is no folder of a rank; keep mp_rank_00, mp_rank_00_000 and the like there")
+        tensor, second, third = (None if number is None else int(number) for number in match.groups())
+        of_experts = (
+            third is None and args.get("pipeline_model_parallel_size", 1) == 1 and (args.get("expert_model_parallel_size") or 1) > 1
+        )
+        pipeline, expert = (0, second) if of_experts else (second, third)
+        yield _Rank(archive, tensor or 0, pipeline or 0, expert or 0)
+
+
+def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping[str, Any], path: Path) -> None:
+    asked = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
+    told = tuple(args.get(name) or count for name, count in zip(asked, counts, strict=True))
+    there = {(rank.tensor, rank.pipeline, rank.expert) for rank in ranks}
+    if told != tuple(counts) or len(there) != counts[0] * counts[1] * counts[2]:
+        words = " x ".join(map(str, told))
+        raise RecordError(
+            f"{path} has the files of {len(there)} ranks, its model has {words} (tensor x pipeline x expert); copy all of them"
+        )
+    if counts[0] > 1 and (args.get("num_experts") or 0) and args.get("expert_tensor_parallel_size", counts[0]) not in (None, counts[0]):
+        raise RecordError(
+            f"{path}: experts are cut otherwise (expert_tensor_parallel_size) than the rest; save it as torch_dist and convert that"
+        )
+
+
+def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
+    """Rows of the embedding, padding and all; None where no rank has it."""
+    for rank in ranks:
+        for stage in rank.stages():
+            for name, value in stage.items():
+                if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight") and value.shape:
+                    return value.shape[0] * tensor
+    return None
+
+
+def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Model, rows: int | None) -> Parameters:
+    side = in_megatron(model, ranks[0].archive.path)
+    dims, parameters = model.dims(rows), Parameters(ranks[0].archive.path.parent.parent)
+    begins = _first_layers(ranks)
+    for rank in ranks:
+        for number, stage in enumerate(rank.stages()):
+            for native, value in stage.items():
+                if not isinstance(value, TorchTensor):
+                    continue
+                expert = model.experts // counts[2] * rank.expert if ".experts." in native else 0
+                if rank.expert and ".experts." not in native:
+                    continue  # a copy of what the first expert-parallel rank has
+                try:
+                    fused = placed(
+                        *(side.table, native, value.shape, model, dims),
+                        rank=(rank.tensor, counts[0]),
+                        first_layer=begins[number, rank.pipeline],
+                        first_expert=expert,
+                    )
+                except RefusedRun as error:
+                    raise RecordError(f"{rank.archive.path}: {error}") from None
+                if fused is not None and not _is_copy(fused.pieces, model, rank, counts):
+                    whole = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
+                    if not (whole and rank.tensor):  # a norm is whole on every rank
+                        parameters.add(Held(fused, value.kind, value.read, f"{rank.archive.path.parent.name} {shown(native)}"))
+    return parameters
+
+
+def _is_copy(pieces: Sequence[str], model: Model, rank: _Rank, counts: Sequence[int]) -> bool:
+    """Whether a parameter is a copy of the embedding that a tied model's last pipeline stage has."""
+    if not model.tied:
+        return False
+    last = counts[1] > 1 and rank.pipeline == counts[1] - 1
+    return pieces[:1] == (model.family.output,) or (last and pieces[:1] == (model.family.embedding,))
+
+
+def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
+    """By virtual stage and pipeline rank, the number of its first layer in the whole model."""
+    layers: dict[tuple[int, int], int] = {}
+    for rank in ranks:
+        for number, stage in enumerate(rank.stages()):
+            found = {int(match[1]) for name in stage if name.startswith("decoder.") and (match := LAYER.search(name))}
+            layers[number, rank.pipeline] = max(layers.get((number, rank.pipeline), 0), max(found, default=-1) + 1)
+    begins, begin = {}, 0
+    for place in sorted(layers):
+        begins[place] = begin
+        begin += layers[place]
+    return begins
+
+
+def in_megatron(model: Model, path: Path) -> InMegatron:
+    """How Megatron-LM builds a model; raises RefusedRun where it has no names there."""
+    if model.family.megatron is None:
+        raise RefusedRun(f"{path}: {model.family.name} has no names in Megatron-LM here; convert it between the other forms")
+    return model.family.megatron
+
+
+def write_megatron(path: Path, model: Model, outputs: Sequence[Output]) -> None:
+    """Write the checkpoint of one rank, as Megatron-LM starts from with ``--load PATH --finetune --no-load-optim --no-load-rng``."""
+    folder = path / RELEASE / "mp_rank_00"
+    make_directories(folder)
+    tensors = [(Tensor(key, output.shape, output.kind), output.make) for key, output in enumerate(outputs)]
+    named = {output.name: tensor for output, (tensor, _) in zip(outputs, tensors, strict=True)}
+    value = {"checkpoint_version": 3.0, "iteration": 0, "model": named, OURS: {"config": dict(model.config)}}
+    write_archive(folder / FILE, FILE.removesuffix(".pt"), value, tensors)
+    atomic.write_text(path / LATEST, RELEASE)

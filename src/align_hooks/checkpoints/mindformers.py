@@ -1,0 +1,96 @@
+"""MindFormers' checkpoints: its parameters in safetensors or in a ``.ckpt``, of one rank.
+
+They do not say which model they are of; ``config.json`` beside them does, where there is one. What several ranks save is cut by a strategy
+that only MindSpore can undo, so it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, Stored, each_once
+from align_hooks.checkpoints.huggingface import stored, write_config
+from align_hooks.checkpoints.mindspore import ckpt_tensors
+from align_hooks.checkpoints.model import Model, asked_for, mindformers_sides, open_model
+from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
+from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.names.table import Table
+
+NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
+"""Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""
+RANK = re.compile(r"rank_(\d+)")
+
+
+def ranks_of(path: Path) -> list[Path]:
+    """The folders of ranks in a directory."""
+    return sorted(folder for folder in path.glob("rank_*") if folder.is_dir() and RANK.fullmatch(folder.name))
+
+
+def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
+    """A file, a directory of files, or one that holds ``rank_0``; raises RecordError for several ranks, or where a file is not whole."""
+    folder, beside = path, path if path.is_dir() else path.parent
+    if ranks := ranks_of(path):
+        if len(ranks) > 1:
+            way = "join them with MindFormers' own transform_checkpoint.py or mindspore.load_distributed_checkpoint and convert that"
+            raise RecordError(f"{path} holds {len(ranks)} ranks, which a strategy cuts; {way}")
+        (folder,) = ranks
+    files = [folder] if folder.is_file() else sorted((*folder.glob("*.safetensors"), *folder.glob("*.ckpt")))
+    if {file.suffix for file in files} > {".ckpt"}:
+        raise RecordError(f"{folder} holds files of both .ckpt and .safetensors; name the one that you mean")
+    tensors = _tensors(files, path)
+    has_config = config is None and (beside / "config.json").exists()
+    model = open_model(beside) if has_config else asked_for(config, path)
+    form = "MindSpore .ckpt" if files[0].suffix == ".ckpt" else "MindFormers safetensors"
+    return Checkpoint(path, form, model, _parameters(tensors, model, path).tensors())
+
+
+def _tensors(files: Sequence[Path], path: Path) -> dict[str, Stored]:
+    if not files:
+        raise RecordError(f"{path} holds no .ckpt and no .safetensors; name the directory that has them")
+    of_files: dict[str, Mapping[str, Stored]] = {}
+    for file in files:
+        if file.suffix == ".ckpt":
+            of_files[file.name] = ckpt_tensors(file)
+        else:
+            (opened,) = open_files([file])
+            of_files[file.name] = {name: stored(opened, name) for name in opened}
+    homes = each_once(((name, home) for home, of_file in of_files.items() for name in of_file), path)
+    return {name: of_files[home][name] for name, home in homes.items() if not NO_WEIGHT.fullmatch(name)}
+
+
+def _parameters(tensors: Mapping[str, Stored], model: Model, path: Path) -> Parameters:
+    """The parameters by the names of the first class of the family that has all of them."""
+    refused: RefusedRun | None = None
+    for table in tables(model, path):
+        try:
+            return _by(table, tensors, model, path)
+        except RefusedRun as error:
+            refused = refused or error
+    raise RecordError(f"{path}: {refused}")
+
+
+def _by(table: Table, tensors: Mapping[str, Stored], model: Model, path: Path) -> Parameters:
+    parameters, embedding = Parameters(path), table.native(model.family.embedding)
+    dims = model.dims(tensors[embedding].shape[0] if embedding in tensors and tensors[embedding].shape else None)
+    for native, tensor in tensors.items():
+        fused = table.fused(native, tensor.shape, dims)
+        if fused is not None and not (model.tied and fused.pieces[:1] == (model.family.output,)):
+            parameters.add(Held(fused, tensor.kind, tensor.read, shown(native)))
+    return parameters
+
+
+def tables(model: Model, path: Path) -> list[Table]:
+    """MindFormers' names of a model, by every class of it; raises RefusedRun where it has none."""
+    sides = mindformers_sides(model.family)
+    if not sides:
+        raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
+    return [side.table for side in sides]
+
+
+def write_mindformers(path: Path, model: Model, outputs: Sequence[Output]) -> None:
+    """Write one safetensors file, with ``config.json`` beside it, into a directory that is made for it."""
+    path.mkdir()
+    write_safetensors(path / "model.safetensors", outputs, {"format": "ms"})
+    write_config(path, model, outputs)

@@ -1,0 +1,237 @@
+"""MindSpore's ``.ckpt``: the protobuf messages of its ``checkpoint.proto``, read and written without protobuf.
+
+::
+
+    Checkpoint { repeated Value value = 1 }    Value { string tag = 1; TensorProto tensor = 2 }
+    TensorProto { repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3 }
+
+A file is a list of values, and a large tensor several with the same tag, one after the other. The library reads a file as a whole; here
+only what stands between the tensors is read, and their numbers when they are wanted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from align_hooks.checkpoints.checkpoint import Stored
+from align_hooks.checkpoints.folder import bytes_of
+from align_hooks.checkpoints.kinds import KINDS, size_of
+from align_hooks.checkpoints.safetensors import Output
+from align_hooks.errors import RecordError, shown
+from align_hooks.record import atomic
+from align_hooks.record.files import in_words
+from align_hooks.record.layout import Array
+
+TYPES = {"Float64": "F64", "Float32": "F32", "Float16": "F16", "BFloat16": "BF16"}
+"""MindSpore's names of the types of weights."""
+TYPE_OF = {kind: name for name, kind in TYPES.items()}
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""What follows a field's key."""
+SLICE = 512 * 1024 * 1024
+"""Bytes of a tensor in one value, as MindSpore writes it."""
+CHECKSUM = b"crc_num"
+"""What stands 17 bytes before the end of a file that was saved with ``crc_check``."""
+LONGEST_NAME = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A value: a tensor, or some of one. ``start`` and ``size`` are of its numbers in the file."""
+
+    name: str
+    dims: tuple[int, ...]
+    type: str
+    start: int
+    size: int
+
+
+def ckpt_tensors(path: Path) -> dict[str, Stored]:
+    """Name to tensor of a ``.ckpt``; raises RecordError for what is none, or not whole."""
+    try:
+        with path.open("rb") as file:
+            parts = list(_parts(file))
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise RecordError(
+            f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))}); copy it again, or save it without enc_key"
+        ) from None
+    named: dict[str, list[_Part]] = {}
+    for before, part in zip([None, *parts], parts, strict=False):
+        if part.name in named and (before is None or before.name != part.name):
+            raise RecordError(f"{path}: {shown(part.name)} is there twice; keep one model in a file")
+        named.setdefault(part.name, []).append(part)
+    return {name: _stored(path, of_name) for name, of_name in named.items()}
+
+
+def _stored(path: Path, parts: Sequence[_Part]) -> Stored:
+    first = parts[0]
+    kind = TYPES.get(first.type, first.type)
+    shape = () if first.dims == (0,) else first.dims
+    size = sum(part.size for part in parts)
+    if any((part.dims, part.type) != (first.dims, first.type) for part in parts) or (
+        kind in KINDS and math.prod(shape) * size_of(kind) != size
+    ):
+        why = f"of shape {list(shape)} and type {shown(first.type)} has {size} bytes"
+        raise RecordError(f"{path}: {shown(first.name)} {why}; copy the file again")
+    return Stored(shape, kind, _reading(path, parts, shape, kind))
+
+
+def _reading(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Callable[[], Array]:
+    def read() -> Array:
+        result = np.empty(math.prod(shape) * size_of(kind), np.uint8)
+        filled = 0
+        try:
+            with path.open("rb", buffering=0) as file:
+                for part in parts:
+                    file.seek(part.start)
+                    filled += _fill(file, memoryview(result)[filled : filled + part.size])
+        except OSError as error:
+            raise RecordError(f"{path} cannot be read: {error.strerror or error}") from None
+        if filled != result.size:
+            raise RecordError(f"{path} was cut short while it was being read; start again once nobody writes it")
+        numbers: Array = result.view(KINDS[kind]).reshape(shape)
+        return numbers
+
+    return read
+
+
+def _fill(file: BinaryIO | object, target: memoryview) -> int:
+    done = 0
+    while done < len(target):
+        count = file.readinto(target[done:])  # type: ignore[union-attr]
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _parts(file: BinaryIO) -> Iterator[_Part]:
+    """The values of a file; raises ValueError for one that is not whole."""
+    end = os.fstat(file.fileno()).st_size
+    if end > 17:
+        file.seek(end - 17)
+        end -= 17 * (file.read(len(CHECKSUM)) == CHECKSUM)
+    place = 0
+    while place < end:
+        number, wire, start, place = _field(file, place, end)
+        if (number, wire) != (1, LENGTH):
+            raise ValueError(f"at byte {start} it holds what is no value")
+        yield _value(file, start, place)
+
+
+def _value(file: BinaryIO, place: int, end: int) -> _Part:
+    name, tensor = None, None
+    while place < end:
+        number, wire, start, place = _field(file, place, end)
+        if (number, wire) == (1, LENGTH):
+            name = _text(file, start, place)
+        elif (number, wire) == (2, LENGTH):
+            tensor = (start, place)
+    if name is None or tensor is None:
+        raise ValueError("a value is no tensor")
+    dims: list[int] = []
+    kind, content = None, (0, 0)
+    place, end = tensor
+    while place < end:
+        number, wire, start, place = _field(file, place, end)
+        if number == 1:
+            dims += _dims(file, wire, start, place)
+        elif (number, wire) == (2, LENGTH):
+            kind = _text(file, start, place)
+        elif (number, wire) == (3, LENGTH):
+            content = (start, place)
+    if kind is None or len(dims) > 8 or any(dim >= 1 << 48 for dim in dims):
+        raise ValueError(f"{shown(name)} is no tensor")
+    return _Part(name, tuple(dims), kind, content[0], content[1] - content[0])
+
+
+def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
+    """The sizes of a field: one, or several packed."""
+    if wire == VARINT:
+        return [_varint(file, start, stop)[0]]
+    if wire != LENGTH or stop - start > 100:
+        raise ValueError("sizes are no numbers")
+    found = []
+    while start < stop:
+        number, start = _varint(file, start, stop)
+        found.append(number)
+    return found
+
+
+def _field(file: BinaryIO, place: int, end: int) -> tuple[int, int, int, int]:
+    """The number and the kind of the field at ``place``, and where its content begins and ends."""
+    key, start = _varint(file, place, end)
+    wire = key & 7
+    if wire == VARINT:
+        stop = _varint(file, start, end)[1]
+    elif wire == LENGTH:
+        size, start = _varint(file, start, end)
+        stop = start + size
+    elif wire in (FIXED64, FIXED32):
+        stop = start + (8 if wire == FIXED64 else 4)
+    else:
+        raise ValueError(f"at byte {place} it holds no field")
+    if stop > end:
+        raise ValueError(f"it ends at byte {end}, before what begins at {start}")
+    return key >> 3, wire, start, stop
+
+
+def _varint(file: BinaryIO, place: int, end: int) -> tuple[int, int]:
+    file.seek(place)
+    number = 0
+    for index, byte in enumerate(file.read(min(10, end - place))):
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number, place + index + 1
+    raise ValueError(f"at byte {place} it holds no number")
+
+
+def _text(file: BinaryIO, start: int, stop: int) -> str:
+    if stop - start > LONGEST_NAME:
+        raise ValueError(f"at byte {start} it holds a name of {stop - start} bytes")
+    file.seek(start)
+    return file.read(stop - start).decode()
+
+
+def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) -> None:
+    """Write a ``.ckpt`` of these tensors, in their order, and sync it."""
+    with path.open("xb") as file:
+        for output in outputs:
+            content = bytes_of(output.make())
+            described = b"".join(_number(1, size) for size in output.shape) + _bytes(2, TYPE_OF[output.kind].encode())
+            for start in range(0, max(len(content), 1), slice_):
+                part = content[start : start + slice_]
+                tensor = described + _head(3, len(part))
+                tag = _bytes(1, output.name.encode())
+                value = tag + _head(2, len(tensor) + len(part)) + tensor
+                file.write(_head(1, len(value) + len(part)) + value)
+                file.write(part)
+            del content
+        file.flush()
+        atomic.sync(file.fileno())
+
+
+def _encoded(number: int) -> bytes:
+    text = bytearray()
+    while number > 0x7F:
+        text.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*text, number))
+
+
+def _head(field: int, size: int) -> bytes:
+    return bytes([field << 3 | LENGTH]) + _encoded(size)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _head(field, len(content)) + content
+
+
+def _number(field: int, number: int) -> bytes:
+    return bytes([field << 3 | VARINT]) + _encoded(number)

@@ -1,0 +1,267 @@
+"""Which model a checkpoint is of, and how large: by Hugging Face's ``config.json``, into which every other description is turned.
+
+A family is known by Hugging Face's ``model_type``, which is the family's name in small letters. Megatron-LM's arguments are read by the
+family too, through a stand-in of the built model: what that has as attributes, the arguments have under the same names but for few.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.families.family import Family, InMindFormers
+from align_hooks.families.registry import FAMILIES, closest, megatron_families
+from align_hooks.names.blocks import PADDING, Dims
+from align_hooks.names.table import any_layer
+from align_hooks.record.files import in_words, read_json
+
+MOST = 1 << 40
+"""No size of a model is larger."""
+COUNTED = ("layer", "expert")
+"""What stands for a number in the names of tensors that every layer, or every expert of every layer, has."""
+NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of a family, as ``config.json`` describes it. ``path`` is where that stands, for messages."""
+
+    family: Family
+    config: Mapping[str, Any]
+    path: Path
+
+    @property
+    def words(self) -> str:
+        """What a message calls the model."""
+        return f"a {self.family.name} of {self.layers} layers"
+
+    @property
+    def layers(self) -> int:
+        """How many layers the decoder has."""
+        return self._number("num_hidden_layers")
+
+    @property
+    def experts(self) -> int:
+        """How many experts a layer has; 0 without any."""
+        names = ("num_local_experts", "num_experts", "n_routed_experts")
+        return next((self._number(name) for name in names if self.config.get(name)), 0)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer is the embedding."""
+        return self.config.get("tie_word_embeddings", False) is True
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int | None]:
+        """The size of an axis, by its name in a family; None where the configuration does not tell it."""
+        heads, hidden = self._number("num_attention_heads"), self._number("hidden_size")
+        head = self._number("head_dim", hidden // heads)
+        of_expert = self._number("moe_intermediate_size", self._known("intermediate_size"))
+        rank, turned, head_of_key, value = (
+            self._known(name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+        )
+        return {
+            "vocabulary": self._number("vocab_size"),
+            "hidden": hidden,
+            "twice_hidden": 2 * hidden,
+            "queries": heads * head,
+            "keys": self._number("num_key_value_heads", heads) * head,
+            "head": head,
+            "ffn": self._known("intermediate_size"),
+            "experts": self.experts,
+            "expert_ffn": of_expert,
+            "shared_ffn": _product(of_expert, self._known("n_shared_experts")),
+            "query_rank": self._known("q_lora_rank"),
+            "key_rank": rank,
+            "key_rank_and_turned": _sum(rank, turned),
+            "latent_queries": _product(heads, _sum(head_of_key, turned)),
+            "latent_keys_and_values": _product(heads, _sum(head_of_key, value)),
+            "latent_values": _product(heads, value),
+        }
+
+    def dims(self, padded: int | None = None) -> Dims:
+        """The sizes on which layouts depend, of an embedding of ``padded`` rows."""
+        sizes, heads = self.sizes, self._number("num_attention_heads")
+        known = {
+            "heads": heads,
+            "groups": self._number("num_key_value_heads", heads),
+            "head_dim": sizes["head"],
+            "ffn": sizes["ffn"] or 0,
+            "vocabulary": sizes["vocabulary"],
+            "padded": max(padded or 0, sizes["vocabulary"] or 0),
+            "expert_ffn": sizes["expert_ffn"] or 0,
+            "experts": self.experts,
+            "layers": self.layers,
+            "q_lora": sizes["query_rank"] or 0,
+        }
+        return Dims(**{field.name: known[field.name] for field in fields(Dims)})  # type: ignore[arg-type]
+
+    def shape(self, name: str) -> tuple[int | None, ...] | None:
+        """The shape of a canonical tensor, None for a size that is not known; None where the model has no tensor of the name."""
+        numbers = [int(number) for number in re.findall(r"\.(\d{1,9})(?=\.)", name)]
+        for pattern in self._patterns.get(any_layer(name), ()):
+            words = re.findall(r"\{(\w+)\}", pattern)
+            if len(words) == len(numbers) and all(map(self._counts, words, numbers)):
+                return tuple(self.sizes.get(axis, self._known(axis)) for axis in self._axes[pattern])
+        return None
+
+    def allows(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor may have this shape; padding has its embedding's, but for the number of rows."""
+        wanted = self.shape(name.removesuffix(PADDING))
+        own = shape[1:] if name.endswith(PADDING) else shape
+        asked = None if wanted is None else wanted[len(wanted) - len(own) :]
+        return asked is not None and len(asked) == len(own) and all(size in (None, one) for size, one in zip(asked, own, strict=True))
+
+    def required(self) -> Iterator[str]:
+        """The canonical tensors that the model must have; of those that only some of its layers have, none."""
+        counts = {"layer": self.layers, "expert": self.experts}
+        for pattern in self._axes:
+            words = re.findall(r"\{(\w+)\}", pattern)
+            if all(word in COUNTED for word in words):
+                for numbers in _numbered([(word, counts[word]) for word in words]):
+                    yield pattern.format(**numbers)
+
+    @cached_property
+    def _axes(self) -> dict[str, tuple[str, ...]]:
+        """Every tensor of the family, with the names of the sizes of its axes; without the output layer of a tied model."""
+        return {
+            name: axes for level in self.family.levels for name, axes in level.items() if not (self.tied and name == self.family.output)
+        }
+
+    @cached_property
+    def _patterns(self) -> dict[str, list[str]]:
+        patterns: dict[str, list[str]] = {}
+        for pattern in self._axes:
+            patterns.setdefault(re.sub(r"\{\w+\}", "*", pattern), []).append(pattern)
+        return patterns
+
+    def _counts(self, word: str, number: int) -> bool:
+        """Whether a number may stand for a word in a name: layers that predict further tokens are counted on after the decoder's."""
+        if word == "after":
+            return number >= self.layers
+        return number < (self.experts if word == "expert" else self.layers)
+
+    def _known(self, name: str) -> int | None:
+        value = self.config.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST:
+            raise RecordError(f"{self.path}: {name} is {shown(str(value))}, which is no size of a model")
+        return value
+
+    def _number(self, name: str, default: int | None = None) -> int:
+        value = self._known(name)
+        value = default if value is None else value
+        if not value:
+            raise RecordError(f"{self.path} does not tell {name}, which a model of this family needs; copy its configuration again")
+        return value
+
+
+def _numbered(counts: Sequence[tuple[str, int]]) -> Iterator[dict[str, int]]:
+    """Every choice of a number for each word. A configuration may name any count, so no list of them is made."""
+    if not counts:
+        yield {}
+        return
+    (word, count), *others = counts
+    for number in range(count):
+        for rest in _numbered(others):
+            yield {word: number, **rest}
+
+
+def _product(*factors: int | None) -> int | None:
+    known = [factor for factor in factors if factor is not None]
+    return math.prod(known) if len(known) == len(factors) else None
+
+
+def _sum(*parts: int | None) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def model_type(family: Family) -> str:
+    """Hugging Face's name of a family."""
+    return family.name.lower().replace("-", "_")
+
+
+def model_of(config: Mapping[str, Any], path: Path) -> Model:
+    """The model of a ``config.json``; raises RecordError for one of no family."""
+    kind = config.get("model_type")
+    family = next((family for family in FAMILIES if model_type(family) == kind), None)
+    if family is None:
+        known = ", ".join(map(model_type, FAMILIES))
+        raise RecordError(f"{path}: model_type is {shown(repr(kind))}, which has no family here (there are {known}); convert one of these")
+    model = Model(family, config, path)
+    _ = model.sizes, model.layers  # what is wrong is said here, before anything else is read
+    return model
+
+
+def open_model(path: Path) -> Model:
+    """The model of a Hugging Face configuration: the file, or the directory that has it."""
+    file = path / "config.json" if path.is_dir() else path
+    return model_of(read_json(file), file)
+
+
+def asked_for(given: Path | None, path: Path) -> Model:
+    """The model of the configuration that the person gave; raises AlignHooksError where there is none."""
+    if given is None:
+        raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
+    return open_model(given)
+
+
+def mindformers_sides(family: Family) -> tuple[InMindFormers, ...]:
+    """How MindFormers builds a family, by every class."""
+    built: Any = family.mindformers
+    return built if isinstance(built, tuple) else (built,) if built is not None else ()
+
+
+BUILT: Mapping[str, str] = {
+    "num_moe_experts": "num_experts",
+    "gated_linear_unit": "swiglu",
+    "layernorm_epsilon": "norm_epsilon",
+}
+"""What a built model calls otherwise than Megatron-LM's arguments do."""
+
+
+def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
+    """The model of Megatron-LM's arguments, with an embedding of ``rows`` rows; raises RecordError where they describe none of a family."""
+    try:
+        return _of_arguments(args, rows, path)
+    except (AttributeError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
+        raise RecordError(f"{path}: its arguments do not describe a model ({shown(in_words(error))}); {NAME_THE_CONFIGURATION}") from None
+
+
+def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> Model:
+    own = {name: args.get(word) for name, word in BUILT.items() if args.get(name) is None}
+    if args.get("group_query_attention") is False:
+        own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
+    activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
+    config = SimpleNamespace(**{**args, **own, "activation_func": activation})
+    gpt = SimpleNamespace(
+        config=config,
+        vocab_size=rows or args["padded_vocab_size"],
+        rotary_base=args.get("rotary_base", 10000),
+        max_sequence_length=args["max_position_embeddings"],
+        position_embedding_type=args.get("position_embedding_type"),
+        share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
+    )
+    beside = SimpleNamespace(**args)
+
+    def misfits(family: Family) -> list[str]:
+        assert family.megatron is not None
+        return family.megatron.misfits(gpt, beside)
+
+    family, apart = closest(megatron_families(), misfits, experts=bool(config.num_moe_experts))
+    if apart:
+        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(apart))}; convert a model of a family")
+    assert family.megatron is not None
+    dims = family.megatron.dims(gpt, args.get("vocab_size") or gpt.vocab_size)
+    described = family.huggingface(family.megatron.decoder(gpt, dims))
+    return model_of(json.loads(json.dumps(described)), path)

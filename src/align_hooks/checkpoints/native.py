@@ -1,0 +1,142 @@
+"""A framework's parameters, made of canonical tensors: which there are, and what each holds.
+
+A table may have several names for a canonical tensor, for a framework builds a layer in several ways. The way that is wanted goes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.checkpoints.checkpoint import Checkpoint, Stored
+from align_hooks.checkpoints.kinds import KINDS
+from align_hooks.errors import AlignHooksError, RefusedRun, shown
+from align_hooks.names.blocks import PADDING, Dims
+from align_hooks.names.fused import Fused
+from align_hooks.names.table import Rule, Table
+from align_hooks.record.layout import Array
+
+NORM_WITHIN = ".layer_norm_weight"
+"""The end of the name of a norm that Transformer Engine keeps within the linear layer behind it; without that layer there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A framework's parameter, and the canonical tensors that it is joined from."""
+
+    fused: Fused
+    kind: str
+    tensors: Mapping[str, Stored]
+
+    def join(self) -> Array:
+        """Its numbers, as they are stored."""
+        return self.fused.join(_Reading(self.tensors))
+
+
+class _Reading(Mapping[str, Array]):
+    """Canonical name to numbers, read when they are asked for and not kept."""
+
+    def __init__(self, tensors: Mapping[str, Stored]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> Array:
+        return self._tensors[name].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def padded(checkpoint: Checkpoint, given: Mapping[str, Stored], rows: int | None) -> tuple[Mapping[str, Stored], int, list[str]]:
+    """The tensors of a checkpoint, as they are ``given``, with rows of padding up to ``rows`` of a vocabulary; the number of rows; and the
+    names of what was filled up. Raises AlignHooksError where there are more rows."""
+    ends = [name for name in (checkpoint.model.family.embedding, checkpoint.model.family.output) if name in given]
+    tensors, made, own = dict(given), [], 0
+    for name in ends:
+        has = tensors[name].shape[0] + (tensors[name + PADDING].shape[0] if name + PADDING in tensors else 0)
+        own = max(own, has)
+        if rows is not None and rows != has:
+            if name + PADDING in tensors or rows < has:
+                raise AlignHooksError(
+                    f"{checkpoint.path}: {name} has {has} rows, padding and all; a vocabulary of {rows} rows cannot be made of it"
+                )
+            tensors[name + PADDING] = _zeros((rows - has, *tensors[name].shape[1:]), tensors[name].kind)
+            made.append(name)
+    return tensors, rows or own, made
+
+
+def _zeros(shape: tuple[int, ...], kind: str) -> Stored:
+    return Stored(shape, kind, lambda: np.zeros(shape, KINDS[kind]))
+
+
+def plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, table: Table, first: Callable[[Rule], bool]) -> list[Plan]:
+    """A framework's parameters that hold all of some tensors, in the order of these, by the rules of which ``first`` is true where there
+    are such. Raises AlignHooksError for a tensor that the framework has no parameter for."""
+    dims, made = checkpoint.model.dims(rows), list[Plan]()
+    fitting = [
+        fused
+        for rule in sorted(table.rules, key=lambda rule: not first(rule))
+        for native, shapes in _natives(rule, tensors, dims, checkpoint.model.layers)
+        if (fused := _fitting(table, native, shapes, dims, tensors)) is not None
+    ]
+    there = {fused.native for fused in fitting}
+    left = dict.fromkeys(tensors)
+    for fused in fitting:
+        linear, is_norm, _ = fused.native.rpartition(NORM_WITHIN)
+        if not all(name in left for name in fused.pieces) or (is_norm and f"{linear}.weight" not in there):
+            continue
+        kinds = {tensors[name].kind for name in fused.pieces}
+        if len(kinds) > 1:
+            words = " and ".join(sorted(kinds))
+            raise AlignHooksError(f"{checkpoint.path}: the parts of {fused.native} are {words}; choose one type with --dtype")
+        for name in fused.pieces:
+            del left[name]
+        made.append(Plan(fused, kinds.pop(), tensors))
+    if left:
+        raise AlignHooksError(f"{shown(next(iter(left)))} has no parameter in {table.framework}; only {table.model} can be written for it")
+    place = {name: index for index, name in enumerate(tensors)}
+    return sorted(made, key=lambda plan: min(place[name] for name in plan.fused.pieces))
+
+
+def _natives(rule: Rule, tensors: Mapping[str, Stored], dims: Dims, layers: int) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
+    """The framework's names that a rule gives for the tensors that are there, each with the shapes that its parameter may have."""
+    pattern = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(rule.canonical[0])))
+    seen: set[str] = set()
+    for name, tensor in tensors.items():
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        numbers = {word: int(number) for word, number in match.groupdict().items()}
+        if numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
+            continue
+        native = rule.native.format(**numbers, mtp=numbers.get("after", layers) - layers)
+        if native not in seen:
+            seen.add(native)
+            pieces = [tensors[other] for other in (text.format(**numbers) for text in rule.canonical) if other in tensors]
+            padding = [tensors[name + PADDING]] if name + PADDING in tensors else []
+            yield native, _shapes([piece.shape for piece in (*pieces, *padding)], getattr(dims, "experts", 0), tensor)
+
+
+def _shapes(pieces: list[tuple[int, ...]], experts: int, first: Stored) -> list[tuple[int, ...]]:
+    """The shapes that a parameter of these pieces may have: one below the other, or each expert's, transposed."""
+    rows = sum(shape[0] for shape in pieces)
+    below = [(rows, *first.shape[1:])]
+    return [*below, (experts * first.shape[1], rows)] if experts and len(first.shape) == 2 else below
+
+
+def _fitting(table: Table, native: str, shapes: list[tuple[int, ...]], dims: Dims, tensors: Mapping[str, Stored]) -> Fused | None:
+    """The parameter, in the shape that takes the tensors as they are."""
+    for shape in shapes:
+        try:
+            fused = table.fused(native, shape, dims)
+        except RefusedRun:
+            continue
+        parts = [] if fused is None else [part for part in fused.parts if part.name in fused.pieces]
+        if parts and all(part.name in tensors and tensors[part.name].shape == part.shape for part in parts):
+            return fused
+    return None

@@ -1,0 +1,224 @@
+"""A pickle, read as plain data: nothing that it names is imported, and nothing is called.
+
+Megatron-LM's checkpoints are pickles, and the library's reader does whatever a pickle says. This one is a machine for the few opcodes
+that data needs. What a pickle would build with a class becomes an :class:`Object` that holds the class's name, its arguments and its
+state. A class that is on no list is refused all the same: such a file is none of Megatron-LM's, and another tool might run it.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, TypeAlias
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.record.files import in_words
+
+Value: TypeAlias = Any
+"""What a pickle holds: numbers, texts, lists, dictionaries, and objects of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """The name of a class, or a function, that a pickle would import."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(eq=False, slots=True)
+class Object:
+    """What a class would have built: ``made`` are its arguments, ``state`` what was then set, ``items`` what was added to it."""
+
+    of: Class
+    made: tuple[Value, ...] = ()
+    state: dict[str, Value] = field(default_factory=dict)
+    items: dict[Value, Value] = field(default_factory=dict)
+
+    def is_a(self, name: str) -> bool:
+        """Whether its class is this one, named with its module."""
+        return str(self.of) == name
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a pickle leaves to the archive around it, such as the numbers of a tensor."""
+
+    to: Value
+
+
+DATA = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError, struct.error)
+"""What a pickle raises that is not whole, or is none."""
+OLDER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+"""What modules were called before Python 3, as a pickle of protocol 2 has them."""
+LONGEST = 20_000_000
+"""Opcodes of the longest pickle that is read, of a checkpoint with a million tensors."""
+
+
+def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
+    """The value of a pickle that names classes of ``allowed`` alone, ``package.*`` for all of a package. Raises RecordError, which names
+    ``where``, for any other class and for what is no whole pickle."""
+    try:
+        return _Machine(allowed, where).run(content)
+    except DATA as error:
+        raise RecordError(f"{where} is no whole pickle ({shown(in_words(error))}); copy it again") from None
+
+
+class _Machine:
+    """The stack on which a pickle builds its value. ``below`` has the stacks that stand under marks."""
+
+    def __init__(self, allowed: Collection[str], where: object) -> None:
+        self.exact = {name for name in allowed if not name.endswith(".*")}
+        self.packages = tuple(name.removesuffix("*") for name in allowed if name.endswith(".*"))
+        self.where = where
+        self.stack: list[Value] = []
+        self.below: list[list[Value]] = []
+        self.memo: dict[int, Value] = {}
+
+    def run(self, content: bytes) -> Value:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(BytesIO(content))):
+            if number > LONGEST:
+                raise ValueError(f"it has more than {LONGEST} opcodes")
+            if opcode.name == "STOP":
+                (value,) = self.stack
+                return value
+            if opcode.name not in OPERATIONS:
+                name = f"the pickle opcode {opcode.name}, which no checkpoint needs"
+                raise RecordError(f"{self.where} holds {name}; convert a checkpoint that you trust")
+            OPERATIONS[opcode.name](self, argument)
+        raise ValueError("it has no end")
+
+    def push(self, value: Value) -> None:
+        """Put a value on the stack."""
+        self.stack.append(value)
+
+    def members(self) -> list[Value]:
+        """What was put on the stack since the last mark."""
+        members, self.stack = self.stack, self.below.pop()
+        return members
+
+    def named(self, module: object, name: object) -> None:
+        """Put a class on the stack."""
+        found = Class(OLDER.get(str(module), str(module)), str(name))
+        if str(found) not in self.exact and not (found.module.startswith(self.packages) and "." not in found.name):
+            raise RecordError(
+                f"{self.where} names {shown(str(found))}, which no checkpoint needs (nothing was run); convert a checkpoint that you trust"
+            )
+        self.stack.append(found)
+
+    def made(self, arguments: Value) -> None:
+        """Put on the stack what a class would have made."""
+        of = self.stack.pop()
+        if not isinstance(of, Class) or not isinstance(arguments, tuple):
+            raise ValueError("it calls what is no class")
+        plain = PLAIN.get(str(of))
+        self.stack.append(Object(of, arguments) if plain is None else plain(*arguments))
+
+    def state(self) -> None:
+        """Set the state of the object on the stack."""
+        state, last = self.stack.pop(), self.stack[-1]
+        if isinstance(last, Object):
+            last.state = state if isinstance(state, dict) else {"": state}
+
+    def add(self, pairs: list[Value]) -> None:
+        """Add keys and values to the dictionary on the stack."""
+        last = self.stack[-1]
+        items = last.items if isinstance(last, Object) else last
+        if not isinstance(items, dict) or len(pairs) % 2:
+            raise ValueError("it adds keys to what is no dictionary")
+        items.update(zip(pairs[::2], pairs[1::2], strict=True))
+
+    def extend(self, values: list[Value]) -> None:
+        """Add values to the list or the set on the stack."""
+        last = self.stack[-1]
+        if isinstance(last, set):
+            last.update(values)
+        elif isinstance(last, list):
+            last.extend(values)
+        else:
+            raise ValueError("it adds values to what is no list")
+
+    def mark(self) -> None:
+        """Begin a new stack."""
+        self.below.append(self.stack)
+        self.stack = []
+
+    def take(self, count: int) -> list[Value]:
+        """The last values of the stack, taken off it."""
+        if len(self.stack) < count:
+            raise ValueError("a value is missing")
+        values = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return values
+
+
+def _dictionary(*arguments: Value) -> dict[Value, Value]:
+    return dict(*arguments) if all(isinstance(one, list) for one in arguments) else {}
+
+
+PLAIN: Mapping[str, Callable[..., Value]] = {
+    "collections.OrderedDict": _dictionary,
+    "collections.defaultdict": lambda *arguments: {},
+    "torch.Size": lambda sizes: tuple(sizes),
+    "builtins.set": lambda *arguments: set(*arguments),
+}
+"""The classes that stand for plain data."""
+
+Operation: TypeAlias = Callable[[_Machine, Any], object]
+OPERATIONS: Mapping[str, Operation] = {
+    **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
+    **dict.fromkeys(
+        ("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"),
+        lambda machine, number: machine.push(number),
+    ),
+    **dict.fromkeys(
+        (
+            "BINUNICODE",
+            "SHORT_BINUNICODE",
+            "BINUNICODE8",
+            "UNICODE",
+            "BINBYTES",
+            "SHORT_BINBYTES",
+            "BINBYTES8",
+            "BINSTRING",
+            "SHORT_BINSTRING",
+        ),
+        lambda machine, text: machine.push(text),
+    ),
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_SET": lambda machine, _: machine.push(set()),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "MARK": lambda machine, _: machine.mark(),
+    "POP": lambda machine, _: machine.take(1),
+    "POP_MARK": lambda machine, _: machine.members(),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.members())),
+    "TUPLE1": lambda machine, _: machine.push(tuple(machine.take(1))),
+    "TUPLE2": lambda machine, _: machine.push(tuple(machine.take(2))),
+    "TUPLE3": lambda machine, _: machine.push(tuple(machine.take(3))),
+    "LIST": lambda machine, _: machine.push(machine.members()),
+    "APPEND": lambda machine, _: machine.extend(machine.take(1)),
+    "APPENDS": lambda machine, _: machine.extend(machine.members()),
+    "ADDITEMS": lambda machine, _: machine.extend(machine.members()),
+    "SETITEM": lambda machine, _: machine.add(machine.take(2)),
+    "SETITEMS": lambda machine, _: machine.add(machine.members()),
+    "GLOBAL": lambda machine, names: machine.named(*names.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, _: machine.named(*machine.take(2)),
+    "REDUCE": lambda machine, _: machine.made(*machine.take(1)),
+    "NEWOBJ": lambda machine, _: machine.made(*machine.take(1)),
+    "BUILD": lambda machine, _: machine.state(),
+    "BINPERSID": lambda machine, _: machine.push(Reference(*machine.take(1))),
+    "MEMOIZE": lambda machine, _: machine.memo.update({len(machine.memo): machine.stack[-1]}),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), lambda machine, index: machine.memo.update({index: machine.stack[-1]})),
+    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.push(machine.memo[index])),
+}
+"""What each opcode does; those of this list are all that data needs."""

@@ -1,0 +1,54 @@
+"""Safetensors files: opened, and written tensor by tensor. The library's writer wants all of a file in memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from align_hooks.checkpoints.folder import bytes_of
+from align_hooks.checkpoints.kinds import KINDS, size_of
+from align_hooks.record import atomic
+from align_hooks.record.files import TensorFile
+from align_hooks.record.layout import Array
+
+REMEDY = "copy the whole checkpoint again"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor to be written, under the destination's own name; ``make`` makes its numbers when their turn comes."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    make: Callable[[], Array]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * size_of(self.kind)
+
+
+def open_files(paths: Iterable[Path]) -> list[TensorFile]:
+    """Safetensors files; raises RecordError where one is not whole."""
+    return [TensorFile(path, types=tuple(KINDS), remedy=REMEDY) for path in paths]
+
+
+def write_safetensors(path: Path, outputs: Sequence[Output], metadata: Mapping[str, str]) -> None:
+    """Write a file of these tensors, in their order, and sync it."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for output in outputs:
+        header[output.name] = {"dtype": output.kind, "shape": list(output.shape), "data_offsets": [end, end + output.size]}
+        end += output.size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that numbers are aligned
+    with path.open("xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for output in outputs:
+            file.write(bytes_of(output.make()))
+        file.flush()
+        atomic.sync(file.fileno())

@@ -1,0 +1,279 @@
+"""Megatron-LM's ``torch_dist`` checkpoints: ``.metadata`` says what there is and where, ``*.distcp`` hold chunks of tensors.
+
+A chunk is an archive of ``torch.save`` of its own, somewhere in a file. Shapes are those of whole tensors, whatever the ranks were: layers,
+and experts, are axes in front of a parameter's own unless the model keeps them apart. So no rank needs to be known.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters
+from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
+from align_hooks.checkpoints.megatron import ALLOWED, in_megatron, notes_of
+from align_hooks.checkpoints.model import Model, of_arguments, open_model
+from align_hooks.checkpoints.pickles import Class, Object, read_pickle
+from align_hooks.checkpoints.torch_zip import Archive, TorchTensor, arguments
+from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.record.files import in_words, read_json
+from align_hooks.record.layout import Array
+
+METADATA, COMMON, KIND = ".metadata", "common.pt", "metadata.json"
+DCP = "torch.distributed.checkpoint"
+CLASSES = (
+    *(f"{DCP}.filesystem.{name}" for name in ("_StorageInfo", "_StoragePrefix")),
+    *(
+        f"{DCP}.metadata.{name}"
+        for name in (
+            *("Metadata", "MetadataIndex", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata"),
+            *("TensorProperties", "_MEM_FORMAT_ENCODING", "StorageMeta"),
+        )
+    ),
+    *(f"{DCP}.planner.{name}" for name in ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData")),
+    *("torch.Size", "torch.serialization._get_layout", "torch.float32", "torch.float64", "torch.float16", "torch.bfloat16"),
+    *(f"torch.{name}" for name in ("int64", "int32", "int16", "int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")),
+    *("collections.OrderedDict", "pathlib.PosixPath", "pathlib._local.PosixPath"),
+    *(f"megatron.core.dist_checkpointing.strategies.torch.{name}" for name in ("MCoreMetadata", "MCoreSavePlan")),
+)
+"""The classes that the metadata of a distributed checkpoint names, and no other; the last two are of Megatron-LM before 0.16."""
+LARGEST = 1 << 30
+"""Bytes of the longest ``.metadata``."""
+OTHERS = re.compile(
+    r"(chained_\d+\.)?(optimizer|opt_param_scheduler|rng_state|rerun_state_machine_state|common_state|dataloader_state)\b.*|.*\._extra_state.*"
+)
+"""Names of what a checkpoint holds beside weights."""
+IN_LAYERS = re.compile(r"((?:decoder|mtp)\.layers\.)(?!\d)(.*)")
+IN_EXPERTS = re.compile(r"(.*\.mlp\.experts\.)experts\.(\d+\.)?(.*)")
+CELLS = 1 << 22
+"""Into how many cells the edges of a parameter's chunks may cut it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A box of a whole tensor, and where its numbers are."""
+
+    begin: tuple[int, ...]
+    sizes: tuple[int, ...]
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A tensor as the checkpoint has it, layers and experts stacked."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    chunks: tuple[_Chunk, ...]
+
+
+def read_torch_dist(path: Path, config: Path | None) -> Checkpoint:
+    """A ``torch_dist`` checkpoint; raises RecordError where a chunk is missing, or a file is not whole."""
+    backend = read_json(path / KIND).get("sharded_backend") if (path / KIND).exists() else "torch_dist"
+    if backend != "torch_dist":
+        raise RecordError(f"{path} was saved as {shown(str(backend))}; save it with --ckpt-format torch_dist")
+    metadata = _metadata(path)
+    wholes = [whole for whole in _wholes(metadata, path) if not OTHERS.fullmatch(whole.name)]
+    rows = next((whole.shape[0] for whole in wholes if whole.name.endswith("word_embeddings.weight") and whole.shape), None)
+    args = {} if config is not None else _arguments(metadata, path)
+    model = open_model(config) if config is not None else of_arguments(args, rows, path)
+    return Checkpoint(
+        path, "Megatron-LM, torch_dist", model, _parameters(wholes, model, rows, path).tensors(), notes_of(args, model, config)
+    )
+
+
+def _metadata(path: Path) -> Object:
+    file = path / METADATA
+    try:
+        if file.stat().st_size > LARGEST:
+            raise RecordError(f"{file} is larger than {LARGEST >> 30} GiB; copy it again")
+        value = read_pickle(file.read_bytes(), CLASSES, file)
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read: {error.strerror or error}") from None
+    if not isinstance(value, Object) or not all(isinstance(value.state.get(key), dict) for key in ("state_dict_metadata", "storage_data")):
+        raise RecordError(f"{file} is no metadata of a distributed checkpoint; copy it again")
+    return value
+
+
+def _places(metadata: Object, path: Path) -> Iterator[tuple[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]]:
+    """Name and offset of a chunk to file, offset and length; raises RecordError for a file that is not of the checkpoint."""
+    for index, place in metadata.state["storage_data"].items():
+        name, offset = index.state["fqn"], index.state.get("offset")
+        file, begin, length = (place.state[key] for key in ("relative_path", "offset", "length"))
+        if not isinstance(file, str) or Path(file).name != file or file in ("", ".", ".."):
+            raise RecordError(
+                f"{path / METADATA} names the file {shown(repr(file))}, which is none of its own directory; convert one that you trust"
+            )
+        if place.state.get("transform_descriptors"):
+            raise RecordError(f"{path}: {shown(str(name))} is compressed; save it without extensions")
+        begin, length = _sizes((begin, length))
+        yield (str(name), None if offset is None else _sizes(offset)), (file, begin, length)
+
+
+def _refuse_shared(places: Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]], path: Path) -> None:
+    """Raise RecordError where two chunks lie on the same bytes."""
+    ordered = sorted((place, name) for (name, _), place in places.items())
+    for ((file, offset, length), one), ((next_file, begin, _), other) in pairwise(ordered):
+        if file == next_file and begin < offset + length:
+            raise RecordError(f"{path / file}: chunks of {shown(one)} and {shown(other)} lie on the same bytes; copy the checkpoint again")
+
+
+def _sizes(numbers: Any) -> tuple[int, ...]:
+    if not all(isinstance(number, int) and 0 <= number < 1 << 48 for number in numbers):
+        raise ValueError("a size is no number")
+    return tuple(numbers)
+
+
+def _wholes(metadata: Object, path: Path) -> Iterator[_Whole]:
+    try:
+        places = dict(_places(metadata, path))
+        _refuse_shared(places, path)
+        for name, described in metadata.state["state_dict_metadata"].items():
+            if described.of.name != "TensorStorageMetadata" or OTHERS.fullmatch(str(name)):
+                continue
+            shape = _sizes(described.state["size"])
+            chunks = tuple(_chunks(str(name), described.state["chunks"], shape, places, path))
+            yield _Whole(str(name), shape, _kind(described.state["properties"]), chunks)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RecordError(f"{path / METADATA} contradicts itself ({shown(in_words(error))}); copy it again") from None
+
+
+def _kind(properties: Object) -> str:
+    """The type of a tensor, by our name where it is one of weights. Its state is a tuple, whose first member is the type."""
+    state = properties.state.get("", ())
+    dtype = properties.state.get("dtype", state[0] if state else None)
+    name = dtype.name if isinstance(dtype, Class) else "?"
+    return next((kind for kind, torch in TORCH_NAMES.items() if torch == name), name)
+
+
+def _chunks(name: str, listed: Sequence[Object], shape: tuple[int, ...], places: Mapping[Any, Any], path: Path) -> Iterator[_Chunk]:
+    for chunk in listed:
+        begin, sizes = _sizes(chunk.state["offsets"]), _sizes(chunk.state["sizes"])
+        if len(begin) != len(shape) or len(sizes) != len(shape) or any(a + b > c for a, b, c in zip(begin, sizes, shape, strict=True)):
+            raise ValueError(f"a chunk of {name} is outside it")
+        if (name, begin) not in places:
+            raise RecordError(f"{path / METADATA} does not say where the chunk {list(begin)} of {shown(name)} is; copy it again")
+        file, offset, length = places[name, begin]
+        there = (path / file).stat().st_size if (path / file).is_file() else None
+        if there is None or offset + length > there:
+            why = "is missing" if there is None else f"ends at {there}, before the chunk {list(begin)} of {shown(name)}"
+            raise RecordError(f"{path / file} {why}; copy the whole checkpoint")
+        yield _Chunk(begin, sizes, file, offset, length)
+
+
+def _arguments(metadata: Object, path: Path) -> Mapping[str, Any]:
+    """Megatron-LM's arguments: in ``common.pt``, or since 0.19 among the chunks."""
+    if (path / COMMON).exists():
+        found: object = Archive(path / COMMON, ALLOWED).value
+    else:
+        place = next((place for (name, _), place in _places(metadata, path) if name.startswith("common_state")), None)
+        found = {} if place is None else Archive(path / place[0], ALLOWED, place[1], place[2]).value
+        found = found[0] if isinstance(found, list) and found else found
+    return (arguments(found.get("args")) if isinstance(found, dict) else None) or {}
+
+
+def _parameters(wholes: Sequence[_Whole], model: Model, rows: int | None, path: Path) -> Parameters:
+    side, dims, parameters = in_megatron(model, path), model.dims(rows), Parameters(path)
+    for whole in wholes:
+        places = _natives(whole, model)
+        chunks_at = _by_index(whole, len(places[0][1]) if places else 0)
+        for native, index in places:
+            shape = whole.shape[len(index) :]
+            try:
+                fused = side.table.fused(native, shape, dims)
+            except RefusedRun as error:
+                raise RecordError(f"{path}: {error}") from None
+            if fused is None or (model.tied and fused.pieces[:1] == (model.family.output,)):
+                continue
+            chunks = chunks_at.get(index, [])
+            _refuse_gaps(native, shape, [(chunk.begin[len(index) :], chunk.sizes[len(index) :]) for chunk in chunks], path)
+            parameters.add(Held(fused, whole.kind, _reading(path, whole, index, chunks), shown(whole.name)))
+    return parameters
+
+
+def _natives(whole: _Whole, model: Model) -> list[tuple[str, tuple[int, ...]]]:
+    """The parameters that a tensor holds, by their own names, and where on its first axes each is."""
+    layers, experts = IN_LAYERS.fullmatch(whole.name), IN_EXPERTS.fullmatch(whole.name)
+    axes = ["layer"] * (layers is not None) + ["expert"] * (experts is not None and experts[2] is None)
+    most = {"layer": model.layers, "expert": model.experts}
+    lengths = whole.shape[: len(axes)]
+    if len(lengths) < len(axes) or any(length > most[axis] for axis, length in zip(axes, lengths, strict=True)):
+        return [(whole.name, ())]  # which is refused under that name
+    places = [(dict(zip(axes, index, strict=True)), index) for index in product(*map(range, lengths))]
+    return [(_native(whole.name, numbers), index) for numbers, index in places]
+
+
+def _native(name: str, numbers: Mapping[str, int]) -> str:
+    """A parameter's own name, with the numbers of its layer and its expert."""
+    if "layer" in numbers:
+        name = IN_LAYERS.sub(lambda match: f"{match[1]}{numbers['layer']}.{match[2]}", name)
+    own = f"{numbers['expert']}." if "expert" in numbers else None
+    return IN_EXPERTS.sub(lambda match: f"{match[1]}local_experts.{own or match[2]}{match[3]}", name)
+
+
+def _by_index(whole: _Whole, depth: int) -> dict[tuple[int, ...], list[_Chunk]]:
+    """The chunks that hold a part of the parameter at each index on the first axes."""
+    found: dict[tuple[int, ...], list[_Chunk]] = {}
+    for chunk in whole.chunks:
+        ranges = (range(begin, begin + size) for begin, size in zip(chunk.begin[:depth], chunk.sizes[:depth], strict=True))
+        for index in product(*ranges):
+            found.setdefault(index, []).append(chunk)
+    return found
+
+
+def _refuse_gaps(native: str, shape: tuple[int, ...], boxes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], path: Path) -> None:
+    """Raise RecordError unless the boxes cover a parameter, each element once."""
+    edges = [sorted({0, length, *(begin[axis] for begin, _ in boxes)}) for axis, length in enumerate(shape)]
+    cells = math.prod(len(of_axis) for of_axis in edges)
+    if cells > CELLS:
+        raise RecordError(f"{path}: {shown(native)} is in {len(boxes)} chunks, more than any checkpoint has; copy it again")
+    where = [{edge: place for place, edge in enumerate(of_axis)} for of_axis in edges]
+    covered = np.zeros([len(of_axis) - 1 for of_axis in edges], np.int32)
+    elements = 0
+    for begin, sizes in boxes:
+        stops = [a + b for a, b in zip(begin, sizes, strict=True)]
+        if not all(stop in of_axis for stop, of_axis in zip(stops, where, strict=True)):
+            elements = -1
+            break
+        covered[tuple(slice(of_axis[a], of_axis[b]) for of_axis, a, b in zip(where, begin, stops, strict=True))] += 1
+        elements += math.prod(sizes)
+    if elements != math.prod(shape) or not (covered == 1).all():
+        raise RecordError(f"{path}: the chunks of {shown(native)} overlap or are not all there; copy the whole checkpoint")
+
+
+def _reading(path: Path, whole: _Whole, index: tuple[int, ...], chunks: Sequence[_Chunk]) -> Callable[[], Array]:
+    def read() -> Array:
+        shape, depth = whole.shape[len(index) :], len(index)
+        if len(chunks) == 1:
+            return _part(path, whole, index, chunks[0])
+        result = np.empty(shape, KINDS[whole.kind])
+        for chunk in chunks:
+            box = tuple(slice(begin, begin + size) for begin, size in zip(chunk.begin[depth:], chunk.sizes[depth:], strict=True))
+            result[box] = _part(path, whole, index, chunk)
+        return result
+
+    return read
+
+
+def _part(path: Path, whole: _Whole, index: tuple[int, ...], chunk: _Chunk) -> Array:
+    """What a chunk holds of the parameter at an index."""
+    tensor = Archive(path / chunk.file, (), chunk.offset, chunk.length).value
+    if not isinstance(tensor, TorchTensor) or tensor.shape != chunk.sizes or tensor.kind != whole.kind:
+        raise RecordError(
+            f"{path / chunk.file}: the chunk {list(chunk.begin)} of {shown(whole.name)} is not what .metadata says; copy it again"
+        )
+    depth, size = len(index), math.prod(chunk.sizes[len(index) :])
+    place = 0
+    for at, begin, length in zip(index, chunk.begin[:depth], chunk.sizes[:depth], strict=True):
+        place = place * length + at - begin
+    return tensor.rows(place * size, (place + 1) * size).reshape(chunk.sizes[depth:])

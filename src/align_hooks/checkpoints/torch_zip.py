@@ -1,0 +1,211 @@
+"""The archives of ``torch.save``, read and written without torch: a zip file whose members are stored as they are.
+
+``data.pkl`` describes the object; ``data/N`` are the bytes of a storage, and a tensor is a range of one with a shape. So a tensor is read
+by its place in the file, and a storage that many tensors share, such as a buffer of all parameters, is never read as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from align_hooks.checkpoints.kinds import KINDS, size_of
+from align_hooks.checkpoints.pickles import Class, Object, Reference, read_pickle
+from align_hooks.errors import RecordError, shown
+from align_hooks.record.files import in_words
+from align_hooks.record.layout import Array
+
+STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}
+"""Storages of numbers that are weights."""
+OTHERS = tuple(
+    f"torch.{name}Storage" for name in ("Byte", "Char", "Short", "Int", "Long", "Bool", "Untyped", "Float8_e4m3fn", "Float8_e5m2")
+)
+REBUILT = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter")
+DTYPES = tuple(
+    f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+)
+OF_TORCH = (*STORAGES, *OTHERS, *REBUILT, *DTYPES, "torch.storage.UntypedStorage", "torch.Size", "torch.device", "collections.OrderedDict")
+LONGEST = 1 << 30
+"""Bytes of the longest description of an object."""
+LOCAL = struct.Struct("<4s22x2H")
+"""What stands before a member: a mark, and the lengths of its name and of what follows that."""
+BROKEN = (
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    struct.error,
+)
+
+
+class _Window(RawIOBase):
+    """A range of a file, as a file."""
+
+    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
+        self._file, self._start, self._size, self._at = file, start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        self._file.seek(self._start + self._at)
+        content = self._file.read(max(0, min(len(buffer), self._size - self._at)))
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchTensor:
+    """A tensor of an archive: ``kind`` is its type, or the name of a storage that holds no weights."""
+
+    path: Path
+    shape: tuple[int, ...]
+    kind: str
+    start: int
+
+    def read(self) -> Array:
+        """Its numbers, bf16 as bits."""
+        return self.rows(0, math.prod(self.shape)).reshape(self.shape)
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Its elements [start, stop) in row-major order."""
+        try:
+            data = np.fromfile(self.path, KINDS[self.kind], stop - start, offset=self.start + start * size_of(self.kind))
+        except OSError as error:
+            raise RecordError(f"{self.path} cannot be read: {error.strerror or error}") from None
+        if data.size != stop - start:
+            raise RecordError(f"{self.path} was cut short while it was being read; start again once nobody writes it")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    start: int
+    size: int
+
+
+class Archive:
+    """One archive: a file, or the range [start, start + size) of one. Raises RecordError for what is no whole archive."""
+
+    def __init__(self, path: Path, allowed: Collection[str], start: int = 0, size: int | None = None) -> None:
+        """``allowed`` are the classes that its object may name beside torch's own."""
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                whole = os.fstat(file.fileno()).st_size
+                size = whole - start if size is None else size
+                if start < 0 or size < 0 or start + size > whole:
+                    raise ValueError(f"it ends at {whole}, before its bytes {start} to {start + size}")
+                self._members = dict(_members(file, start, size))
+                self.value = self._rebuilt(read_pickle(self._bytes(file, "data.pkl"), (*OF_TORCH, *allowed), path))
+                if "byteorder" in self._members and self._bytes(file, "byteorder").strip() != b"little":
+                    raise ValueError("its numbers are big-endian")
+        except BROKEN as error:
+            why = shown(in_words(error))
+            raise RecordError(
+                f"{path} is no whole archive of torch.save ({why}); copy it again, or save it with a torch since 1.6"
+            ) from None
+
+    def _bytes(self, file: BinaryIO, name: str) -> bytes:
+        member = self._members[name]
+        if member.size > LONGEST:
+            raise ValueError(f"{name} is longer than {LONGEST} bytes")
+        file.seek(member.start)
+        return file.read(member.size)
+
+    def _rebuilt(self, value: Any) -> Any:
+        """The value with its tensors in place of what describes them; containers are changed in place, and each once."""
+        seen: set[int] = set()
+        top = [value]
+        waiting: list[Any] = [top]
+        while waiting:
+            inside = waiting.pop()
+            if id(inside) in seen:
+                continue
+            seen.add(id(inside))
+            pairs: list[tuple[Any, Any]] = list(inside.items() if isinstance(inside, dict) else enumerate(inside))
+            for key, item in pairs:
+                if isinstance(item, Object) and str(item.of) in REBUILT:
+                    inside[key] = self._tensor(item)
+                elif isinstance(item, dict | list):
+                    waiting.append(item)
+                elif isinstance(item, Object):
+                    waiting += [item.state, item.items]
+        return top[0]
+
+    def _tensor(self, made: Object) -> TorchTensor:
+        if made.of.name == "_rebuild_parameter":
+            return self._tensor(made.made[0])
+        storage, offset, shape, stride = made.made[:4]
+        if not isinstance(storage, Reference) or not all(isinstance(one, int) and 0 <= one < 1 << 48 for one in (offset, *shape, *stride)):
+            raise ValueError("a tensor is not described")
+        _, of, key, _, count = storage.to
+        if not isinstance(of, Class):
+            raise ValueError("a storage has no type")
+        member, kind = self._members[f"data/{key}"], STORAGES.get(str(of), of.name)
+        if _strides(shape) != tuple(stride) and math.prod(shape) > 1 and not _same_order(shape, stride):
+            raise ValueError("a tensor's numbers do not lie one after the other")
+        if kind in KINDS and not (count * size_of(kind) == member.size and offset + math.prod(shape) <= count):
+            raise ValueError(f"a tensor of shape {list(shape)} does not fit in the {member.size} bytes of its storage")
+        return TorchTensor(self.path, tuple(shape), kind, member.start + offset * (size_of(kind) if kind in KINDS else 1))
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _same_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether strides that differ are those of axes of length 1, which are never taken."""
+    return all(own == usual or size == 1 for size, own, usual in zip(shape, stride, _strides(shape), strict=True))
+
+
+def _members(file: BinaryIO, start: int, size: int) -> Iterator[tuple[str, _Member]]:
+    """Name, without the archive's own, and place of each member; raises ValueError where one is compressed, or is not within the file."""
+    window = BufferedReader(_Window(file, start, size))
+    with zipfile.ZipFile(window) as archive:
+        names: set[str] = set()
+        for info in archive.infolist():
+            name = info.filename.partition("/")[2]
+            if name in names:
+                raise ValueError(f"it holds {name} twice")
+            names.add(name)
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size or info.flag_bits & 1:
+                raise ValueError(f"{name} is compressed or locked, which torch.save never does")
+            window.seek(info.header_offset)
+            mark, named, extra = LOCAL.unpack(window.read(LOCAL.size))
+            begin = info.header_offset + LOCAL.size + named + extra
+            if mark != b"PK\3\4" or begin + info.file_size > size:
+                raise ValueError(f"{name} is not within it")
+            yield name, _Member(start + begin, info.file_size)
+
+
+def arguments(value: Any) -> dict[str, Any] | None:
+    """Megatron-LM's arguments, as a namespace or a dictionary holds them; None where it is neither."""
+    if isinstance(value, Object) and value.is_a("argparse.Namespace"):
+        return {name: item for name, item in value.state.items() if not isinstance(item, Object | Class)}
+    return dict(value) if isinstance(value, Mapping) else None

@@ -1,0 +1,146 @@
+"""Tiny models with every bit pattern, spelled out and written by nobody's code but this: what a conversion is held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.names.blocks import PADDING
+from synthetic import Synthetic, begun, job, whole_shards
+
+Tensors = dict[str, tuple[str, np.ndarray]]
+"""Name to type, as safetensors call it, and the numbers' bits."""
+UNSIGNED = {"F64": "<u8", "F32": "<u4", "F16": "<u2", "BF16": "<u2"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    layers: int = 2
+    heads: int = 4
+    groups: int = 2
+    head_dim: int = 4
+    hidden: int = 8
+    ffn: int = 6
+    vocabulary: int = 11
+    experts: int = 0
+    tied: bool = False
+
+
+DENSE, EXPERTS = Sizes(), Sizes(experts=3)
+MODELS = {"Llama": DENSE, "Mixtral": EXPERTS, "tied Llama": Sizes(tied=True)}
+
+
+def config(sizes: Sizes) -> dict[str, object]:
+    kind = "mixtral" if sizes.experts else "llama"
+    own = {"num_local_experts": sizes.experts, "num_experts_per_tok": 2} if sizes.experts else {}
+    return {
+        "architectures": ["MixtralForCausalLM" if sizes.experts else "LlamaForCausalLM"],
+        "model_type": kind,
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.ffn,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.groups,
+        "head_dim": sizes.head_dim,
+        "vocab_size": sizes.vocabulary,
+        "max_position_embeddings": 16,
+        "tie_word_embeddings": sizes.tied,
+        **own,
+    }
+
+
+def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    hidden, ffn, rows = sizes.hidden, sizes.ffn, sizes.heads * sizes.head_dim
+    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (sizes.vocabulary, hidden)}
+    for layer in range(sizes.layers):
+        here = f"model.layers.{layer}"
+        for name, count in (("q", rows), ("k", sizes.groups * sizes.head_dim), ("v", sizes.groups * sizes.head_dim)):
+            found[f"{here}.self_attn.{name}_proj.weight"] = (count, hidden)
+        found[f"{here}.self_attn.o_proj.weight"] = (hidden, rows)
+        if sizes.experts:
+            found[f"{here}.block_sparse_moe.gate.weight"] = (sizes.experts, hidden)
+        for expert in range(sizes.experts):
+            for name, shape in (("w1", (ffn, hidden)), ("w2", (hidden, ffn)), ("w3", (ffn, hidden))):
+                found[f"{here}.block_sparse_moe.experts.{expert}.{name}.weight"] = shape
+        if not sizes.experts:
+            for name, shape in (("gate", (ffn, hidden)), ("up", (ffn, hidden)), ("down", (hidden, ffn))):
+                found[f"{here}.mlp.{name}_proj.weight"] = shape
+        found |= {f"{here}.{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
+    found["model.norm.weight"] = (hidden,)
+    return found if sizes.tied else found | {"lm_head.weight": (sizes.vocabulary, hidden)}
+
+
+def tensors(sizes: Sizes, kind: str = "F32", seed: int = 0) -> Tensors:
+    """Every tensor of a model; bits are drawn, so NaNs, infinities and numbers below the normal range are among them."""
+    random = np.random.default_rng(seed)
+    return {name: (kind, bits(random, shape, kind)) for name, shape in shapes(sizes).items()}
+
+
+def bits(random: np.random.Generator, shape: tuple[int, ...], kind: str = "F32") -> np.ndarray:
+    unsigned = np.dtype(UNSIGNED[kind])
+    return random.integers(0, 2 ** (8 * unsigned.itemsize), shape, dtype=unsigned.newbyteorder("=").type).astype(unsigned)
+
+
+def write_file(path: Path, content: Tensors) -> None:
+    """A safetensors file, spelled out."""
+    header, end = {}, 0
+    for name, (kind, numbers) in content.items():
+        header[name] = {"dtype": kind, "shape": list(numbers.shape), "data_offsets": [end, end + numbers.nbytes]}
+        end += numbers.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(numbers.tobytes() for _, numbers in content.values()))
+
+
+def read_file(path: Path) -> Tensors:
+    """A safetensors file, taken apart."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    return {
+        name: (
+            facts["dtype"],
+            np.frombuffer(content[start + facts["data_offsets"][0] : start + facts["data_offsets"][1]], UNSIGNED[facts["dtype"]]).reshape(
+                facts["shape"]
+            ),
+        )
+        for name, facts in header.items()
+    }
+
+
+def huggingface(path: Path, sizes: Sizes, content: Tensors | None = None) -> Path:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config(sizes)))
+    write_file(path / "model.safetensors", tensors(sizes) if content is None else content)
+    return path
+
+
+def record(path: Path, sizes: Sizes, content: Tensors, padding: Mapping[str, np.ndarray] | None = None) -> Path:
+    """A run that recorded its weights, of which those after 2 updates are these; bits as fp32."""
+    numbers = {name: own.view("<f4") for name, (_, own) in content.items()}
+    numbers |= {name + PADDING: rows.view("<f4") for name, rows in (padding or {}).items()}
+    writer = begun(path, job(), weights="0,2")
+    steps = range(2)
+    shards = whole_shards({name: array.shape for name, array in numbers.items()})
+    writer.describe(place={"dp": 0, "tp": 0, "pp": 0}, shards=shards, facts={"model": config(sizes)}, steps=steps)
+    writer.weights(0, {name: np.zeros_like(array) for name, array in numbers.items()}, config(sizes))
+    for step in steps:
+        if step == 1:
+            writer.weights(2, numbers, config(sizes))
+        writer.scalars(dict(Synthetic().rows[step]))
+    from align_hooks.record.ending import HowEnded
+
+    writer.finish(HowEnded("finished"), hooks={})
+    return path
+
+
+def assert_same(found: Tensors, wanted: Tensors) -> None:
+    """The same names, types, shapes and bits."""
+    assert found.keys() == wanted.keys()
+    for name, (kind, numbers) in wanted.items():
+        assert found[name][0] == kind, name
+        np.testing.assert_array_equal(found[name][1], numbers, err_msg=name, strict=True)
