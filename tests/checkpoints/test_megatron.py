@@ -94,6 +94,24 @@ def test_the_metadata_of_an_older_megatron_is_a_class_of_its_own(tmp_path: Path,
     assert_same(found(path), content)
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"vocab_size": None}, "the arguments tell no vocabulary without padding, so all 12 rows count"),
+        ({"vocab_size": 11, "tokenizer_type": "NullTokenizer"}, "--config with vocab_size 12 keeps it"),
+        ({"vocab_size": 11, "tokenizer_type": "HuggingFaceTokenizer"}, None),
+        ({"vocab_size": 12, "tokenizer_type": "NullTokenizer"}, None),
+    ],
+)
+def test_what_is_not_sure_of_the_vocabulary_is_said(tmp_path: Path, told: dict[str, object], said: str | None) -> None:
+    def change(name: str, value: dict[str, object]) -> None:
+        vars(value["args"]).update(told)
+
+    opened = open_checkpoint(mp_rank(tmp_path / "ranks", DENSE, tensors(DENSE), change=change))
+    assert opened.tensors["lm_head.weight"].shape == (told["vocab_size"] or 12, 8)
+    assert said in opened.notes[0] if said else list(opened.notes) == []
+
+
 def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> None:
     def change(name: str, value: dict[str, object]) -> None:
         value["args"].add_qkv_bias = True  # type: ignore[attr-defined]

@@ -83,10 +83,16 @@ def _form(counts: Sequence[int]) -> str:
 
 def notes_of(args: Mapping[str, Any], model: Model, config: Path | None) -> list[str]:
     """What a person should know of a model that arguments describe."""
-    if config is None and args and not args.get("vocab_size"):
+    if config is not None or not args:
+        return []
+    own, rows = args.get("vocab_size"), args.get("padded_vocab_size")
+    if not own:
         return [
             f"the arguments tell no vocabulary without padding, so all {model.sizes['vocabulary']} rows count; --config tells how many do"
         ]
+    if args.get("tokenizer_type") == "NullTokenizer" and isinstance(rows, int) and own < rows:
+        older = f"before 0.18 Megatron-LM had one more, the end of a document: --config with vocab_size {own + 1} keeps it"
+        return [f"rows from {own} on count as padding, as --vocab-size of the NullTokenizer says; {older}"]
     return []
 
 
