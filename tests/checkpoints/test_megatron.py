@@ -114,11 +114,11 @@ def test_what_is_not_sure_of_the_vocabulary_is_said(tmp_path: Path, told: dict[s
 
 def test_arguments_of_no_family_are_refused_by_what_differs(tmp_path: Path) -> None:
     def change(name: str, value: dict[str, object]) -> None:
-        value["args"].add_qkv_bias = True  # type: ignore[attr-defined]
+        value["args"].add_bias_linear = True  # type: ignore[attr-defined]
 
     from align_hooks.errors import RecordError
 
-    with pytest.raises(RecordError, match=r"arguments are of no family: .*add_qkv_bias is True"):
+    with pytest.raises(RecordError, match=r"arguments are of no family: .*add_bias_linear is True"):
         open_checkpoint(mp_rank(tmp_path / "ranks", DENSE, tensors(DENSE), change=change))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from align_hooks.checkpoints.kinds import NAMED, cast, narrows
 from align_hooks.checkpoints.megatron import in_megatron, write_megatron
 from align_hooks.checkpoints.mindformers import tables, write_mindformers
 from align_hooks.checkpoints.mindspore import write_ckpt
-from align_hooks.checkpoints.native import Plan, padded, plans
+from align_hooks.checkpoints.native import padded, plans
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import AlignHooksError
 from align_hooks.names.blocks import PADDING
-from align_hooks.names.table import Rule
+from align_hooks.names.table import Rule, Table
 from align_hooks.record.layout import Array
 
 TO = ("huggingface", "megatron", "mindspore", "mindspore-ckpt")
@@ -97,9 +97,10 @@ def convert_weights(source: Path, destination: Path, to: str, choices: Choices =
         notes += [f"{name.removesuffix(PADDING)}: {tensors[name].shape[0]} rows of padding left out" for name in left_out]
         outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
     else:
-        outputs = [
-            Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in _plans(checkpoint, tensors, rows, to, choices)
-        ]
+        table, told = _table(checkpoint, to)
+        notes += [note for note in told if note not in notes]
+        made_of = plans(checkpoint, tensors, rows, table, choices.first)
+        outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in made_of]
     with written(destination) as temporary:
         _write(temporary, to, checkpoint, outputs)
     notes += rounding.notes(choices.dtype)
@@ -134,10 +135,10 @@ def _refuse_odd(destination: Path, to: str, choices: Choices) -> None:
         raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")
 
 
-def _plans(checkpoint: Checkpoint, tensors: Mapping[str, Stored], rows: int, to: str, choices: Choices) -> list[Plan]:
+def _table(checkpoint: Checkpoint, to: str) -> tuple[Table, list[str]]:
+    """The names of a framework, and what a person should know of them."""
     model = checkpoint.model
-    table = in_megatron(model, checkpoint.path).table if to == "megatron" else tables(model, checkpoint.path)[0]
-    return plans(checkpoint, tensors, rows, table, choices.first)
+    return (in_megatron(model, checkpoint.path).table, []) if to == "megatron" else tables(model, checkpoint.path)[0]
 
 
 def _cast(name: str, tensor: Stored, kind: str, rounding: _Rounding) -> Stored:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 from align_hooks.checkpoints.checkpoint import Checkpoint, Held, Parameters, Stored, each_once
 from align_hooks.checkpoints.huggingface import stored, write_config
 from align_hooks.checkpoints.mindspore import ckpt_tensors
-from align_hooks.checkpoints.model import Model, asked_for, mindformers_sides, open_model
+from align_hooks.checkpoints.model import Model, asked_for, open_model
 from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.names.table import Table
@@ -21,6 +22,9 @@ from align_hooks.names.table import Table
 NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
 """Names of what a checkpoint of a training holds beside weights: the optimizer's state, numbers without a dot, statistics of experts."""
 RANK = re.compile(r"rank_(\d+)")
+LAYOUTS = {"use_contiguous_weight_layout_attention": False, "use_interleaved_weight_layout_mlp": True}
+"""The options of a newer model on which the order of rows depends, and nothing else, with their defaults: no file tells these."""
+NOTE = f"rows lie as of {', '.join(f'{name}: {value}' for name, value in LAYOUTS.items())}, the defaults; no other order is converted"
 
 
 def ranks_of(path: Path) -> list[Path]:
@@ -43,7 +47,8 @@ def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
     has_config = config is None and (beside / "config.json").exists()
     model = open_model(beside) if has_config else asked_for(config, path)
     form = "MindSpore .ckpt" if files[0].suffix == ".ckpt" else "MindFormers safetensors"
-    return Checkpoint(path, form, model, _parameters(tensors, model, path).tensors())
+    parameters, notes = _parameters(tensors, model, path)
+    return Checkpoint(path, form, model, parameters.tensors(), notes)
 
 
 def _tensors(files: Sequence[Path], path: Path) -> dict[str, Stored]:
@@ -60,12 +65,12 @@ def _tensors(files: Sequence[Path], path: Path) -> dict[str, Stored]:
     return {name: of_files[home][name] for name, home in homes.items() if not NO_WEIGHT.fullmatch(name)}
 
 
-def _parameters(tensors: Mapping[str, Stored], model: Model, path: Path) -> Parameters:
-    """The parameters by the names of the first class of the family that has all of them."""
+def _parameters(tensors: Mapping[str, Stored], model: Model, path: Path) -> tuple[Parameters, list[str]]:
+    """The parameters by the names of the first class of the family that has all of them, and what a person should know of these."""
     refused: RefusedRun | None = None
-    for table in tables(model, path):
+    for table, notes in tables(model, path):
         try:
-            return _by(table, tensors, model, path)
+            return _by(table, tensors, model, path), notes
         except RefusedRun as error:
             refused = refused or error
     raise RecordError(f"{path}: {refused}")
@@ -81,12 +86,17 @@ def _by(table: Table, tensors: Mapping[str, Stored], model: Model, path: Path) -
     return parameters
 
 
-def tables(model: Model, path: Path) -> list[Table]:
-    """MindFormers' names of a model, by every class of it; raises RefusedRun where it has none."""
-    sides = mindformers_sides(model.family)
+def tables(model: Model, path: Path) -> list[tuple[Table, list[str]]]:
+    """MindFormers' names of a model, by every class of it, each with what a person should know of them; raises RefusedRun where it has
+    none. The first are those that are written."""
+    sides = model.family.mindformers
     if not sides:
         raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
-    return [side.table for side in sides]
+    apart = SimpleNamespace(**LAYOUTS, mla_qkv_concat=False)
+    return [
+        *((side.table, [] if side.legacy else [NOTE]) for side in sides),
+        *((side.variant(apart), [NOTE]) for side in sides if side.variant is not None),
+    ]
 
 
 def write_mindformers(path: Path, model: Model, outputs: Sequence[Output]) -> None:

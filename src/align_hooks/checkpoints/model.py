@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
-from align_hooks.families.family import Family, InMindFormers
+from align_hooks.families.family import Family
 from align_hooks.families.registry import FAMILIES, closest, megatron_families
 from align_hooks.names.blocks import PADDING, Dims
 from align_hooks.names.table import any_layer
@@ -214,12 +214,6 @@ def asked_for(given: Path | None, path: Path) -> Model:
     if given is None:
         raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
     return open_model(given)
-
-
-def mindformers_sides(family: Family) -> tuple[InMindFormers, ...]:
-    """How MindFormers builds a family, by every class."""
-    built: Any = family.mindformers
-    return built if isinstance(built, tuple) else (built,) if built is not None else ()
 
 
 BUILT: Mapping[str, str] = {
