@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Family
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.mixtral import MIXTRAL
@@ -17,4 +18,5 @@ def mindformers(family: Family) -> Table:
     return family.mindformers[0].table
 
 
-MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA = megatron(LLAMA), megatron(MIXTRAL), mindformers(LLAMA)
+MEGATRON_LLAMA, MEGATRON_MIXTRAL, MEGATRON_DEEPSEEK = megatron(LLAMA), megatron(MIXTRAL), megatron(DEEPSEEK_V3)
+MINDFORMERS_LLAMA = mindformers(LLAMA)

@@ -14,7 +14,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Cut, Dims
 from align_hooks.names.fused import Fused
 from align_hooks.record.shard import shards_of
-from tables import MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
+from tables import MEGATRON_DEEPSEEK, MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
 
 DIMS = Dims(heads=8, groups=4, head_dim=2, ffn=12, vocabulary=13, padded=16, expert_ffn=8)
 HIDDEN = 6
@@ -177,6 +177,22 @@ HERE = ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "m
 )
 def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, elsewhere: bool) -> None:
     assert MEGATRON_MIXTRAL.elsewhere(HERE, layers=2, experts=2)(name) is elsewhere
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere"),
+    [
+        ("model.layers.2.mlp.experts.0.up_proj.weight", True),
+        ("model.layers.2.mlp.experts.2.up_proj.weight", False),
+        ("model.layers.2.eh_proj.weight", False),
+        ("model.layers.3.eh_proj.weight", True),
+        ("model.layers.1.mlp.gate.weight", True),
+    ],
+)
+def test_a_layer_that_predicts_is_held_as_others_are(name: str, elsewhere: bool) -> None:
+    """Layer 2 of a decoder of two layers is the first for multi-token prediction."""
+    here = ("model.layers.0.input_layernorm.weight", "model.layers.2.enorm.weight", "model.layers.2.mlp.experts.1.up_proj.weight")
+    assert MEGATRON_DEEPSEEK.elsewhere(here, layers=2, experts=2)(name) is elsewhere
 
 
 def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:

@@ -94,10 +94,8 @@ class Table:
                 numbers = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
                 if numbers is None or numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
                     continue
-                if "after" in numbers:
-                    return numbers["after"] not in after_here
-                there = "expert" in numbers or numbers.get("layer") not in layers_here
-                return there and numbers.get("expert", -1) < experts
+                is_here = numbers["after"] in after_here if "after" in numbers else numbers.get("layer") in layers_here
+                return ("expert" in numbers or not is_here) and numbers.get("expert", -1) < experts
             return False
 
         return is_elsewhere
