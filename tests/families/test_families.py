@@ -19,7 +19,6 @@ from align_hooks.families.family import NUMBERS, Decoder, Family, Latent, Routin
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.megatron import function_name
 from align_hooks.families.mixtral import MIXTRAL
-from align_hooks.families.qwen3_moe import QWEN3_MOE
 from align_hooks.names.blocks import Dims
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
@@ -42,7 +41,7 @@ def config(family: Family, *, tied: bool) -> dict[str, object]:
 
 def numbers(family: Family) -> dict[str, range]:
     """The numbers of a small model's layers and experts; only some families have dense layers beside those with experts."""
-    return NUMBERED if family in (QWEN3_MOE, DEEPSEEK_V3) else NUMBERED | {"dense": range(0), "sparse": range(3)}
+    return NUMBERED if family.mixes else NUMBERED | {"dense": range(0), "sparse": range(3)}
 
 
 def size(family: Family) -> Callable[[str], int]:
