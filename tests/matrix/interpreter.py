@@ -12,16 +12,22 @@ from pathlib import Path
 from checkout import Failed
 
 
-def environment(python: str, packages: tuple[str, ...], home: Path) -> Path:
-    """The interpreter of a Python version with its packages, in ``home``, made once; ours where nothing has to be installed."""
+def environment(python: str, packages: tuple[str, ...], home: Path, over: tuple[str, ...] = ()) -> Path:
+    """The interpreter of a Python version with its packages, in ``home``, made once; ours where nothing has to be installed. ``over`` are
+    installed last, in the place of what the others asked for."""
     if not packages:
         return Path(sys.executable)
-    ready, wanted, made = home / "ready.json", [python, *packages], home / "bin" / "python"
+    ready, wanted, made = home / "ready.json", [python, *packages, *over], home / "bin" / "python"
     if not ready.exists() or json.loads(ready.read_text()) != wanted:
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([interpreter(python), "-m", "venv", str(home)], check=True)
         if subprocess.run([str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages], check=False).returncode:
             raise Failed(f"pip could not install {' '.join(packages)}")
+        if (
+            over
+            and subprocess.run([str(made), "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", *over], check=False).returncode
+        ):
+            raise Failed(f"pip could not install {' '.join(over)}")
         ready.write_text(json.dumps(wanted))
     return made
 

@@ -63,9 +63,8 @@ def prove(name: str, repository: str, reference: Path) -> Result:
 
 def interpreter_of(installed: Installed, result: Result) -> Path:
     """The interpreter that has this MindFormers, its packages listed in ``result``; raises Failed where it has others."""
-    python = environment(
-        installed.python, installed.packages, WHERE / "environments" / f"mindformers-{installed.mindformers}-{installed.python}"
-    )
+    home = WHERE / "environments" / f"mindformers-{installed.mindformers}-{installed.python}{'-newer' * installed.newer}"
+    python = environment(installed.python, installed.packages, home, installed.over)
     result["packages"] = versions(python, NUMBERS)
     for name in ("mindspore", "mindformers"):
         if (version := result["packages"].get(name)) != (wanted := getattr(installed, name)):

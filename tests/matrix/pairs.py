@@ -12,7 +12,8 @@ SCRIPTS = {"1.3.0": "v1.3.0", "1.3.2": "v1.3.2", "1.5.0": "v1.5.0", "1.6.0": "v1
 class Installed:
     """A MindFormers to train with: Python's minor version, the wheels, whether the script's checkout shadows that of MindFormers.
 
-    ``cast`` where it was written for a MindSpore whose Cells have that attribute: ``cells_with_cast.py`` gives it back to them.
+    ``cast`` where it was written for a MindSpore whose Cells have that attribute: ``cells_with_cast.py`` gives it back to them. ``newer``
+    where its wheel asks for an older MindSpore.
     """
 
     python: str
@@ -21,6 +22,12 @@ class Installed:
     checkout: bool = False
     ours: bool = False
     cast: bool = False
+    newer: bool = False
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """What is installed last, whatever the others ask for."""
+        return (f"mindspore=={self.mindspore}",) if self.newer else ()
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -28,7 +35,7 @@ class Installed:
         if self.ours:
             return ()
         wheels = (f"mindspore=={self.mindspore}", f"mindformers=={self.mindformers}")
-        return (*wheels, "numpy<2", "wrapt", "packaging", "safetensors", "xxhash", "msgspec")
+        return (*wheels[self.newer :], "numpy<2", "wrapt", "packaging", "safetensors", "xxhash", "msgspec")
 
 
 INSTALLED = {
@@ -45,8 +52,10 @@ INSTALLED = {
     "1.8.0@3.12": Installed("3.12", "2.7.2", "1.8.0"),
     "1.9.0@3.10": Installed("3.10", "2.9.0", "1.9.0"),
     "1.9.0@3.11": Installed("3.11", "2.9.0", "1.9.0"),
+    "1.9.0@2.10": Installed("3.12", "2.10.0", "1.9.0", newer=True),
 }
-"""By name of the column; MindSpore 2.7.0 and 2.7.1 have no wheel for Python 3.12."""
+"""By name of the column: MindFormers with its Python, or its MindSpore, behind the ``@`` where they are not the usual ones. MindSpore 2.7.0
+and 2.7.1 have no wheel for Python 3.12."""
 
 NO_MONITOR = "cannot import name 'cloud_monitor' from 'mindformers.tools.cloud_adapter'"
 NO_OUTPUT_PATH = "cannot import name 'set_output_path' from 'mindformers.tools'"
@@ -78,5 +87,6 @@ PAIRS: dict[tuple[str, str], str | None] = {
     ("1.8.0", "1.8.0@3.12"): None,
     ("1.8.0", "1.9.0@3.10"): None,
     ("1.8.0", "1.9.0@3.11"): None,
+    ("1.8.0", "1.9.0@2.10"): None,
 }
 """Script and installed version, and why the script itself does not start there (None where it trains)."""

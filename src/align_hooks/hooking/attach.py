@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -31,6 +32,10 @@ VERSION_MODULES = {
 """The module of a package that states its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is not asked."""
 
 
+UNBREAKABLE = ("mindspore",)
+"""Packages whose import cannot be broken off: MindSpore's compiled parts then end the process with a segmentation fault when it exits."""
+
+
 class Attached(Protocol):
     """What hook bodies are handed; the sessions of both sides fit."""
 
@@ -46,6 +51,9 @@ class Attached(Protocol):
 def attach(hooks: Iterable[Hook], session: Attached) -> None:
     """Register every hook that the settings ask for; raises at once where a module imported earlier does not fit."""
     asked = [hook for hook in hooks if hook.asked(session.settings)]
+    for hook in asked:
+        if hook.package in UNBREAKABLE and hook.package not in sys.modules:
+            refuse_unsupported(hook, metadata_version(hook.package))
     session.ledger.pending.update((hook.name, hook) for hook in asked)
     for hook in asked:
         late = hook.trigger in sys.modules
@@ -93,11 +101,24 @@ def installed_version(package: str) -> str:
     return version.partition("+")[0] if installed else version
 
 
+def metadata_version(package: str) -> str | None:
+    """The version of an installed package by its metadata, for which nothing of it is imported; None without any."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def check_version(hook: Hook) -> None:
     """Raise UnsupportedVersion where the installed framework is outside ``hook.supports``, if it says its version at all."""
-    if not hook.supports:
+    if hook.supports:
+        refuse_unsupported(hook, installed_version(hook.package))
+
+
+def refuse_unsupported(hook: Hook, version: str | None) -> None:
+    """Raise UnsupportedVersion where a framework's version is outside ``hook.supports``; None is not known, and no reason."""
+    if not hook.supports or version is None:
         return
-    version = installed_version(hook.package)
     try:
         inside = SpecifierSet(hook.supports).contains(Version(version).base_version)
     except InvalidVersion:
