@@ -1,4 +1,6 @@
-"""Training runs of the real frameworks, each in a process of its own, on the model of ``launch/llama.args`` and ``llama.yaml``."""
+"""Training runs of the real frameworks, each in a process of its own, on the model of ``launch/llama.args`` and ``llama.yaml``, or on one
+of ``launch/families``.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,8 @@ EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGH
 REHEARSAL: dict[str, object] = {"DEVICE": "cpu", "SEED": "42"}
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
+LLAMA = "llama"
+"""The model that is trained unless a test names another family."""
 STEPS = 3
 TIMEOUT = 900
 """Seconds after which a program of a test is taken for hung."""
@@ -53,6 +57,7 @@ class Ended:
 def megatron(
     where: Path,
     *,
+    family: str = LLAMA,
     script: Path = LAUNCH / "pretrain_gpt.py",
     change: Mapping[str, str | None] | None = None,
     flags: Sequence[str] = (),
@@ -63,33 +68,39 @@ def megatron(
 ) -> Ended:
     """Train a few steps with Megatron under ``python -m align_hooks.torch_side``, or another launcher, on ``ranks`` by torchrun.
 
-    ``change`` replaces arguments of ``llama.args`` by flag, None drops one; ``flags`` are added; ``variables`` are
+    ``change`` replaces arguments of the ``family`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
     """
-    command = [*launcher, str(script), *arguments(where, change or {}), *flags]
+    command = [*launcher, str(script), *arguments(where, change or {}, family), *flags]
     if ranks is not None:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
     return python(where, command, REHEARSAL | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})})
 
 
-def arguments(where: Path, change: Mapping[str, str | None]) -> list[str]:
-    """``llama.args`` for a few steps; ``change`` replaces arguments by flag, None drops one."""
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
+def arguments(where: Path, change: Mapping[str, str | None], family: str = LLAMA) -> list[str]:
+    """The arguments of a family for a few steps; ``change`` replaces arguments by flag, None drops one."""
+    lines = dict(line.partition(" ")[::2] for line in launched(family, "args").read_text().splitlines())
     lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
     return [word for flag, value in {**lines, **change}.items() if value is not None for word in (flag, *value.split())]
+
+
+def launched(family: str, ending: str) -> Path:
+    """A family's file of ``launch``: ``args`` of Megatron, or ``yaml`` of MindFormers."""
+    return (LAUNCH if family == LLAMA else LAUNCH / "families") / f"{family}.{ending}"
 
 
 def mindformers(
     where: Path,
     *,
+    family: str = LLAMA,
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
     launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of ``llama.yaml``."""
-    config = yaml.safe_load((LAUNCH / "llama.yaml").read_text())
+    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of the ``family``'s YAML."""
+    config = yaml.safe_load(launched(family, "yaml").read_text())
     for key, value in ({"lr_schedule.total_steps": STEPS} | dict(change or {})).items():
         *path, name = key.split(".")
         section = config
@@ -97,8 +108,8 @@ def mindformers(
             section = section[part]
         section[name] = value
     where.mkdir(parents=True, exist_ok=True)
-    (where / "llama.yaml").write_text(yaml.safe_dump(config))
-    command = [*launcher, str(script), "--config", str(where / "llama.yaml")]
+    (where / f"{family}.yaml").write_text(yaml.safe_dump(config))
+    command = [*launcher, str(script), "--config", str(where / f"{family}.yaml")]
     return python(where, command, REHEARSAL | variables, environment or {})
 
 

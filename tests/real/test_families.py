@@ -1,0 +1,167 @@
+"""Every family of ``launch/families``: Megatron recorded, MindFormers on the same weights and batches, Hugging Face as a third opinion.
+
+MindFormers builds all of these by its newer models (``use_legacy: False``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from real import frameworks, huggingface
+from synthetic import relative_error
+
+STEPS = 10
+TENSORS: Mapping[str, tuple[int, int]] = {
+    "qwen2": (27, 0),
+    "qwen3": (25, 0),
+    "qwen3_moe": (69, 0),
+    "deepseek_v3": (91, 2),
+    "deepseek_v3_mtp": (133, 3),
+}
+"""How many tensors a family's model has here, and how many of them are buffers that training moves: biases of experts."""
+TERMS: Mapping[str, Mapping[str, float]] = {"qwen3_moe": {"balance": 1e-3}, "deepseek_v3_mtp": {"prediction": 0.3}}
+"""The weights of what a family's loss has beside the language model's, in its files of ``launch``."""
+BIASED = [name for name, (_, buffers) in TENSORS.items() if buffers]
+QUICK = ("qwen3", "deepseek_v3")
+"""Those that every run of the tests trains; the others are slow only because they are many."""
+
+
+def families(*names: str) -> pytest.MarkDecorator:
+    """A test of each of these families."""
+    return pytest.mark.parametrize("family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names])
+
+
+class Made(dict[str, Run]):
+    """Runs by their family, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], Path]) -> None:
+        self.make = make
+
+    def __missing__(self, family: str) -> Run:
+        self[family] = open_run(self.make(family))
+        return self[family]
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Made:
+    """Megatron, ten steps of each family."""
+    steps = {"--train-iters": str(STEPS)}
+    return Made(lambda family: frameworks.recorded(frameworks.megatron, tmp_path_factory.mktemp(family), family=family, change=steps))
+
+
+@pytest.fixture(scope="module")
+def candidates(tmp_path_factory: pytest.TempPathFactory, references: Made) -> Made:
+    """MindFormers on the weights and batches of these."""
+
+    def make(family: str) -> Path:
+        fed = frameworks.fed_by(references[family].path)
+        return frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp(family), family=family, **fed)
+
+    return Made(make)
+
+
+@families(*TENSORS)
+def test_a_pair_is_aligned(family: str, references: Made, candidates: Made) -> None:
+    reference, candidate = references[family], candidates[family]
+    frameworks.aligned(reference.path, candidate.path)
+    losses = [
+        abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(reference.scalars(), candidate.scalars(), strict=True)
+    ]
+    assert len(losses) == STEPS
+    gradients = {name: relative_error(ours, candidate.gradients(0)[name]) for name, ours in reference.gradients(0).items()}
+    print(f"{family}: losses within {losses[0]:.1e}, later {max(losses):.1e}, gradients {max(gradients.values()):.1e}")
+    assert losses[0] < 1e-6
+    assert max(losses) < 2e-6
+    assert max(gradients.values()) < 1e-5
+
+
+@families(*TENSORS)
+def test_both_sides_have_the_same_tensors_and_start_from_the_same_bits(family: str, references: Made, candidates: Made) -> None:
+    runs = references[family], candidates[family]
+    ours, theirs = (run.weights(0) for run in runs)
+    count, buffers = TENSORS[family]
+    assert len(ours) == count
+    assert set(ours) == set(theirs)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    trained = [set(run.gradients(0)) for run in runs]
+    assert trained[0] == trained[1]
+    assert len(trained[0]) == count - buffers
+    assert runs[0].manifest["model"] == runs[1].manifest["model"]
+    assert all(run.self_check.contradictions == () for run in runs)
+
+
+def biases(run: Run, updates: int) -> dict[str, np.ndarray]:
+    """The biases of a run's experts, by their names."""
+    weights = run.weights(updates)
+    return {name: weights[name] for name in weights if name.endswith("e_score_correction_bias")}
+
+
+@families(*BIASED)
+def test_the_bias_of_experts_moves_and_is_the_same_to_the_bit_on_both_sides(family: str, references: Made, candidates: Made) -> None:
+    runs = references[family], candidates[family]
+    assert [run.weight_steps() for run in runs] == [list(range(STEPS + 1))] * 2
+    for updates in range(STEPS + 1):
+        ours, theirs = (biases(run, updates) for run in runs)
+        assert len(ours) == TENSORS[family][1]
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[name], theirs[name]) for name in ours), updates
+    first, last = (biases(runs[0], updates) for updates in (0, STEPS))
+    assert all((first[name] != last[name]).any() for name in first)
+
+
+@families(*BIASED)
+def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, references: Made) -> None:
+    """Both sides, one step from the reference's weights after five."""
+    reference = references[family]
+    fed = {"LOAD_WEIGHTS": f"{reference.path}@5", "REPLAY_BATCHES": f"{reference.path}@0"}
+    trained = {
+        frameworks.megatron: {"--train-iters": "1"},
+        frameworks.mindformers: {"lr_schedule.total_steps": 1},
+    }
+    runs = [
+        open_run(frameworks.recorded(train, tmp_path / train.__name__, family=family, change=change, **fed))
+        for train, change in trained.items()
+    ]
+    wanted = biases(reference, 5)
+    assert all(bias.any() for bias in wanted.values())
+    for run in runs:
+        loaded = biases(run, 0)
+        assert all(np.array_equal(loaded[name], bias) for name, bias in wanted.items())
+    frameworks.aligned(*(run.path for run in runs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", TENSORS)
+def test_weights_after_each_of_three_injected_updates_are_the_references(family: str, tmp_path: Path, references: Made) -> None:
+    reference = references[family]
+    first = f"{reference.path}@0-2"
+    fed = {"LOAD_WEIGHTS": reference.path, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first}
+    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, **fed))
+    assert run.facts.injected.steps == (0, 1, 2)
+    for updates in (1, 2, 3):
+        ours, theirs = (each.weights(updates) for each in (reference, run))
+        worst = max(relative_error(ours[name], theirs[name]) for name in ours)
+        print(f"{family}: weights after update {updates} within {worst:.1e}")
+        assert worst < 1e-6
+    frameworks.aligned(reference.path, run.path)
+
+
+@pytest.mark.parametrize("side", ["references", "candidates"])
+@pytest.mark.parametrize("step", [0, STEPS - 1])
+@families(*TENSORS)
+def test_hugging_face_agrees_on_the_recorded_weights(family: str, step: int, side: str, request: pytest.FixtureRequest) -> None:
+    """At the last step too, when biases of experts have moved."""
+    run = request.getfixturevalue(side)[family]
+    loss, gradients = huggingface.opinion(run, step, **TERMS.get(family, {}))
+    recorded = run.gradients(step)
+    assert set(gradients) == set(recorded)
+    worst = max(relative_error(gradient, recorded[name]) for name, gradient in gradients.items())
+    apart = abs(loss - run.scalars()[step]["loss"]) / loss
+    print(f"{family}, {side}, step {step}: loss within {apart:.1e}, gradients {worst:.1e}")
+    assert apart < 1e-6
+    assert worst < 1e-5
