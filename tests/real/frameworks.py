@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from align_hooks import Run
+from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
+from synthetic import relative_error
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -182,6 +185,12 @@ _corpus: list[Path] = []
 def corpus() -> Path:
     """Prefix of a Megatron data set from a real text, made once a session by the ``real_corpus`` fixture."""
     return _corpus[0]
+
+
+def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
+    """The largest relative error of tensors that must have the same names; NaN where any holds NaN."""
+    assert set(ours) == set(theirs)
+    return float(np.max([relative_error(ours[name], theirs[name]) for name in ours]))
 
 
 def sketch_errors(run: Run) -> Iterator[float]:

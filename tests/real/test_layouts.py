@@ -113,9 +113,7 @@ def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run
     check = candidate.self_check
     assert check.contradictions == ()
     assert check.steps == (0, 1)
-    ours, theirs = reference.gradients(0), candidate.gradients(0)
-    assert set(ours) == set(theirs)
-    worst = max(relative_error(ours[tensor], theirs[tensor]) for tensor in ours)
+    worst = frameworks.furthest(reference.gradients(0), candidate.gradients(0))
     print(f"{name}: gradients within {worst:.1e}, {check.copies} copies, the framework's norm {check.inexact:.1e} off")
     assert worst < (0.1 if kind in ("bf16", "fp16") else 1e-5)
     assert max(frameworks.sketch_errors(candidate)) < 1e-12

@@ -1,4 +1,4 @@
-"""``pretrain_gpt.py`` whose model has a parameter of its own: a scale of what the decoder puts out."""
+"""``pretrain_gpt.py`` whose model has a parameter of its own in every layer: a scale of what the layer puts out."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 PATH = Path(__file__).parents[3] / "launch" / "pretrain_gpt.py"
 
 
-def with_scale(original: Any) -> Any:
-    """An initialisation that adds the scale behind everything else."""
+def scaled(layer: Any, inputs: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a layer puts out, scaled."""
+    return (output[0] * layer.learned_scale, *output[1:])
+
+
+def with_scales(original: Any) -> Any:
+    """An initialisation that adds the scales behind everything else."""
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        self.decoder.learned_scale = torch.nn.Parameter(torch.ones(self.config.hidden_size))
-        self.decoder.register_forward_hook(lambda decoder, inputs, hidden: hidden * decoder.learned_scale)
+        for layer in self.decoder.layers:
+            layer.learned_scale = torch.nn.Parameter(torch.ones(self.config.hidden_size))
+            layer.register_forward_hook(scaled)
 
     return init
 
 
 if __name__ == "__main__":
-    GPTModel.__init__ = with_scale(GPTModel.__init__)
+    GPTModel.__init__ = with_scales(GPTModel.__init__)
     runpy.run_path(str(PATH), run_name="__main__")
