@@ -1,5 +1,6 @@
-"""Training runs of the real frameworks, each in a process of its own, on the model of ``launch/llama.args`` and ``llama.yaml`` or one of
-``launch/families/``."""
+"""Training runs of the real frameworks, each in a process of its own, on the model of ``launch/llama.args`` and ``llama.yaml``, or on one
+of ``launch/families``.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from align_hooks import Run
+from align_hooks.names.blocks import Array
 from align_hooks.record.sums import sketches_of
+from synthetic import relative_error
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -25,6 +29,7 @@ REHEARSAL: dict[str, object] = {"DEVICE": "cpu", "SEED": "42"}
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
 LLAMA = "llama"
+"""The model that is trained unless a test names another family."""
 STEPS = 3
 TIMEOUT = 900
 """Seconds after which a program of a test is taken for hung."""
@@ -55,8 +60,8 @@ class Ended:
 def megatron(
     where: Path,
     *,
+    family: str = LLAMA,
     script: Path = LAUNCH / "pretrain_gpt.py",
-    model: str = LLAMA,
     change: Mapping[str, str | None] | None = None,
     flags: Sequence[str] = (),
     launcher: Sequence[str] = ("-m", "align_hooks.torch_side"),
@@ -66,34 +71,39 @@ def megatron(
 ) -> Ended:
     """Train a few steps with Megatron under ``python -m align_hooks.torch_side``, or another launcher, on ``ranks`` by torchrun.
 
-    ``change`` replaces arguments of the model by flag, None drops one; ``flags`` are added; ``variables`` are
+    ``change`` replaces arguments of the ``family`` by flag, None drops one; ``flags`` are added; ``variables`` are
     ``ALIGN_HOOKS_*`` without the prefix.
     """
-    command = [*launcher, str(script), *arguments(where, change or {}, model), *flags]
+    command = [*launcher, str(script), *arguments(where, change or {}, family), *flags]
     if ranks is not None:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
     return python(where, command, REHEARSAL | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})})
 
 
-def arguments(where: Path, change: Mapping[str, str | None], model: str = LLAMA) -> list[str]:
-    """The model's arguments for a few steps; ``change`` replaces arguments by flag, None drops one."""
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / f"{model}.args").read_text().splitlines())
+def arguments(where: Path, change: Mapping[str, str | None], family: str = LLAMA) -> list[str]:
+    """The arguments of a family for a few steps; ``change`` replaces arguments by flag, None drops one."""
+    lines = dict(line.partition(" ")[::2] for line in launched(family, "args").read_text().splitlines())
     lines |= {"--train-iters": str(STEPS), "--data-path": str(corpus()), "--data-cache-path": str(where / "cache")}
     return [word for flag, value in {**lines, **change}.items() if value is not None for word in (flag, *value.split())]
+
+
+def launched(family: str, ending: str) -> Path:
+    """A family's file of ``launch``: ``args`` of Megatron, or ``yaml`` of MindFormers."""
+    return (LAUNCH if family == LLAMA else LAUNCH / "families") / f"{family}.{ending}"
 
 
 def mindformers(
     where: Path,
     *,
+    family: str = LLAMA,
     script: Path = LAUNCH / "run_mindformer.py",
-    model: str = LLAMA,
     change: Mapping[str, object] | None = None,
     launcher: Sequence[str] = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of the model's YAML."""
-    config = yaml.safe_load((LAUNCH / f"{model}.yaml").read_text())
+    """Train with MindFormers under ``python -m align_hooks.ms_side``; ``change`` sets dotted keys of the ``family``'s YAML."""
+    config = yaml.safe_load(launched(family, "yaml").read_text())
     for key, value in ({"lr_schedule.total_steps": STEPS} | dict(change or {})).items():
         *path, name = key.split(".")
         section = config
@@ -101,8 +111,8 @@ def mindformers(
             section = section[part]
         section[name] = value
     where.mkdir(parents=True, exist_ok=True)
-    (where / "llama.yaml").write_text(yaml.safe_dump(config))
-    command = [*launcher, str(script), "--config", str(where / "llama.yaml")]
+    (where / f"{family}.yaml").write_text(yaml.safe_dump(config))
+    command = [*launcher, str(script), "--config", str(where / f"{family}.yaml")]
     return python(where, command, REHEARSAL | variables, environment or {})
 
 
@@ -175,6 +185,12 @@ _corpus: list[Path] = []
 def corpus() -> Path:
     """Prefix of a Megatron data set from a real text, made once a session by the ``real_corpus`` fixture."""
     return _corpus[0]
+
+
+def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
+    """The largest relative error of tensors that must have the same names; NaN where any holds NaN."""
+    assert set(ours) == set(theirs)
+    return float(np.max([relative_error(ours[name], theirs[name]) for name in ours]))
 
 
 def sketch_errors(run: Run) -> Iterator[float]:

@@ -10,18 +10,21 @@ import pytest
 
 from real import frameworks
 
-OWN_DATA = {"train_dataset_task.type": "WitnessDataset", "train_dataset.input_columns": ["input_ids"]}
-
+OWN_DATA = {"train_dataset_task.type": "WitnessDataset"}
+CUT = ["input_ids", "labels", "loss_mask"]
+"""What a newer model of MindFormers takes."""
 
 DROPOUT = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1"}
 """So that reading the generators' states, or drawing from one, would show."""
 
 
-def test_recording_leaves_megatron_bitwise_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", [frameworks.LLAMA, pytest.param("deepseek_v3", marks=pytest.mark.slow)])
+def test_recording_leaves_megatron_bitwise_as_it_was(family: str, tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "witness_megatron.py"
     for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
         witness = {"WITNESS": str(tmp_path / f"{name}.npz")}
-        frameworks.megatron(tmp_path / name, script=script, change=DROPOUT, environment=witness, **variables).succeeded()
+        given = {"family": family, "script": script, "change": DROPOUT, "environment": witness}
+        frameworks.megatron(tmp_path / name, **given, **variables).succeeded()
     same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=2 * frameworks.STEPS)
 
 
@@ -47,12 +50,16 @@ def test_recording_leaves_two_ranks_bitwise_as_they_were(tmp_path: Path, flags: 
         same(tmp_path / f"plain_{rank}.npz", tmp_path / f"recorded_{rank}.npz", losses=micro_batches * frameworks.STEPS)
 
 
-def test_recording_leaves_mindformers_bitwise_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "columns"),
+    [(frameworks.LLAMA, ["input_ids"]), *(pytest.param(name, CUT, marks=pytest.mark.slow) for name in ("qwen3", "deepseek_v3"))],
+)
+def test_recording_leaves_mindformers_bitwise_as_it_was(family: str, columns: list[str], tmp_path: Path) -> None:
     script = frameworks.SCRIPTS / "witness_mindformers.py"
+    data = OWN_DATA | {"train_dataset.input_columns": columns, "train_dataset.construct_args_key": columns}
     for name, variables in (("plain", {}), ("recorded", {"RUN": tmp_path / "run"} | frameworks.EVERYTHING)):
-        frameworks.mindformers(
-            tmp_path / name, script=script, change=OWN_DATA, environment={"WITNESS": str(tmp_path / f"{name}.npz")}, **variables
-        ).succeeded()
+        given = {"family": family, "script": script, "change": data, "environment": {"WITNESS": str(tmp_path / f"{name}.npz")}}
+        frameworks.mindformers(tmp_path / name, **given, **variables).succeeded()
     same(tmp_path / "plain.npz", tmp_path / "recorded.npz", losses=frameworks.STEPS)
 
 

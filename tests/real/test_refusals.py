@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -44,16 +45,16 @@ MEGATRON = {
     "shapes": ({"--ffn-hidden-size": "96"}, (), {"LOAD_WEIGHTS": "{reference}"}, SHAPE),
     "names": ({"--num-layers": "3"}, (), {"LOAD_WEIGHTS": "{reference}"}, "model.layers.2.input_layernorm.weight [64] is missing"),
     "NaN": ({}, (), {"LOAD_WEIGHTS": "{broken}"}, "model.norm.weight holds NaN or infinity"),
-    "scaled positions": ({}, ("--rotary-interleaved",), {"RUN": "{here}/run"}, "rotary_interleaved is True, not False"),
     "a step that is never made": ({}, (), {"RUN": "{here}/run", "GRADIENTS": "0,7"}, "step 7 is never made, the last is 2"),
-    "another family": ({"--normalization": "LayerNorm"}, (), {"RUN": "{here}/run"}, "has no canonical name"),
+    "weights of another family": ({}, ("--qk-layernorm",), {"LOAD_WEIGHTS": "{weights}"}, "self_attn.k_norm.weight [16] is missing"),
 }
 
 
 @pytest.mark.parametrize("case", MEGATRON)
 def test_megatron_refuses(case: str, tmp_path: Path, reference: Path, broken: Path) -> None:
     change, flags, variables, part = MEGATRON[case]
-    given = {name: value.format(reference=reference, broken=broken, here=tmp_path) for name, value in variables.items()}
+    weights = reference / "step_0" / "rank_0" / "weights"
+    given = {name: value.format(reference=reference, broken=broken, weights=weights, here=tmp_path) for name, value in variables.items()}
     refused(frameworks.megatron(tmp_path, change=change, flags=flags, **given), part)
 
 
@@ -90,3 +91,23 @@ def test_everything_that_a_configuration_is_refused_for_is_said_at_once(tmp_path
         "align_hooks: ALIGN_HOOKS_DEVICE=cpu: --fp8-format only an accelerator can follow; leave it out",
         "align_hooks: --iterations-to-skip makes steps that train nothing and cannot be recorded; leave it out",
     ]
+
+
+def test_latent_attention_that_tensor_parallel_ranks_get_wrong_is_refused(tmp_path: Path) -> None:
+    flags = ("--tensor-model-parallel-size", "2")
+    refused(frameworks.megatron(tmp_path, family="deepseek_v3", flags=flags, RUN=tmp_path / "run"), "--multi-latent-attention")
+
+
+@pytest.mark.parametrize("source", [".", "step_0/rank_0/weights"], ids=["record", "directory"])
+def test_a_newer_model_refuses_weights_of_another_family(source: str, tmp_path: Path, reference: Path) -> None:
+    given = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference / source}
+    refused(frameworks.mindformers(tmp_path, family="qwen3", **given), "model.layers.0.self_attn.k_norm.weight [32] is missing")
+
+
+def test_a_key_that_a_newer_model_does_not_know_is_the_frameworks_own_error_and_names_none_of_ours(tmp_path: Path, reference: Path) -> None:
+    """MindFormers lists every key that its ``TransformerConfig`` has not."""
+    given = {"change": {"model.model_config.invented": 1}, "RUN": tmp_path / "run", "DETERMINISTIC": 1, "LEARNING_RATE": 1e-4}
+    done = frameworks.mindformers(tmp_path, family="qwen3", **given, **frameworks.fed_by(reference))
+    assert done.code == 1
+    assert set(re.findall(r"`(\w+)` is unexpected in TransformerConfig", done.output)) == {"invented"}
+    assert all(" -> " in line for line in done.ours.splitlines())

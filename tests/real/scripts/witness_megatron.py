@@ -33,5 +33,6 @@ if __name__ == "__main__":
     arguments = script.parse_and_validate_args()
     container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
-    parameters = {name: parameter.detach().float().numpy() for name, parameter in seen["model"].named_parameters()}
+    tensors = (*seen["model"].named_parameters(), *seen["model"].named_buffers())  # biases of experts are buffers
+    parameters = {name: tensor.detach().float().numpy() for name, tensor in tensors}
     np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))

@@ -21,7 +21,9 @@ class WitnessDataset:
     def __new__(cls, dataset_config=None, **options):
         samples = np.random.RandomState(7).randint(0, 256, (3, 4, 129)).astype(np.int32)
         rows = [(sample,) for sample in samples]
-        return GeneratorDataset(rows, column_names=["input_ids"], shuffle=False)
+        if len(dataset_config.input_columns) > 1:
+            rows = [(sample[:, :-1], sample[:, 1:], np.ones((4, 128), np.float32)) for sample in samples]
+        return GeneratorDataset(rows, column_names=list(dataset_config.input_columns), shuffle=False)
 
 
 class Witness(Callback):
@@ -33,7 +35,8 @@ class Witness(Callback):
 
     def on_train_end(self, run_context):
         cell = run_context.original_args().train_network
-        parameters = {parameter.name: parameter.asnumpy() for parameter in cell.trainable_params()}
+        kept = [*cell.trainable_params(), *(one for one in cell.get_parameters() if one.name.endswith("expert_bias"))]
+        parameters = {parameter.name: parameter.asnumpy() for parameter in kept}
         saved = sorted(cell.parameters_dict())  # what a checkpoint of this cell would hold
         np.savez(os.environ["WITNESS"], **parameters, losses=np.array(self.losses), saved=saved)
 
