@@ -606,8 +606,8 @@ def as_built(real: Mapping[str, Any], family: str) -> dict[str, Any]:
     if family == "qwen3_moe":
         digits = "1" * layers  # its training class makes one specification for all layers
     found["layers_with_experts"] = experts.in_runs(digits) if real["num_moe_experts"] else ExpertLayers()
-    if real["position_embedding_type"] not in ("rope", "yarn"):
-        found["position_embedding_type"] = "none"  # GPTModel makes rotary embeddings of no other, llama3 among them
+    turned = real["position_embedding_type"] in ("rope", "yarn")  # YaRN is a scaling, of a row of its own
+    found["position_embedding_type"] = "rope" if turned else "none"  # GPTModel makes rotary embeddings of no other, llama3 among them
     found["residual"] = "float32" if real["fp32_residual_connection"] else real["compute_dtype"]
     found["softmax"] = "float32" if real["use_flash_attention"] else real["softmax_compute_dtype"]
     found["tied"] = real.get("given", {}).get("share_embeddings_and_output_weights", False)

@@ -1,4 +1,4 @@
-"""Models of no family, and parameters that a family does not know: recorded under Megatron's own names, and compared all the same."""
+"""Models of no family, and parameters that a family does not know: what has no canonical name has Megatron's own, and all is compared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.families.own import ADD_A_FAMILY, NO_FAMILY
+from align_hooks.quantities.weights import NO_FAMILY
+from align_hooks.session.loading import ADD_A_FAMILY
 from real import frameworks
 from real.frameworks import Ended
 
 Model = tuple[Mapping[str, str | None], Sequence[str]]
-MODELS: dict[str, tuple[Model, int, str]] = {
-    "squared ReLU": (({"--swiglu": None}, ("--squared-relu", "--qk-layernorm")), 19, "activation_func"),
+MODELS: dict[str, tuple[Model, int, int, str]] = {
+    "squared ReLU": (({"--swiglu": None}, ("--squared-relu", "--qk-layernorm")), 23, 2, "activation_func"),
     "GELU": (
         (
             {
@@ -26,18 +27,16 @@ MODELS: dict[str, tuple[Model, int, str]] = {
             },
             (),
         ),
-        29,
+        37,
+        14,
         "normalization",
     ),
-    "gated": (({}, ("--rotary-percent", "0.5")), 17, "rotary_percent"),
+    "half turned": (({}, ("--rotary-percent", "0.5")), 21, 0, "rotary_percent"),
 }
-"""What is changed of the Llama, how many tensors the model has, and a property by which it is of no family.
-
-Queries, keys and values are one tensor under Megatron's name; a gate and what it lets through are two. With learned positions a bias of
-keys adds the same to every score of a query, so its gradient is rounding alone, of which Adam makes whole steps unless its eps is larger.
-"""
+"""What is changed of the Llama, how many tensors the model has, how many of these its nearest family does not know, and a property by which
+it is of no family."""
 STEPS = {"--train-iters": "2"}
-QUICK = ("gated",)
+QUICK = ("half turned",)
 
 
 def train(where: Path, model: Model, *flags: str, ranks: int | None = None, **variables: object) -> tuple[Ended, Run]:
@@ -48,25 +47,26 @@ def train(where: Path, model: Model, *flags: str, ranks: int | None = None, **va
     return done, open_run(where / "run")
 
 
-def said_once(done: Ended) -> str:
-    """The line that says what has no canonical name, which must be the only one."""
-    (line,) = [line for line in done.ours.splitlines() if ADD_A_FAMILY in line]
+def said_once(done: Ended, words: str) -> str:
+    """The line with these words, which must be the only one."""
+    (line,) = [line for line in done.ours.splitlines() if words in line]
     return line
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS])
 def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str, tmp_path: Path) -> None:
     """Two runs of one rank, and two tensor-parallel ranks, from the same weights and batches."""
-    model, count, why = MODELS[name]
+    model, count, own, why = MODELS[name]
     done, reference = train(tmp_path / "one", model)
-    assert why in said_once(done)
+    assert why in said_once(done, "the model is no")
     assert any(why in reason for reason in reference.manifest["model"][NO_FAMILY])
-    assert all(shard.own for shard in reference.shards(0))
+    assert sum(shard.own for shard in reference.shards(0)) == own
+    assert done.ours.count(f"own names: {own} tensors") == (1 if own else 0)
     assert len(reference.weights(0)) == len(reference.gradients(0)) == count
     fed = frameworks.fed_by(reference.path)
     for where, flags, ranks in (("again", (), None), ("tp", ("--tensor-model-parallel-size", "2"), 2)):
         done, candidate = train(tmp_path / where, model, *flags, ranks=ranks, **fed)
-        assert why in said_once(done)
+        assert why in said_once(done, "the model is no")
         assert candidate.self_check.contradictions == ()
         worst = frameworks.furthest(reference.gradients(0), candidate.gradients(0))
         print(f"{name}, {where}: gradients within {worst:.1e}")
@@ -76,9 +76,10 @@ def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str
 
 def test_parameters_that_a_family_does_not_know_are_named_and_have_their_own_names(tmp_path: Path, reference: Path) -> None:
     """All others keep their canonical names; layers are counted over the whole model where two stages share them."""
-    script, unknown = frameworks.SCRIPTS / "learned_scale.py", [f"decoder.layers.{layer}.learned_scale" for layer in (0, 1)]
+    script, native = frameworks.SCRIPTS / "learned_scale.py", [f"decoder.layers.{layer}.learned_scale" for layer in (0, 1)]
+    unknown = [f"megatron:{name}" for name in native]
     done = frameworks.megatron(tmp_path / "one", script=script, RUN=tmp_path / "one" / "run", **frameworks.EVERYTHING).succeeded()
-    assert unknown[0] in said_once(done)
+    assert native[0] in said_once(done, ADD_A_FAMILY)
     run, known = open_run(tmp_path / "one" / "run"), open_run(reference)
     assert set(run.weights(0)) == {*known.weights(0), *unknown}
     assert set(run.gradients(0)) == {*known.gradients(0), *unknown}

@@ -22,12 +22,12 @@ def keys_as_values() -> None:
     """Our own name table exchanges keys and values, as a conversion script may."""
     key, value = (f"model.layers.{{layer}}.self_attn.{name}_proj.weight" for name in "kv")
     exchanged = {(key,): (value,), (value,): (key,)}
-    assert LLAMA.mindformers is not None
-    table = LLAMA.mindformers.table
+    (built,) = LLAMA.mindformers[:1]
+    table = built.table
     rules = tuple(dataclasses.replace(rule, canonical=exchanged.get(rule.canonical, rule.canonical)) for rule in table.rules)
     assert rules != table.rules
-    changed = dataclasses.replace(LLAMA.mindformers, table=dataclasses.replace(table, rules=rules))
-    swapped = dataclasses.replace(LLAMA, mindformers=changed)
+    changed = dataclasses.replace(built, table=dataclasses.replace(table, rules=rules))
+    swapped = dataclasses.replace(LLAMA, mindformers=(changed, *LLAMA.mindformers[1:]))
     registry.FAMILIES = tuple(swapped if family is LLAMA else family for family in registry.FAMILIES)
 
 

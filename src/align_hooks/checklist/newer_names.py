@@ -99,7 +99,7 @@ REFUSED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (QWEN3, ("attn_proj_has_bias", "mlp_has_bias", "embedding_init_type", "fused_rms_norm", "layer_norm_eps", "layer_norm_epsilon")),
     (QWEN3, ("max_position_embedding", "moe_input_jitter_eps", "moe_pad_expert_input_to_capacity", "moe_per_layer_logging", "n_embed")),
     (QWEN3, ("mrope_section", "multi_query_group_num", "n_groups", "no_position_embedding", "padded_vocab_size", "rope_interleave")),
-    (QWEN3, ("routing_policy", "use_gqa", "expand_ratio")),
+    (QWEN3, ("routing_policy", "use_gqa", "expand_ratio", "rope_ratio")),
     (("qwen3",), ("router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers")),
     (("qwen3_moe",), ("balance_via_topk_bias", "expert_num", "n_routed_experts", "num_experts_chosen", "scoring_func")),
     (("qwen3_moe",), ("use_gating_sigmoid",)),
