@@ -99,6 +99,11 @@ class Pair:
         own = {side: {shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own} for side, run in self.sides}
         return {side: frozenset(names) for side, names in own.items() if names}
 
+    @cached_property
+    def incomparable(self) -> frozenset[str]:
+        """The tensors of either run that the other framework does not know."""
+        return frozenset[str]().union(*self.nameless.values())
+
     # ---- what was asked and what is there
 
     def steps(self, kind: str) -> list[int]:

@@ -76,9 +76,9 @@ class Configuration:
     that a script exports or a record noted. ``facts`` is a record's ``run.json``, None for a file. ``notes`` are what a reader should know
     of how the side was read; ``unread`` is a file that says more and is not on this machine. ``used`` collects the names that a row looked
     at; the others are shown as not covered. ``passed_over`` are names that the framework itself ignores, so that they do not count.
-    ``gaps`` are where the side may say more that could not be followed, ``bounded`` the names of
-    arguments that may be in one of them, where it is known that no others are. ``program`` is the Python file that a command starts.
-    ``fork`` is the fork of Megatron-LM whose arguments these are, empty for Megatron-LM itself.
+    ``gaps`` are where the side may say more that could not be followed, ``bounded`` the names of arguments that may be in one of them,
+    where it is known that no others are. ``program`` is the Python file that a command starts. ``fork`` is the fork of Megatron-LM whose
+    arguments these are, empty for Megatron-LM itself.
     """
 
     side: str

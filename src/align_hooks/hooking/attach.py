@@ -29,9 +29,8 @@ VERSION_MODULES = {
     "mindspore": "mindspore.version",
     "torch": "torch.version",
 }
-"""The module of a package that states its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is not asked."""
-
-
+"""The module of a package that states its version. A source checkout on PYTHONPATH has no installed metadata, so metadata is asked of
+:data:`UNBREAKABLE` alone."""
 UNBREAKABLE = ("mindspore",)
 """Packages whose import cannot be broken off: MindSpore's compiled parts then end the process with a segmentation fault when it exits."""
 

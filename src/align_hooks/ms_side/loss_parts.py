@@ -13,9 +13,8 @@ from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
 
-LANGUAGE_MODEL, AUXILIARY, PREDICTION = "language_model", "auxiliary", "multi_token_prediction"
-TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss"}
-"""A term to its name in the register."""
+LANGUAGE_MODEL = "lm_loss"
+"""What the register calls the language model's term."""
 
 
 def has_terms(model: Model) -> bool:
@@ -24,15 +23,6 @@ def has_terms(model: Model) -> bool:
     return model.is_newer and bool(config.num_moe_experts or config.mtp_num_layers)
 
 
-def read_terms(cell: Cell) -> dict[str, float]:
-    """The terms of the step that has just ended; empty where the register has none.
-
-    The auxiliary loss is registered without its coefficient and divided by the number of layers with experts; here it is the term that was
-    added.
-    """
-    known = registered.parameter_register
-    if not getattr(cell, "print_separate_loss", False):
-        return {}
-    terms = {term: number(known.get(name)) for term, name in TERMS.items()}
-    terms[AUXILIARY] *= float(cell.aux_loss_scale)
-    return terms
+def language_model_loss(cell: Cell) -> float | None:
+    """The language model's term of the step that has just ended; None without ``print_separate_loss``, which keeps the terms."""
+    return number(registered.parameter_register.get(LANGUAGE_MODEL)) if getattr(cell, "print_separate_loss", False) else None

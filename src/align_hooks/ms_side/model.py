@@ -6,7 +6,6 @@ stages stay whole on this rank, which never computes with them; they are left ou
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
 from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import own
+from align_hooks.names.own import canonical_or_own
 from align_hooks.names.table import Table
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
@@ -94,13 +93,7 @@ class Model:
     def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE) -> Fused | None:
         """The pieces of a parameter, under its own name where its family does not know it, or knows it in another layout; None for an
         entry that is no parameter."""
-        table = self.table
-        if table is not None and table.is_ignored(name):
-            return None
-        if table is not None and table.knows(name):
-            with contextlib.suppress(RefusedRun):  # another layout
-                return table.fused(name, shape, dims, cut=cut)
-        return own(MINDFORMERS, name, shape, dims, gated=False, cut=cut)
+        return canonical_or_own(self.table, MINDFORMERS, name, shape, dims, gated=False, cut=cut)
 
     def facts(self, vocabulary: int | None) -> dict[str, object]:
         """What ``run.json`` says of the model: ``config.json`` of the same model at Hugging Face, or of a model of no family its sizes,

@@ -105,15 +105,14 @@ class Attention(nn.Cell):
     def construct(self, query, key, value, attention_mask, actual_seq_qlen=None, actual_seq_kvlen=None):  # type: ignore[no-untyped-def]
         """Matrix product, mask, softmax, matrix product; compiled from this text."""
         length, rows, heads, size = query.shape
+        width = value.shape[-1]
         if self.repeats > 1:
             key = key.reshape((length, rows, self.repeats, self.groups, size))[:, :, 0]
             value = value.reshape((length, rows, self.repeats, self.groups, size))[:, :, 0]
-        width = value.shape[-1]
-        if self.repeats > 1:
             key = ops.tile(key.reshape((length, rows, self.groups, 1, size)), (1, 1, 1, self.repeats, 1))
-            value = ops.tile(value.reshape((length, rows, self.groups, 1, width)), (1, 1, 1, self.repeats, 1))
+            value = ops.tile(value.reshape((length, rows, self.groups, 1, size)), (1, 1, 1, self.repeats, 1))
             key = key.reshape((length, rows, heads, size))
-            value = value.reshape((length, rows, heads, width))
+            value = value.reshape((length, rows, heads, size))
         scores = self.scores(ops.transpose(query, (1, 2, 0, 3)), ops.transpose(key, (1, 2, 0, 3))) * self.scale
         hidden = ops.broadcast_to(self.cast(attention_mask, mindspore.float32) > 0.5, scores.shape)
         scores = self.select(hidden, ops.full_like(scores, HIDDEN), scores)

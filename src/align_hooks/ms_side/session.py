@@ -22,7 +22,8 @@ class MsSession(Session):
     captured.
 
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
-    number of rows that this rank of such a job is fed per step. ``parts`` are the terms of a newer model's loss in the step that ends.
+    number of rows that this rank of such a job is fed per step. ``language_model`` is that term of a newer model's loss in the step
+    that ends, None where its terms are not told apart.
     ``random`` are digests of the generators' states at the start of the step.
     """
 
@@ -34,5 +35,5 @@ class MsSession(Session):
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     fed: int = 0
-    parts: dict[str, float] = field(default_factory=dict)
+    language_model: float | None = None
     random: dict[str, str] = field(default_factory=dict)

@@ -7,13 +7,15 @@ show. Each begins with the framework, ``megatron:decoder.layers.0.…``, for acr
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import HALVES, UNFUSED, VOCABULARY, WHOLE, Cut, Dims, FusedLayout
 from align_hooks.names.fused import Fused
-from align_hooks.names.table import fuse
+from align_hooks.names.table import Table, fuse
 
 ENDS = re.compile(r"(?:.*\.)?(?:word_embeddings|output_layer)\.weight")
 GATED = re.compile(r".*\.linear_fc1\.(?:weight|bias)\d*")
@@ -52,3 +54,27 @@ def own(
         layout, names = HALVES, [name + GATE, name + UP]
     fused = fuse(native, names, layout, tuple(shape), dims, cut)
     return replace(fused, parts=tuple(replace(part, own=True) for part in fused.parts))
+
+
+def canonical_or_own(
+    table: Table | None,
+    framework: str,
+    native: str,
+    shape: Sequence[int],
+    dims: Dims,
+    *,
+    gated: bool,
+    cut: Cut = WHOLE,
+    axis: int | None = None,
+    first_layer: int = 0,
+    first_expert: int = 0,
+) -> Fused | None:
+    """The pieces of a parameter: canonical where the family's ``table`` knows it in this layout, else under its own name; None for an entry
+    that is no parameter. ``axis`` is the one along which a parameter is cut of which no table says that."""
+    if table is not None and table.is_ignored(native):
+        return None
+    if table is not None and table.knows(native):
+        with contextlib.suppress(RefusedRun):  # another layout
+            return table.fused(native, shape, dims, cut=cut, first_layer=first_layer, first_expert=first_expert)
+    along = cut if axis is None or cut.count == 1 else replace(cut, axis=axis)
+    return own(framework, native, shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)

@@ -7,9 +7,8 @@ distributed optimizer works on ranges of them, which begin and end at any elemen
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ from align_hooks.families.own import own_model
 from align_hooks.families.registry import closest, megatron_families
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import own
+from align_hooks.names.own import canonical_or_own
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, sketch, squared_sum, to_numpy
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
@@ -212,14 +211,14 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
     layers = gpt.decoder.layers
     first_layer = layers[0].layer_number - 1 if len(layers) else 0
     first_expert = place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"]
-    if table.is_ignored(native):
-        return None
-    if table.knows(native):
-        with contextlib.suppress(RefusedRun):  # another layout
-            return table.fused(native, model.shape, dims, cut=part, first_layer=first_layer, first_expert=first_expert)
-    along = replace(part, axis=getattr(model, "partition_dim", 0)) if part.count > 1 else part
-    gated = bool(gpt.config.gated_linear_unit)
-    return own(MEGATRON, native, model.shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
+    return canonical_or_own(
+        *(table, MEGATRON, native, model.shape, dims),
+        gated=bool(gpt.config.gated_linear_unit),
+        cut=part,
+        axis=getattr(model, "partition_dim", 0),
+        first_layer=first_layer,
+        first_expert=first_expert,
+    )
 
 
 def named_tensors(gpt: Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -25,7 +25,7 @@ def hyper_parameters(ladder: Ladder) -> StageResult:
         return StageResult(hyper_parameters, status, message("hyper_parameters.rates_alone", count=steps), tuple(rates))
     shared = ours.by_parameter().keys() & theirs.by_parameter().keys()
     together = ladder.pair.reference.steps[:1] == ladder.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
-    own = frozenset[str]().union(*ladder.pair.nameless.values())
+    own = ladder.pair.incomparable
     findings = [*settings.hyper_parameters(ours, theirs, rates=together, left_out=own), *rates]
     status = Status.DIFFERENT if findings else Status.SAME if shared or own else Status.INCOMPLETE
     return StageResult(hyper_parameters, status, message("hyper_parameters.compared", count=len(shared), steps=steps), tuple(findings))

@@ -26,7 +26,7 @@ def match(ladder: Ladder) -> StageResult:
         return StageResult(match, Status.NOT_COMPARABLE, why, tuple(problems) if reason is not Reason.NO_REPEAT else (), reason=reason)
     nameless = any(side in ladder.pair.converted and not ladder.pair.pieces(run) for side, run in ladder.pair.sides)
     ours, theirs = ({}, {}) if nameless else map(ladder.pair.pieces, ladder.pair.runs)
-    own = frozenset[str]().union(*ladder.pair.nameless.values())
+    own = ladder.pair.incomparable
     ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in (ours, theirs))
     summary = _laid_out(ladder, None if nameless else (ours, theirs))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
+from align_hooks.ms_side.loss_parts import has_terms
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.optimizer import clip_norm
@@ -124,7 +124,7 @@ class Ended:
         session = self.session
         if session.model is None or not has_terms(session.model):
             return number(self.outputs[LOSS])
-        return session.parts.get(LANGUAGE_MODEL)
+        return session.language_model
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """The global norm, and this rank's squared part of it where gradients are cut, which the reader adds up.
