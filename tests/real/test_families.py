@@ -115,7 +115,8 @@ def test_the_bias_of_experts_moves_and_is_the_same_to_the_bit_on_both_sides(fami
     assert all((first[name] != last[name]).any() for name in first)
 
 
-@families(*BIASED)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", BIASED)
 def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, references: Made) -> None:
     """Both sides, one step from the reference's weights after five."""
     reference = references[family]
@@ -134,6 +135,27 @@ def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, r
         loaded = biases(run, 0)
         assert all(np.array_equal(loaded[name], bias) for name, bias in wanted.items())
     frameworks.aligned(*(run.path for run in runs))
+
+
+LAYOUTS: Mapping[str, Mapping[str, object]] = {
+    "qwen3": {"use_contiguous_weight_layout_attention": True, "use_interleaved_weight_layout_mlp": False},
+    "deepseek_v3": {"mla_qkv_concat": False, "use_interleaved_weight_layout_mlp": False},
+}
+"""What MindFormers lays out otherwise than by default in a family: queries, keys and values, gates, and latent attention's projections."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", LAYOUTS)
+def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, tmp_path: Path, references: Made, candidates: Made) -> None:
+    reference = references[family]
+    change = {f"model.model_config.{key}": value for key, value in LAYOUTS[family].items()}
+    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, change=change, **frameworks.fed_by(reference.path)))
+    native = [{shard.native for shard in each.shards(0)} for each in (candidates[family], run)]
+    assert (native[0] != native[1]) == ("mla_qkv_concat" in LAYOUTS[family])
+    gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
+    print(f"{family} in other layouts: gradients within {gradients:.1e}")
+    assert gradients < 1e-5
+    frameworks.aligned(reference.path, run.path)
 
 
 @pytest.mark.slow
