@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Cut, Dims
 from align_hooks.names.fused import Fused
+from align_hooks.names.own import own_elsewhere
 from align_hooks.record.shard import shards_of
 from tables import MEGATRON_DEEPSEEK, MEGATRON_LLAMA, MEGATRON_MIXTRAL, MINDFORMERS_LLAMA
 
@@ -180,19 +181,47 @@ def test_what_another_pipeline_or_expert_rank_holds_is_no_misfit(name: str, else
 
 
 @pytest.mark.parametrize(
-    ("name", "elsewhere"),
+    ("name", "beside", "without"),
     [
-        ("model.layers.2.mlp.experts.0.up_proj.weight", True),
-        ("model.layers.2.mlp.experts.2.up_proj.weight", False),
-        ("model.layers.2.eh_proj.weight", False),
-        ("model.layers.3.eh_proj.weight", True),
-        ("model.layers.1.mlp.gate.weight", True),
+        ("model.layers.1.mlp.gate.weight", True, True),
+        ("model.layers.2.eh_proj.weight", False, True),
+        ("model.layers.2.mlp.experts.0.up_proj.weight", True, True),
+        ("model.layers.2.mlp.experts.2.up_proj.weight", False, False),
+        ("model.layers.3.eh_proj.weight", False, False),
+        ("model.layers.3.mlp.experts.0.up_proj.weight", False, False),
     ],
 )
-def test_a_layer_that_predicts_is_held_as_others_are(name: str, elsewhere: bool) -> None:
-    """Layer 2 of a decoder of two layers is the first for multi-token prediction."""
-    here = ("model.layers.0.input_layernorm.weight", "model.layers.2.enorm.weight", "model.layers.2.mlp.experts.1.up_proj.weight")
-    assert MEGATRON_DEEPSEEK.elsewhere(here, layers=2, experts=2)(name) is elsewhere
+def test_a_layer_that_predicts_is_held_as_others_are(name: str, beside: bool, without: bool) -> None:
+    """Layer 2 of a decoder of two layers is the one for multi-token prediction: on a rank with some of its experts, and on one without."""
+    first = ("model.layers.0.input_layernorm.weight",)
+    behind = ("model.layers.2.enorm.weight", "model.layers.2.mlp.experts.1.up_proj.weight")
+    for here, elsewhere in (((*first, *behind), beside), (first, without)):
+        assert MEGATRON_DEEPSEEK.elsewhere(here, layers=2, experts=2, predicted=1)(name) is elsewhere
+
+
+def test_a_model_that_predicts_nothing_further_has_no_layer_behind_its_own() -> None:
+    """Of a deeper checkpoint no rank would hold what is left over."""
+    assert not MEGATRON_DEEPSEEK.elsewhere(("model.layers.0.input_layernorm.weight",), layers=2, experts=2)("model.layers.2.enorm.weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "whole"),
+    [
+        ("megatron:decoder.layers.1.learned_scale", True, False),
+        ("megatron:decoder.layers.0.learned_scale", False, False),
+        ("megatron:decoder.layers.2.learned_scale", False, False),
+        ("megatron:decoder.layers.0.mlp.experts.local_experts.1.scale", True, True),
+        ("megatron:decoder.layers.0.mlp.experts.linear_fc1.weight1#gate", True, True),
+        ("megatron:decoder.layers.0.mlp.experts.local_experts.2.scale", False, False),
+        ("megatron:decoder.final_scale", True, False),
+        ("mindformers:decoder.layers.1.learned_scale", False, False),
+        ("score.weight", False, False),
+    ],
+)
+def test_an_own_name_is_elsewhere_where_its_layer_or_its_expert_is(name: str, stage: bool, whole: bool) -> None:
+    """In a model of two layers and two experts: on a rank with the first layer, and on a rank with both."""
+    for here, elsewhere in ((HERE, stage), ((*HERE, "megatron:decoder.layers.1.mlp.linear_fc1.weight"), whole)):
+        assert own_elsewhere("megatron", here, layers=2, experts=2)(name) is elsewhere
 
 
 def test_one_query_group_is_not_shared_by_tensor_parallel_ranks() -> None:

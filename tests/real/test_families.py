@@ -115,7 +115,8 @@ def test_the_bias_of_experts_moves_and_is_the_same_to_the_bit_on_both_sides(fami
     assert all((first[name] != last[name]).any() for name in first)
 
 
-@families(*BIASED)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", BIASED)
 def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, references: Made) -> None:
     """Both sides, one step from the reference's weights after five."""
     reference = references[family]
@@ -134,6 +135,27 @@ def test_a_run_goes_on_from_a_bias_that_has_moved(family: str, tmp_path: Path, r
         loaded = biases(run, 0)
         assert all(np.array_equal(loaded[name], bias) for name, bias in wanted.items())
     frameworks.aligned(*(run.path for run in runs))
+
+
+LAYOUTS: Mapping[str, Mapping[str, object]] = {
+    "qwen3": {"use_contiguous_weight_layout_attention": True, "use_interleaved_weight_layout_mlp": False},
+    "deepseek_v3": {"mla_qkv_concat": False, "use_interleaved_weight_layout_mlp": False},
+}
+"""What MindFormers lays out otherwise than by default in a family: queries, keys and values, gates, and latent attention's projections."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", LAYOUTS)
+def test_a_pair_is_aligned_in_mindformers_other_layouts(family: str, tmp_path: Path, references: Made, candidates: Made) -> None:
+    reference = references[family]
+    change = {f"model.model_config.{key}": value for key, value in LAYOUTS[family].items()}
+    run = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=family, change=change, **frameworks.fed_by(reference.path)))
+    native = [{shard.native for shard in each.shards(0)} for each in (candidates[family], run)]
+    assert (native[0] != native[1]) == ("mla_qkv_concat" in LAYOUTS[family])
+    gradients = frameworks.furthest(reference.gradients(0), run.gradients(0))
+    print(f"{family} in other layouts: gradients within {gradients:.1e}")
+    assert gradients < 1e-5
+    frameworks.aligned(reference.path, run.path)
 
 
 @pytest.mark.slow
@@ -156,11 +178,15 @@ def test_weights_after_each_of_three_injected_updates_are_the_references(family:
 @families(*TENSORS)
 def test_hugging_face_agrees_on_the_recorded_weights(family: str, step: int, side: str, request: pytest.FixtureRequest) -> None:
     """At the last step too, when biases of experts have moved."""
-    run = request.getfixturevalue(side)[family]
-    loss, gradients = huggingface.opinion(run, step, **TERMS.get(family, {}))
+    agreed(f"{family}, {side}", request.getfixturevalue(side)[family], step, TERMS.get(family, {}))
+
+
+def agreed(name: str, run: Run, step: int, terms: Mapping[str, float]) -> None:
+    """That Hugging Face's model has the loss and the gradients of a step."""
+    loss, gradients = huggingface.opinion(run, step, **terms)
     worst = frameworks.furthest(gradients, run.gradients(step))
     apart = abs(loss - run.scalars()[step]["loss"]) / loss
-    print(f"{family}, {side}, step {step}: loss within {apart:.1e}, gradients {worst:.1e}")
+    print(f"{name}, step {step}: loss within {apart:.1e}, gradients {worst:.1e}")
     assert apart < 1e-6
     assert worst < 1e-5
 
@@ -194,3 +220,36 @@ def test_both_frameworks_start_from_converted_weights(family: str, tmp_path: Pat
         found = open_run(tmp_path / side).weights(0)
         assert found.keys() == wanted.keys()
         assert [name for name in wanted if not np.array_equal(found[name], wanted[name])] == []
+
+
+YARN = {"--rope-type": "yarn", "--rotary-scaling-factor": "4", "--mscale": "1.0", "--mscale-all-dim": "1.0"}
+VARIANTS: Mapping[str, tuple[str, Mapping[str, str | None], Mapping[str, object]]] = {
+    "tied": ("qwen3", {"--untie-embeddings-and-output-weights": None}, {"tie_word_embeddings": True}),
+    "YaRN": (
+        "deepseek_v3",
+        YARN,
+        {
+            "position_embedding_type": "yarn",
+            "rotary_scaling_factor": 4.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "max_position_embeddings": 4096,  # from which both frameworks scale
+        },
+    ),
+    "a dense layer first": ("qwen3_moe", {"--moe-layer-freq": "[0,1]"}, {}),
+    "weights of the chosen as they are": ("qwen3_moe", {"--moe-router-pre-softmax": ""}, {}),
+}
+"""What a family leaves free, as both frameworks say it; nothing for MindFormers where Hugging Face's opinion of Megatron is enough."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_a_family_leaves_free_is_in_its_configuration(name: str, tmp_path: Path) -> None:
+    family, flags, keys = VARIANTS[name]
+    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "megatron", family=family, change=flags))
+    agreed(name, reference, 0, TERMS.get(family, {}))
+    if keys:
+        given = {"change": {f"model.model_config.{key}": value for key, value in keys.items()}, **frameworks.fed_by(reference.path)}
+        candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "mindformers", family=family, **given))
+        frameworks.aligned(reference.path, candidate.path)
+        agreed(name, candidate, 0, TERMS.get(family, {}))

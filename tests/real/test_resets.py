@@ -31,11 +31,12 @@ def test_they_are_recorded(reset: Path) -> None:
     assert np.array_equal(starts[:, 1:], batch.tokens[:, :-1] == 10)
 
 
-@pytest.mark.parametrize("family", ["qwen3", frameworks.LLAMA])
+@pytest.mark.parametrize("family", ["qwen3", pytest.param(frameworks.LLAMA, marks=pytest.mark.slow)])
 def test_a_model_that_makes_its_own_refuses_them(family: str, tmp_path: Path, reset: Path) -> None:
     refused(frameworks.mindformers(tmp_path, family=family, REPLAY_BATCHES=reset), "use_eod_reset")
 
 
+@pytest.mark.slow
 def test_a_pair_is_aligned_with_use_eod_reset(tmp_path: Path, reset: Path) -> None:
     change = {"model.model_config.use_eod_reset": True}
     candidate = frameworks.recorded(frameworks.mindformers, tmp_path, family="qwen3", change=change, **frameworks.fed_by(reset))

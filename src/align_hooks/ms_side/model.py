@@ -22,7 +22,7 @@ from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
 from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import canonical_or_own
+from align_hooks.names.own import canonical_or_own, own_elsewhere
 from align_hooks.names.table import Table
 from align_hooks.quantities.weights import NO_FAMILY
 from align_hooks.record.norms import squared_sum
@@ -109,8 +109,8 @@ class Model:
 class Parameters:
     """All trainable parameters of this rank, in the order of the training cell's gradients, and the ``buffers`` that training moves.
 
-    ``alone`` says that the job has no other rank. ``layers`` is the model's number of layers and ``table`` the table of its family where
-    pipeline stages share the layers; ``layers`` is 0 elsewhere.
+    ``alone`` says that the job has no other rank. ``layers`` is the model's number of layers, ``predicted`` of those for multi-token
+    prediction, and ``table`` the table of its family where pipeline stages share the layers; ``layers`` is 0 elsewhere.
     """
 
     all: tuple[Parameter, ...]
@@ -119,6 +119,7 @@ class Parameters:
     layers: int = 0
     table: Table | None = None
     buffers: tuple[Parameter, ...] = ()
+    predicted: int = 0
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -147,8 +148,10 @@ class Parameters:
         """Says of a canonical name whether another pipeline stage holds the tensor."""
         if self.table is None or not self.layers:
             return lambda name: False
-        known = self.table.elsewhere(self.wanted().keys(), layers=self.layers)
-        return lambda name: known(name) or name.startswith(f"{MINDFORMERS}:")
+        here, layers, experts = self.wanted().keys(), self.layers, self.dims.experts
+        known = self.table.elsewhere(here, layers=layers, experts=experts, predicted=self.predicted)
+        own = own_elsewhere(MINDFORMERS, here, layers=layers, experts=experts)
+        return lambda name: known(name) or own(name)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, without copies."""
@@ -221,7 +224,8 @@ def parameters_of(
     if layouts is not None:
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
         parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
-        return Parameters(parts, dims, alone, model.layers if len(parts) < len(weights) else 0, model.table)
+        layers, predicted = model.layers if len(parts) < len(weights) else 0, getattr(model.config, "mtp_num_layers", None) or 0
+        return Parameters(parts, dims, alone, layers, model.table, predicted=predicted)
     named = ((index, weight, model.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
     trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
     moved = ((weight, model.fused(weight.name, weight.shape, dims)) for weight in moved_buffers(model))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from align_hooks.errors import RefusedRun
@@ -78,3 +78,24 @@ def canonical_or_own(
             return table.fused(native, shape, dims, cut=cut, first_layer=first_layer, first_expert=first_expert)
     along = cut if axis is None or cut.count == 1 else replace(cut, axis=axis)
     return own(framework, native, shape, dims, gated=gated, cut=along, first_layer=first_layer, first_expert=first_expert)
+
+
+def own_elsewhere(framework: str, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:
+    """Says of a name whether it is an own name that another rank holds, in a model of ``layers`` layers and ``experts`` experts.
+
+    ``here`` are the names on this rank, canonical or not. What stands in no layer can be another rank's where stages share the layers.
+    """
+    layers_here = {int(number[1]) for name in here if (number := re.match(r"(?:\w+:decoder|model)\.layers\.(\d+)\.", name))}
+
+    def is_elsewhere(name: str) -> bool:
+        if not name.startswith(f"{framework}:"):
+            return False
+        layer = LAYER.search(name)
+        if layer is None:
+            return any(number not in layers_here for number in range(layers))
+        if int(layer[0]) not in layers_here:
+            return int(layer[0]) < layers
+        expert = EXPERT.search(name.partition("#")[0]) if ".experts." in name else None
+        return expert is not None and int(expert[0]) < experts
+
+    return is_elsewhere

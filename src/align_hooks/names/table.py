@@ -79,8 +79,9 @@ class Table:
             f"(add a rule to align_hooks/families for another family)"
         )
 
-    def elsewhere(self, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:
-        """Says of a name whether another rank holds it, in a model of ``layers`` layers and ``experts`` experts.
+    def elsewhere(self, here: Collection[str], *, layers: int, experts: int = 0, predicted: int = 0) -> Callable[[str], bool]:
+        """Says of a name whether another rank holds it, in a model of ``layers`` layers, ``predicted`` more for multi-token prediction, and
+        ``experts`` experts.
 
         ``here`` are the names on this rank. Of a layer with any name here, only experts can be elsewhere.
         """
@@ -92,7 +93,9 @@ class Table:
         def is_elsewhere(name: str) -> bool:
             for pattern in patterns:
                 numbers = _numbers(f"{pattern}({re.escape(PADDING)})?", name)
-                if numbers is None or numbers.get("layer", -1) >= layers or numbers.get("after", layers) < layers:
+                if numbers is None or numbers.get("layer", -1) >= layers:
+                    continue
+                if "after" in numbers and not layers <= numbers["after"] < layers + predicted:
                     continue
                 is_here = numbers["after"] in after_here if "after" in numbers else numbers.get("layer") in layers_here
                 return ("expert" in numbers or not is_here) and numbers.get("expert", -1) < experts

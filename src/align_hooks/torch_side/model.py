@@ -20,7 +20,7 @@ from align_hooks.families.own import own_model
 from align_hooks.families.registry import closest, megatron_families
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
-from align_hooks.names.own import canonical_or_own
+from align_hooks.names.own import canonical_or_own, own_elsewhere
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, sketch, squared_sum, to_numpy
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
@@ -67,7 +67,8 @@ class Parameter:
 class Parameters:
     """All parameters of this rank, over all its pipeline stages.
 
-    ``family`` is the model's, or the one from which it differs least, by ``misfits``. ``alone`` where the job has no other rank.
+    ``family`` is the model's, or the one from which it differs least, by ``misfits``. ``predicted`` counts layers for multi-token
+    prediction. ``alone`` where the job has no other rank.
     """
 
     all: tuple[Parameter, ...]
@@ -77,6 +78,7 @@ class Parameters:
     experts: int = 0
     misfits: tuple[str, ...] = ()
     alone: bool = True
+    predicted: int = 0
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -106,8 +108,10 @@ class Parameters:
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Says of a canonical name whether another rank of this job holds the tensor, of which this rank computes with nothing."""
-        known = built_by(self.family).table.elsewhere(self.wanted().keys(), layers=self.layers, experts=self.experts)
-        return lambda name: known(name) or (not self.alone and name.startswith(f"{MEGATRON}:"))
+        here, layers, experts = self.wanted().keys(), self.layers, self.experts
+        known = built_by(self.family).table.elsewhere(here, layers=layers, experts=experts, predicted=self.predicted)
+        own = own_elsewhere(MEGATRON, here, layers=layers, experts=experts)
+        return lambda name: known(name) or own(name)
 
     def weights(self) -> dict[str, Array]:
         """Canonical name to fp32 array, from the main parameters, without copies."""
@@ -201,7 +205,9 @@ def parameters_of(
                 parameters.append(_parameter(name, model, fused, place, ranges))
     config = first.config
     experts = config.num_moe_experts or 0
-    return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone=dict(place) == ALONE)
+    predicted = getattr(config, "mtp_num_layers", None) or 0
+    alone = dict(place) == ALONE
+    return Parameters(tuple(parameters), family, dims, config.num_layers, experts, tuple(misfits), alone, predicted)
 
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
