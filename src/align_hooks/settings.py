@@ -230,6 +230,7 @@ class Settings(_Recording):
     inject_gradients: Source | None = _variable(
         _source("all"), None, "run[@steps]", "hand those gradients to the optimizer: reduced, unscaled, not yet clipped"
     )
+    replay_routing: Source | None = _variable(_source("all"), None, "run[@steps]", "give each token to the experts that it had in that run")
     perturb: int | None = _variable(
         _seed, None, "integer", "move every loaded weight by one eps of the compute type, up or down by this seed: compare's --noise"
     )
@@ -303,7 +304,7 @@ def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> l
         names = ", ".join(PREFIX + name.upper() for name in recording)
         problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")
     target = values.get("run")
-    for name in ("replay_batches", "load_weights", "inject_gradients"):
+    for name in ("replay_batches", "load_weights", "inject_gradients", "replay_routing"):
         source = values.get(name)
         if source is not None and source.path == target:
             problems.append(f"{PREFIX}{name.upper()}: {source.path} is also {PREFIX}RUN; record into another directory")

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from align_hooks.record.files import STORED
+from align_hooks.record.files import FLOATING
 from align_hooks.record.layout import Array
 
-KINDS = STORED
+KINDS = FLOATING
 """The floating types that are converted, as numpy reads their bytes."""
 NAMED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """The types that a destination may be written in, by the names that torch and MindSpore give them."""

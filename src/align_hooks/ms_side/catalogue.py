@@ -29,8 +29,8 @@ def _building(settings: Settings) -> bool:
 
 def training(settings: Settings) -> bool:
     """Whether the training loop is seen or changed."""
-    fed = settings.load_weights is not None or settings.inject_gradients is not None
-    return fed or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
+    fed = (settings.load_weights, settings.inject_gradients, settings.replay_routing)
+    return any(source is not None for source in fed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
 HOOKS: tuple[Hook, ...] = (

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.reducer import CaptureGradients
+    from align_hooks.ms_side.routing import Choice
     from align_hooks.ms_side.shard_reducer import CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
 
@@ -24,7 +25,8 @@ class MsSession(Session):
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
     number of rows that this rank of such a job is fed per step. ``language_model`` is that term of a newer model's loss in the step
     that ends, None where its terms are not told apart.
-    ``random`` are digests of the generators' states at the start of the step.
+    ``choices`` are those of the routers, once they are compiled in. ``random`` are digests of the generators' states at the start of the
+    step.
     """
 
     parameters: Parameters | None = None
@@ -36,4 +38,5 @@ class MsSession(Session):
     sizes: Sizes | None = None
     fed: int = 0
     language_model: float | None = None
+    choices: list[Choice] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)

@@ -51,14 +51,18 @@ class CaptureTokenLosses(nn.Cell):
         return None if losses.size != np.prod(shape) or (losses == UNTOUCHED).all() else losses.reshape(shape)
 
 
-def capture_token_losses(train_cell: Cell, tokens: int) -> CaptureTokenLosses | None:
-    """Put a capturing Cell into the loss of a training cell's model; None where there is no such loss."""
+def is_called_whole(train_cell: Cell) -> bool:
+    """Whether a training cell calls its model with the whole batch."""
     network = train_cell.network
     while type(network).__name__ in PASSES_ON:
         network = network.network
-    model = model_of(train_cell)
-    loss: Cell = getattr(model.core, "loss", None)
-    if model.network is not network or type(loss).__name__ != "CrossEntropyLoss" or not hasattr(loss, "_nllloss"):
+    return model_of(train_cell).network is network
+
+
+def capture_token_losses(train_cell: Cell, tokens: int) -> CaptureTokenLosses | None:
+    """Put a capturing Cell into the loss of a training cell's model; None where there is no such loss."""
+    loss: Cell = getattr(model_of(train_cell).core, "loss", None)
+    if not is_called_whole(train_cell) or type(loss).__name__ != "CrossEntropyLoss" or not hasattr(loss, "_nllloss"):
         return None
     capture = CaptureTokenLosses(loss._nllloss, tokens)
     loss._nllloss = capture

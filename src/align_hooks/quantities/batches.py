@@ -1,4 +1,4 @@
-"""What the model consumed in a step, and what it made of each token."""
+"""What the model consumed in a step, what it made of each token, and how many tokens it gave to each expert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CAUSAL_MASK = "causal_attention_mask.npy"
 
 BATCHES = Kind(
     "batches",
-    Switch("batches", "save what the model consumed, in the guide's layout, and each token's loss"),
+    Switch("batches", "save what the model consumed, in the guide's layout, each token's loss, and the tokens of each expert"),
     files=(*(f"{name}.npy" for name in ARRAYS), DESCRIPTION),
     whole=DESCRIPTION,
     shared=(CAUSAL_MASK,),

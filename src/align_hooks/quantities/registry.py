@@ -7,6 +7,7 @@ from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
@@ -20,6 +21,7 @@ KINDS: tuple[Kind, ...] = (
     GRADIENT_SKETCHES,
     WEIGHT_SKETCHES,
     OPTIMIZER_STATE,
+    ROUTING,
 )
 SWITCHES: tuple[Switch, ...] = tuple(dict.fromkeys(kind.switch for kind in KINDS if kind.switch is not None))
 """Every variable that asks for a quantity."""

@@ -240,11 +240,11 @@ def _join(step: int, parts: list[Part]) -> Batch:
         if name == "attention_mask" or not pieces:
             continue
         if len(pieces) == len(parts):
-            arrays[name] = _interleave(pieces, rows)
+            arrays[name] = interleaved(pieces, rows)
         elif name != "token_losses":  # which some ranks alone may have recorded
             raise RecordError(f"step {step}: {name} is recorded by some data-parallel ranks and not by others; record the step again")
     if not causal or any("attention_mask" in part.arrays for part in parts):
-        arrays["attention_mask"] = _interleave([_mask_of_rows(part) for part in parts], rows)
+        arrays["attention_mask"] = interleaved([_mask_of_rows(part) for part in parts], rows)
     elif arrays and parts[0].mask == "causal":
         sequence = next(int(array.shape[1]) for array in arrays.values())
         if sequence > LONGEST:  # more than a host holds
@@ -271,7 +271,7 @@ def _mask_of_rows(part: Part) -> Array:
     return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
 
 
-def _interleave(pieces: Sequence[Array], rows: Sequence[tuple[int, ...]]) -> Array:
+def interleaved(pieces: Sequence[Array], rows: Sequence[tuple[int, ...]]) -> Array:
     """Join the arrays of data-parallel ranks, each with its row counts, as micro-batch, data-parallel rank, row."""
     if len(pieces) == 1:
         return pieces[0]

@@ -146,8 +146,10 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
         raise RecordError(f"{path} is not a whole .npy array ({in_words(error)}); pickled arrays are never loaded") from None
 
 
-STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
+FLOATING = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 """The floating types that are read, by their names in a safetensors file, as numpy reads their bytes."""
+STORED = {**FLOATING, "I16": "<i2"}
+"""All types that are read; experts are chosen by number."""
 
 
 class TensorFile:
@@ -173,6 +175,7 @@ class TensorFile:
             self._tensors = json.loads(header)
             metadata = self._tensors.pop("__metadata__", None) or {}
             self._digests = json.loads(metadata.get(DIGESTS, "{}"))
+            self.metadata: dict[str, str] = dict(metadata)
         except (OSError, ValueError, SafetensorError, RecursionError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RecordError(f"{path} is not a whole safetensors file ({in_words(error)}); {remedy}") from None
         self._start = 8 + len(header)

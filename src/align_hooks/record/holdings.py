@@ -21,6 +21,7 @@ READ: dict[str, Callable[[Run, int], object]] = {
     "gradients": lambda run, step: run.gradients(step),
     "weights": lambda run, step: run.weights(step),
     "optimizer_state": lambda run, step: run.optimizer_state(step),
+    "routing": lambda run, step: run.routing(step),
 }
 """The check of each quantity at one step; of tensors only headers are read."""
 

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from align_hooks.quantities import batches, gradients, optimizer_state, weights
+from align_hooks.quantities import batches, gradients, optimizer_state, routing, weights
 from align_hooks.quantities.registry import KINDS, ROWS, STATES
 from align_hooks.quantities.scalars import SCALARS
 
@@ -91,7 +91,7 @@ def step(run: Path, number: int, rank: int) -> Path:
 GRADIENTS = gradients.TENSORS
 MODEL, WEIGHT_PADDING, CONFIG, SQUARED = weights.MODEL, weights.PADDING, weights.CONFIG, weights.SQUARED
 STATE = optimizer_state.DESCRIPTION
-BATCH = batches.DESCRIPTION
+BATCH, CHOICES = batches.DESCRIPTION, routing.CHOICES
 """Files that rows list, by their path in ``step_N/rank_M``."""
 FILES = tuple(file for kind in KINDS for file in kind.files)
 """Every file that ``step_N/rank_M`` may hold."""

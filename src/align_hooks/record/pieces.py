@@ -25,6 +25,7 @@ def write_batch(
     *,
     slices: Sequence[Sequence[int]] | None = None,
     joined_first: Mapping[str, object] | None = None,
+    experts: Mapping[str, Sequence[int]] | None = None,
     segment: str | None = None,
 ) -> str:
     """Write one rank's batch of a step: arrays joined along the batch axis, and how many rows each micro-batch had. Returns the digest of
@@ -36,13 +37,15 @@ def write_batch(
     ``joined_first`` is given where the ranks do not train on the rows that they were fed: the rows of the data-parallel ranks, in their
     order, are one batch, which is then cut into ``micro_batches``; with ``whole`` every rank was fed all of that batch.
 
+    ``experts`` are how many of the tokens that this rank routed each expert was given, by the name of a layer's router.
+
     ``attention_mask`` is bool, True where attention is forbidden, ``[rows or 1, 1, sequence, sequence]``. A causal mask is
     written once for the run, for other readers: ours makes it from the length. ``batch.json`` comes last and makes the batch whole.
     """
     place = folder.make(run, layout.step(run, step, rank))
     facts: JsonObject = {"rows": list(rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
     cuts = None if slices is None else [list(bounds) for bounds in slices]
-    optional = {"slices": cuts, "joined_first": joined_first, "segment": segment}
+    optional = {"slices": cuts, "joined_first": joined_first, "experts": experts or None, "segment": segment}
     facts |= {key: value for key, value in optional.items() if value is not None}
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
@@ -62,15 +65,38 @@ def write_batch(
 def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[str, Array], segment: str | None = None) -> str:
     """Write one rank's tensors of a step, canonical name to fp32, as safetensors; raises RecordError for another dtype. Each tensor's
     digest stands in the header's metadata; the digest of the header is returned."""
-    wrong = [key for key, tensor in tensors.items() if tensor.dtype != np.float32]
+    return _write_safetensors(run, layout.step(run, step, rank) / name, tensors, np.float32, {"segment": segment})
+
+
+def write_routing(
+    run: Path,
+    step: int,
+    rank: int,
+    choices: Mapping[str, Array],
+    rows: Sequence[int],
+    *,
+    slices: Sequence[Sequence[int]] | None = None,
+    segment: str | None = None,
+) -> str:
+    """Write the experts that one rank's tokens were given to: the name of a layer's router to int16 ``[rows, positions, experts a token]``.
+
+    ``rows`` are those of each micro-batch, ``slices`` the positions [start, stop) of the sequence that this rank routes, None for all: of
+    context-parallel ranks each routes its own, of ranks of sequence parallelism each a part of these. Returns the digest of the header.
+    """
+    cuts = None if slices is None else json.dumps([list(bounds) for bounds in slices])
+    facts = {"rows": json.dumps(list(rows)), "slices": cuts, "segment": segment}
+    return _write_safetensors(run, layout.step(run, step, rank) / layout.CHOICES, choices, np.int16, facts)
+
+
+def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtype: type, facts: Mapping[str, str | None]) -> str:
+    """Write tensors of one ``dtype``, with the ``facts`` that are not None in the header's metadata; the digest of the header."""
+    wrong = [key for key, tensor in tensors.items() if tensor.dtype != dtype]
     if wrong:
-        raise RecordError(f"{name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps float32")
+        raise RecordError(f"{path.name}: {wrong[0]} is {tensors[wrong[0]].dtype}, a record keeps {np.dtype(dtype)}")
     contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
-    path = layout.step(run, step, rank) / name
     folder.make(run, path.parent)
     metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
-    if segment is not None:
-        metadata["segment"] = segment
+    metadata |= {key: value for key, value in facts.items() if value is not None}
 
     def write(temporary: Path) -> str:
         if contiguous:

@@ -29,12 +29,13 @@ from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.ending import Ending, ending
 from align_hooks.record.files import read_json
 from align_hooks.record.folder import inside
-from align_hooks.record.layout import JsonObject
+from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.lines import Lines
 from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost_manifests
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.problems import Problem, ProblemKind, lacking
 from align_hooks.record.random_states import whole
+from align_hooks.record.routing import Routing, counts_of, read_routing
 from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
@@ -323,6 +324,15 @@ class Run:
     def batch_facts(self, step: int) -> BatchFacts:
         """Facts of a batch, after checking that its files are whole; of a recorded batch only headers are read."""
         return read_batch_facts(self, step)
+
+    def routing(self, step: int) -> Routing:
+        """The experts that each token of ``step`` was given to, layer by layer; raises RecordError where a file is not whole."""
+        return read_routing(self, step)
+
+    def expert_counts(self, step: int) -> dict[str, Array]:
+        """How many tokens of ``step`` each expert was given on all ranks: the name of a layer's router to int64 ``[experts]``, in the order
+        of the layers; empty of a model without experts."""
+        return counts_of(self, step)
 
     @cached_property
     def committed(self) -> dict[int, Committed]:

@@ -44,8 +44,13 @@ step_N/rank_M/*.npy
     is refused
 
 step_N/rank_M/batch.json
-    after the arrays | shapes, types and digests of the arrays, rows of each micro-batch | the step's row of scalars | lost where the row
+    after the arrays | shapes, types and digests of the arrays, rows of each micro-batch, the
+    tokens of each expert | the step's row of scalars | lost where the row
     lists it, not asked for where it does not
+
+step_N/rank_M/routing.safetensors
+    in the step | the experts that each token was given to, layer by layer, and which rows and positions these are; each tensor's digest in
+    the header's metadata | the step's row of scalars, that of the header | lost where the row lists it, not asked for where it does not
 
 step_N/rank_M/gradients.safetensors
     in the step | gradients; each tensor's digest in the header's metadata | the step's row of scalars, that of the header | lost where

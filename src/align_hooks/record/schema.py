@@ -315,7 +315,8 @@ class JoinedFirst(Struct, frozen=True):
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """``batch.json``, of one rank's batch: rows of each micro-batch, lowest and highest id, positions of a context-parallel rank."""
+    """``batch.json``, of one rank's batch: rows of each micro-batch, lowest and highest id, positions of a context-parallel rank, and by
+    the name of a layer's router how many of the tokens that this rank routed each expert was given."""
 
     rows: tuple[Size, ...]
     arrays: dict[str, Stored]
@@ -323,6 +324,7 @@ class Description(Struct, frozen=True, kw_only=True):
     ids: tuple[int, int] | None
     slices: Annotated[list[Bounds], Meta(min_length=1)] | None = None
     joined_first: JoinedFirst | None = None
+    experts: dict[str, tuple[Count, ...]] = {}
 
     def __post_init__(self) -> None:
         if strange := self.arrays.keys() - set(layout.BATCH_ARRAYS):
@@ -330,6 +332,17 @@ class Description(Struct, frozen=True, kw_only=True):
         for name, array in self.arrays.items():
             if len(array.shape) != (4 if name == "attention_mask" else 2):
                 raise ValueError(f"arrays.{name}: {array.shape} is no shape of it")
+        if not all(0 <= start < stop < 1 << 31 for start, stop in self.slices or ()):
+            raise ValueError("slices: they are no positions")
+
+
+class Routed(Struct, frozen=True, kw_only=True):
+    """What the header of ``routing.safetensors`` says of one rank's part: rows of each micro-batch, positions of the sequence."""
+
+    rows: tuple[Size, ...] = ()
+    slices: Annotated[list[Bounds], Meta(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
         if not all(0 <= start < stop < 1 << 31 for start, stop in self.slices or ()):
             raise ValueError("slices: they are no positions")
 

@@ -47,3 +47,19 @@ def in_order(parts: Sequence[Array], slices: Sequence[Slices], where: str) -> Ar
     if not fits or not np.array_equal(np.sort(order), np.arange(length)):
         raise RecordError(f"{where}: the slices of the context-parallel ranks do not cover {length} positions once each; record every rank")
     return np.concatenate(list(parts), axis=axis).take(np.argsort(order), axis=axis)
+
+
+def part_of(slices: Slices, index: int, parts: int) -> Slices:
+    """The ``index``-th of so many equal parts of the positions in ``slices``, as slices; sequence parallelism cuts what a rank has so."""
+    length = sum(stop - start for start, stop in slices) // parts
+    first, last, part, before = index * length, (index + 1) * length, [], 0
+    for start, stop in slices:
+        begin, end = max(start, start + first - before), min(stop, start + last - before)
+        part += [[begin, end]] if begin < end else []
+        before += stop - start
+    return part
+
+
+def positions_of(slices: Slices) -> Array:
+    """The positions in ``slices``, in their order, int64."""
+    return np.concatenate([np.arange(*bounds) for bounds in slices])

@@ -24,6 +24,7 @@ from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.quantities.registry import SKETCHES, TENSORS
+from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import NO_FAMILY, WEIGHTS
 from align_hooks.record import atomic, claim, digests, folder, layout, start
@@ -31,7 +32,7 @@ from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.pieces import write_batch, write_tensors
+from align_hooks.record.pieces import write_batch, write_routing, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.schema import Facts, structured
@@ -262,13 +263,20 @@ class Writer:
         *,
         slices: Sequence[Sequence[int]] | None = None,
         joined_first: Mapping[str, object] | None = None,
+        experts: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Write a step's batch; see :func:`write_batch`."""
         self._check()
-        self._listed[f"{step}/{layout.BATCH}"] = write_batch(
-            self.run, step, self.launch.rank, arrays, rows, slices=slices, joined_first=joined_first, segment=self.segment
-        )
+        given = {"slices": slices, "joined_first": joined_first, "experts": experts, "segment": self.segment}
+        self._listed[f"{step}/{layout.BATCH}"] = write_batch(self.run, step, self.launch.rank, arrays, rows, **given)  # type: ignore[arg-type]
         self._count(BATCHES)
+
+    def routing(self, step: int, choices: Mapping[str, Array], rows: Sequence[int], slices: Sequence[Sequence[int]] | None = None) -> None:
+        """Write the experts of each token of a step; see :func:`write_routing`."""
+        self._check()
+        digest = write_routing(self.run, step, self.launch.rank, choices, rows, slices=slices, segment=self.segment)
+        self._listed[f"{step}/{layout.CHOICES}"] = digest
+        self._count(ROUTING)
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""

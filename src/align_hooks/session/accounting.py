@@ -75,4 +75,7 @@ def _unreached(session: Session) -> list[str]:
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")
     if injection is not None and (left := sorted(set(injection.steps) - injection.made)):
         never.append(f"{PREFIX}INJECT_GRADIENTS: {len(left)} of {len(injection.steps)} steps were not reached, first {left[0]}")
+    routing = session.routing
+    if routing is not None and (left := sorted(set(routing.steps) - routing.made)):
+        never.append(f"{PREFIX}REPLAY_ROUTING: experts of {len(left)} of {len(routing.steps)} steps were not given, first {left[0]}")
     return never

@@ -28,6 +28,7 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
+from align_hooks.replay.routing import RoutingReplay
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
@@ -72,6 +73,7 @@ class Session:
     recording: Recording = field(init=False)
     replay: Replay | None = None
     injection: Injection | None = None
+    routing: RoutingReplay | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     planned: range | None = None
@@ -115,6 +117,10 @@ class Session:
             self.injection = Injection(self.settings.inject_gradients)
             with _named("INJECT_GRADIENTS"):
                 _ = self.injection.recorded
+        if self.settings.replay_routing is not None:
+            self.routing = RoutingReplay(self.settings.replay_routing)
+            with _named("REPLAY_ROUTING"):
+                _ = self.routing.recorded
         if self.settings.run is not None:
             self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.recording.writer.begin()

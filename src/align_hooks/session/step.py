@@ -16,6 +16,7 @@ from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
@@ -29,13 +30,25 @@ class Batch:
     """The micro-batches of a step, joined along the batch axis: arrays ``[rows, sequence]`` by name and the rows of each micro-batch.
 
     ``slices`` are the positions [start, stop) of the sequence that a context-parallel rank was given, ``joined_first`` how the batch was
-    cut where ranks are fed parts of one that was joined first; see :func:`align_hooks.record.pieces.write_batch`.
+    cut where ranks are fed parts of one that was joined first; see :func:`align_hooks.record.pieces.write_batch`. ``experts`` are how many
+    tokens this rank gave to each expert, by the name of a layer's router.
     """
 
     arrays: Mapping[str, Array]
     rows: Sequence[int]
     slices: Sequence[Sequence[int]] | None = None
     joined_first: Mapping[str, object] | None = None
+    experts: Mapping[str, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The experts that the tokens of a step were given to: the name of a layer's router to int16 ``[rows, positions, experts a token]``,
+    with the rows of each micro-batch, and the positions that this rank routes, None for all."""
+
+    experts: Mapping[str, Array]
+    rows: Sequence[int]
+    slices: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,9 @@ class Step(Protocol):
     def batch(self) -> Batch:
         """What the model consumed."""
 
+    def routing(self) -> Choices | None:
+        """The experts of each token; None where this side has none to give."""
+
     def local_norms(self) -> LocalNorms | None:
         """The norms of its gradients; None where this side has none to give."""
 
@@ -80,9 +96,14 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     session.made += 1
 
     def write_batch(writer: Writer, batch: Batch) -> None:
-        writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first)
+        facts = {"slices": batch.slices, "joined_first": batch.joined_first, "experts": batch.experts}
+        writer.batch(step, batch.arrays, batch.rows, **facts)  # type: ignore[arg-type]
+
+    def write_routing(writer: Writer, choices: Choices) -> None:
+        writer.routing(step, choices.experts, choices.rows, choices.slices)
 
     _record(session, BATCHES, step, "the batch", produced.batch, write_batch)
+    _record(session, ROUTING, step, "the experts of each token", produced.routing, write_routing)
     with recording.surviving("local norms"):
         _record_local_norms(session, step, produced)
     sketches = produced.gradient_sketches

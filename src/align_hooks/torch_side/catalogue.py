@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 
 from align_hooks.hooking.hook import Hook
+from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS
+from align_hooks.quantities.routing import ROUTING
 from align_hooks.settings import Settings
 
 CORE = ">=0.12,<0.20"
@@ -28,11 +30,16 @@ def _recording(settings: Settings) -> bool:
 
 
 def _whole_run(settings: Settings) -> bool:
-    return _stepping(settings) or settings.load_weights is not None
+    return _stepping(settings) or settings.load_weights is not None or settings.replay_routing is not None
 
 
 def _stepping(settings: Settings) -> bool:
-    return _recording(settings) or settings.replay_batches is not None or settings.inject_gradients is not None
+    fed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing)
+    return _recording(settings) or any(source is not None for source in fed)
+
+
+def _routing(settings: Settings) -> bool:
+    return bool(settings.steps(BATCHES) or settings.steps(ROUTING))
 
 
 def _gradients(settings: Settings) -> bool:
@@ -126,6 +133,15 @@ HOOKS: tuple[Hook, ...] = (
         targets=("GPTModel.forward",),
         body=f"{_ROOM}.hooks.forward:wrap",
         why="sees the batch that the model consumes, and what else it is given",
+    ),
+    _megatron(
+        "routing",
+        asked=_routing,
+        trigger="megatron.core.transformer.moe.router",
+        targets=("TopKRouter.routing",),
+        body=f"{_ROOM}.hooks.routing:wrap",
+        why="sees to which experts each token is given",
+        must_fire=False,
     ),
     _megatron(
         "gradients",

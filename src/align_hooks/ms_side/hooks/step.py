@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.loss_parts import has_terms
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
@@ -18,7 +20,7 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.session.step import Batch, LocalNorms
+from align_hooks.session.step import Batch, Choices, LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
 """Positions in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, position 2, is already the next step's."""
@@ -52,6 +54,13 @@ class Ended:
         """Arrays ``[rows, sequence]`` by name, read once."""
         return self.read_batch()
 
+    @cached_property
+    def experts(self) -> dict[str, Array]:
+        """The experts of each token by the name of a router, ``[rows, sequence, experts a token]``, read once."""
+        shape = self.consumed["tokens"].shape
+        read = ((choice.name, choice.experts(shape)) for choice in self.session.choices)
+        return {name: experts for name, experts in read if experts is not None}
+
     def batch(self) -> Batch:
         """The batch that the model consumed, and each token's loss where that is kept."""
         session, arrays = self.session, dict(self.consumed)
@@ -59,7 +68,13 @@ class Ended:
         if losses is not None:
             arrays["token_losses"] = losses
         joined_first = session.sizes.joined_first() if session.sizes is not None else None
-        return Batch(arrays, [len(arrays["tokens"])], joined_first=joined_first)
+        sizes = {choice.name: choice.facts.experts for choice in session.choices}
+        counts = {name: np.bincount(experts.ravel(), minlength=sizes[name]).tolist() for name, experts in self.experts.items()}
+        return Batch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
+
+    def routing(self) -> Choices | None:
+        """The experts that the Cells in the routers kept."""
+        return Choices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
 
     def local_norms(self) -> LocalNorms | None:
         """The norms that the capturing Cell took; a rank that holds only copies prints none."""

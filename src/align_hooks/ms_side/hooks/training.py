@@ -30,6 +30,7 @@ from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
+from align_hooks.ms_side.routing import Choice, check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.quantities.batches import BATCHES
@@ -84,6 +85,7 @@ class Recorder(Callback):  # type: ignore[misc]
             raise RefusedRun(
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
             )
+        refuse_unrouted(session)
         self.first = get(session.config, "runner_config.initial_step") or 0
         if session.sizes is None:
             self.open(run_context)
@@ -100,6 +102,8 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
+            rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
+            check_replay(session, steps, rows * length if rows and length else None)
             self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay the same in every step
             session.describe(
                 place=place(session.launch, session.sizes),
@@ -123,10 +127,12 @@ class Recorder(Callback):  # type: ignore[misc]
             self.prepared = True
             with session.recording.surviving("token losses"):
                 self.keep_token_losses(run_context.original_args().train_dataset_element)
+            self.keep_choices(run_context.original_args().train_dataset_element)
             look = functools.partial(unrecorded, self.columns, session.train_cell)
             session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.update = replace(self.update, injected_norm=inject(session, session.step))
+        give_experts(session, session.step)
         if session.recording.is_on:
             session.random = session.recording.attempt("the random states", at_step, {})
         if session.recording.is_on and session.parameters is not None:
@@ -141,6 +147,17 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
             tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
             session.token_losses = capture_token_losses(session.train_cell, tokens)
+
+    def keep_choices(self, elements: Sequence[Tensor]) -> None:
+        """Have the experts of each token kept, or given. A replay that fails ends the run; a recorder does not."""
+        session = self.session
+        if session.sizes is not None:
+            return
+
+        def put() -> list[Choice]:
+            return choices_of(session, consumed(elements, self.columns, session.train_cell)["tokens"].size)
+
+        session.choices = put() if session.routing is not None else session.recording.attempt("the experts of each token", put, [])
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Close a step; its row of scalars comes last and makes it whole."""

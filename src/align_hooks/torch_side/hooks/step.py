@@ -19,8 +19,9 @@ from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
 from align_hooks.record.random_states import changes
 from align_hooks.record.sequence import slices_of, zigzag
-from align_hooks.session.step import Batch, LocalNorms
+from align_hooks.session.step import Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
+from align_hooks.torch_side.routing import choices
 from align_hooks.torch_side.session import TorchSession
 
 TAKEN = ("norm", "same", "exact")
@@ -28,13 +29,13 @@ TAKEN = ("norm", "same", "exact")
 
 @dataclass(frozen=True)
 class Ended:
-    """The step that just ended: its device numbers by kind and name (``loss 0``, ``norm model.norm.weight``), and the sketches of its
-    gradients by name."""
+    """The step that just ended: its device ``numbers`` by kind and name (``loss 0``, ``norm model.norm.weight``), and by kind and name the
+    ``vectors``: sketches of its gradients, tokens of each expert."""
 
     session: TorchSession
     step: int
     numbers: Mapping[str, float]
-    sketches: Mapping[str, list[float]]
+    vectors: Mapping[str, list[float]]
     skipped: bool
     seconds: float
 
@@ -48,7 +49,15 @@ class Ended:
         chunks = [self.session.micro_batches[index] for index in sorted(self.session.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
-        return Batch(arrays, rows, slices=slices(self.session, arrays))
+        return Batch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
+
+    def expert_counts(self) -> dict[str, list[int]]:
+        """How many tokens this rank gave to each expert, by the name of a router."""
+        return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.session.counts}
+
+    def routing(self) -> Choices | None:
+        """The experts that the routing hook left on the device."""
+        return choices(self.session)
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""
@@ -64,7 +73,7 @@ class Ended:
 
     def gradient_sketches(self) -> Mapping[str, list[float]]:
         """The sketches that the gradients hook left on the device."""
-        return self.sketches
+        return {name: self.vectors[f"sketch {name}"] for name in self.session.sketches}
 
     def row(self) -> dict[str, object]:
         """The step's scalars, at full precision from their source.
@@ -103,20 +112,22 @@ class Ended:
 
 
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums; and sketches, by name."""
+    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums; and by name what is more
+    than a number, sketches and the tokens of each expert."""
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
     named |= {f"taken {index} {key}": norm[key] for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     named |= {f"norm {name}": value for name, value in session.norms.items()}
-    named |= {f"sketch {name}": value for name, value in session.sketches.items()}
+    vectors = {f"sketch {name}": value for name, value in session.sketches.items()}
+    vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
+    named |= vectors
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
     on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}
     values = iter(torch.cat(list(on_device.values())).tolist() if on_device else [])
     on_host = {key: list(itertools.islice(values, len(tensor))) for key, tensor in on_device.items()}
-    sketches = {name: on_host.pop(f"sketch {name}") for name in session.sketches}
-    return {key: elements[0] for key, elements in on_host.items()}, sketches
+    return {key: elements[0] for key, elements in on_host.items() if key not in vectors}, {key: on_host[key] for key in vectors}
 
 
 def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]] | None:

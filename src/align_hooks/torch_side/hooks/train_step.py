@@ -113,7 +113,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
         return
     numbers: dict[str, float] = {}
-    sketches: dict[str, list[float]] = {}
+    vectors: dict[str, list[float]] = {}
     with session.recording.surviving("the numbers of the step"):
-        numbers, sketches = to_host(session)
-    record_step(session, Ended(session, step, numbers, sketches, skipped, seconds), functools.partial(optimizer_state, session))
+        numbers, vectors = to_host(session)
+    record_step(session, Ended(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))

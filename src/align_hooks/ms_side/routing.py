@@ -1,0 +1,189 @@
+"""The routers of MindFormers' newer models: the experts that they chose, and experts that are chosen for them.
+
+Seam: the operators ``topk`` and ``afb_topk`` of a ``TopKRouter`` (1.9), by which experts are chosen, and groups of experts before them.
+What is behind is inside ``construct``, which graph mode compiles from its text; the token dispatcher has permuted the tokens. As in
+:mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of the original. It is put there at the first
+``on_train_step_begin``, which has the batch for which the graph is compiled.
+
+Tokens are ``[1, rows · sequence, …]`` there, row after row. As with token losses the model must be called with the whole batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side.model import Model, model_of
+from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.reducer import set_unregistered
+from align_hooks.ms_side.session import MsSession
+from align_hooks.ms_side.token_losses import is_called_whole
+from align_hooks.names.blocks import Array
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.replay.routing import Router
+from align_hooks.settings import PREFIX
+
+ROUTER = "TopKRouter"
+CHOOSE = ("topk", "afb_topk")
+"""The operators of a router that choose; the second where it has a bias and no groups."""
+REPLAY = f"{PREFIX}REPLAY_ROUTING"
+UNTOUCHED = -1
+"""The buffer's first value: no expert."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups."""
+
+    name: str
+    facts: Router
+    groups: int
+    kept: Parameter
+    given: Parameter
+    giving: Parameter
+
+    def experts(self, shape: tuple[int, ...]) -> Array | None:
+        """The experts of the last step's tokens, int16 ``[rows, sequence, experts a token]``, ascending; None where the graph was compiled
+        without the Cell, or for another batch."""
+        experts: Array = self.kept.asnumpy()
+        if experts.size != np.prod(shape) * self.facts.chosen or (experts == UNTOUCHED).all():
+            return None
+        return np.sort(experts.reshape(*shape, self.facts.chosen), axis=2).astype(np.int16)
+
+    def give(self, experts: Array | None) -> None:
+        """Have the next step's tokens given to ``experts``; with None the router chooses."""
+        self.giving.set_data(Tensor(experts is not None))
+        if experts is not None:
+            self.given.set_data(Tensor(np.ascontiguousarray(experts.reshape(self.given.shape), np.int32)))
+
+
+class Choose(nn.Cell):
+    """Calls an operator that chooses, and keeps what it chose, or gives other experts in its place.
+
+    A router calls it with the scores of its experts, ``[1, tokens, experts]``, and where it has groups before that with the scores of these.
+    Then the groups of the given experts are returned, one for each, so that none of the experts is left out.
+    """
+
+    kept: Parameter
+    given: Parameter
+    giving: Parameter
+
+    def __init__(self, original: Cell, choice: Choice, *, keeps: bool, gives: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.original = original
+        self.experts, self.chosen = choice.facts.experts, choice.facts.chosen
+        self.group_size = choice.facts.experts // max(choice.groups, 1)
+        self.keeps, self.gives = keeps, gives
+        self.shape = tuple(choice.kept.shape)
+        self.select = ops.Select()
+        self.gather = ops.GatherD()
+        self.assign = ops.Assign()
+        self.cast = ops.Cast()
+        self.cat = ops.Concat(axis=2)
+        set_unregistered(self, kept=choice.kept, given=choice.given, giving=choice.giving)
+
+    def construct(self, scores, count):  # type: ignore[no-untyped-def]
+        """The highest scores and where they stand, or those of the given experts; compiled from this text."""
+        values, index = self.original(scores, count)
+        if scores.shape[2] == self.experts:
+            if self.gives:
+                values = self.select(self.giving, self.gather(scores, 2, self.given), values)
+                index = self.select(self.giving, self.cast(self.given, index.dtype), index)
+            if self.keeps and index.shape == self.shape:
+                index = ops.depend(index, self.assign(self.kept, self.cast(index, mindspore.int32)))
+        elif self.gives:
+            own = index
+            for _ in range(self.chosen - count):
+                own = self.cat((own, index[:, :, :1]))
+            index = self.select(self.giving, self.cast(self.given // self.group_size, index.dtype), own)
+        return values, index
+
+
+def routers(model: Model) -> list[Cell]:
+    """The routers of a model, in the order of its Cells."""
+    return [cell for _, cell in model.network.cells_and_names() if type(cell).__name__ == ROUTER]
+
+
+def refuse_unrouted(session: MsSession) -> None:
+    """Refuse, before training, to record or replay the routing of a model without experts, or of a job that routes parts of a batch."""
+    variable = f"{PREFIX}ROUTING" if session.settings.steps(ROUTING) else REPLAY
+    if session.routing is None and not session.settings.steps(ROUTING):
+        return
+    if not routers(model_of(session.train_cell)):
+        raise RefusedRun(f"{variable}: this model has no {ROUTER}; unset it")
+    if session.sizes is not None or session.launch.world_size > 1 or not is_called_whole(session.train_cell):
+        raise RefusedRun(f"{variable} is for a job of MindFormers on one device, whose model is called with the whole batch; unset it")
+
+
+def choices_of(session: MsSession, tokens: int) -> list[Choice]:
+    """The choices of all routers for a batch of so many tokens, their Cells put in place; none where routing is neither kept nor given."""
+    settings, model = session.settings, model_of(session.train_cell)
+    keeps = bool(settings.steps(BATCHES) or settings.steps(ROUTING)) and session.recording.writer is not None
+    gives = session.routing is not None
+    if not (keeps or gives) or not is_called_whole(session.train_cell):
+        return []
+    choices = [choice_of(session, model, router, tokens) for router in routers(model)]
+    for choice, router in zip(choices, routers(model), strict=True):
+        for name in CHOOSE:
+            if hasattr(router, name):
+                setattr(router, name, Choose(getattr(router, name), choice, keeps=keeps, gives=gives))
+    return choices
+
+
+def choice_of(session: MsSession, model: Model, router: Cell, tokens: int) -> Choice:
+    """What a router chooses for so many tokens. Raises RefusedRun where its groups cannot be told from its experts."""
+    assert session.parameters is not None
+    facts = Router(int(router.expert_dim), int(router.num_experts_chosen))
+    groups = int(router.num_groups) if router.enable_group_limited else 0
+    if groups == facts.experts:
+        raise RefusedRun(f"{router.weight.name}: as many groups as experts; set moe_router_num_groups to 1, which is the same")
+    fused = model.fused(router.weight.name, router.weight.shape, session.parameters.dims)
+    name = next(iter(fused.pieces)) if fused is not None else router.weight.name
+    shape, name = (1, tokens, facts.chosen), name.removesuffix(".weight")
+    return Choice(
+        name,
+        facts,
+        groups,
+        kept=numbers(f"experts.{name}", shape, UNTOUCHED),
+        given=numbers(f"given.{name}", shape, 0),
+        giving=Parameter(Tensor(False), name=f"align_hooks.giving.{name}", requires_grad=False),
+    )
+
+
+def numbers(name: str, shape: tuple[int, ...], value: int) -> Parameter:
+    """A Parameter of ours, int32, filled with ``value``."""
+    return Parameter(Tensor(np.full(shape, value, np.int32)), name=f"align_hooks.{name}", requires_grad=False)
+
+
+def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:
+    """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
+    is not known."""
+    replay, model = session.routing, model_of(session.train_cell)
+    if replay is None:
+        return
+    choices = [choice_of(session, model, router, 1) for router in routers(model)]
+    replay.check({choice.name: choice.facts for choice in choices}, planned, tokens)
+    session.override("experts of each token", "the router's own choice", replay.source, REPLAY)
+
+
+def give_experts(session: MsSession, step: int) -> None:
+    """Have the tokens of a step given to the recorded experts; in a step that is not replayed the routers choose."""
+    replay = session.routing
+    if replay is None:
+        return
+    replayed = step in replay.steps
+    for choice in session.choices:
+        experts = replay.experts(step, choice.name, choice.facts) if replayed else None
+        if experts is not None and experts.size != choice.given.size:
+            raise RefusedRun(
+                f"{REPLAY}={replay.source}: step {step} has experts of {experts.shape[0] * experts.shape[1]} tokens in {choice.name}, "
+                f"this run routes {choice.given.shape[1]}; train on the batches of that run"
+            )
+        choice.give(experts)
+    if replayed:
+        replay.made.add(step)

@@ -1,0 +1,107 @@
+"""Experts of a recorded run, to which another run's tokens are given.
+
+Which experts a token is given to is a jump: where two scores nearly tie, a rounding decides, and from then on two runs compute with
+different experts. With the choice fed in, whatever differs behind it was made by something else. Scores, weights of the experts and losses
+stay the run's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.messages import rendered
+from align_hooks.names.blocks import Array
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.routing import Routing
+from align_hooks.settings import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A layer's router: of how many ``experts`` each token is given to how many (``chosen``)."""
+
+    experts: int
+    chosen: int
+
+
+@dataclass
+class RoutingReplay:
+    """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
+
+    source: Source
+    steps: tuple[int, ...] = ()
+    made: set[int] = field(default_factory=set)
+    _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
+    _open: dict[int, Routing] = field(default_factory=dict)
+
+    @cached_property
+    def run(self) -> Run:
+        """The source's run; raises RecordError where there is none."""
+        return open_run(self.source.path)
+
+    @cached_property
+    def recorded(self) -> list[int]:
+        """The chosen steps whose routing is recorded; raises RecordError where there are none."""
+        there = self.run.steps_of("routing")
+        chosen = [step for step in there if step in self.source.steps]
+        if not chosen:
+            found = ", ".join(map(str, there[:5])) or "none"
+            raise RecordError(f"{self.source} holds no experts of tokens (recorded: {found}); record them with ALIGN_HOOKS_ROUTING")
+        return chosen
+
+    def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
+        """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
+        changes.
+
+        ``routers`` are those of this rank by name. Without ``every`` the first step alone is looked at. With ``@all`` every step of
+        ``recorded`` in the plan is replayed, and in the others tokens choose by themselves. A step that was named must be recorded and
+        made.
+        """
+        if self.run.missing is not None:
+            raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
+        missing = self.source.steps.first_outside(set(self.recorded))
+        if missing is not None:
+            raise RefusedRun(f"{self.source} has no experts of step {missing}; record them with ALIGN_HOOKS_ROUTING={missing}")
+        self.steps = tuple(step for step in self.recorded if step in planned)
+        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in self.recorded):
+            raise RefusedRun(
+                f"{self.source} has experts of steps {self.recorded[0]} to {self.recorded[-1]}, "
+                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
+            )
+        for step in self.steps if every else self.steps[:1]:
+            self._fits(step, routers, tokens)
+
+    def _fits(self, step: int, routers: Mapping[str, Router], tokens: int | None) -> None:
+        routing, where = self._routing(step), f"{self.source}: step {step}"
+        if unknown := sorted(routers.keys() - {*routing}):
+            raise RefusedRun(f"{where} has no {unknown[0]}, which this model has; replay a run of this model")
+        for name, router in routers.items():
+            chosen, there = routing.shape(name)
+            if chosen != router.chosen:
+                raise RefusedRun(f"{where} gives each token to {chosen} experts in {name}, this model to {router.chosen}; set them alike")
+            if tokens is not None and there != tokens:
+                raise RefusedRun(f"{where} routes {there} tokens in {name}, this run {tokens} a step; train on the same batches")
+
+    def _routing(self, step: int) -> Routing:
+        if step not in self._open:
+            self._open = {step: self.run.routing(step)}
+        return self._open[step]
+
+    def experts(self, step: int, name: str, router: Router) -> Array:
+        """The experts of each token in one layer, int16 ``[rows, sequence, experts a token]``, read once a step; raises RecordError where
+        the file is not whole, where a token was given to fewer experts than the model chooses, or to one that it has not."""
+        if (step, name) not in self._layers:
+            self._layers = {key: layer for key, layer in self._layers.items() if key[0] == step}
+            experts = self._routing(step)[name]
+            if experts.size and experts.min() < 0:
+                raise RecordError(
+                    f"{self.source}: step {step}: some tokens of {name} were given to fewer than {router.chosen} experts "
+                    f"(they were dropped); record a run without --moe-expert-capacity-factor"
+                )
+            if experts.size and experts.max() >= router.experts:
+                raise RecordError(f"{self.source}: step {step}: {name} chooses expert {experts.max()}, this model has {router.experts}")
+            self._layers[step, name] = experts
+        return self._layers[step, name]

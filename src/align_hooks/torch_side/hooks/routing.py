@@ -1,0 +1,39 @@
+"""The experts to which each token is given.
+
+Seam: ``TopKRouter.routing``, which returns the map of tokens to experts that the layer goes by, behind the choice of the highest scores,
+groups, biases, fused kernels and dropped tokens. ``topk_routing_with_score_function`` stands before tokens are dropped, and is called
+otherwise in each version; the token dispatcher has permuted the tokens. A replay needs the scores, which pass neither:
+:class:`align_hooks.torch_side.routing.Given` is asked where Megatron asks its own replay of routing.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.torch_side.routing import chosen_by
+from align_hooks.torch_side.session import TorchSession
+
+
+def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``TopKRouter.routing`` and keep what it chose, on the device.
+
+    A forward pass without gradients is that of evaluation, or one whose activations are computed again with gradients.
+    """
+    result = wrapped(*args, **kwargs)
+    counted, kept = (session.recording.wants(kind) for kind in (BATCHES, ROUTING))
+    name = session.routers.get(instance)
+    if name is None or not (counted or kept) or not (instance.training and torch.is_grad_enabled()):
+        return result
+    with session.recording.surviving("the experts of each token"):
+        logits = args[0] if args else kwargs["logits"]
+        routing_map = result[1].detach()
+        if counted:
+            session.counts[name] = session.counts.get(name, 0) + routing_map.sum(dim=0)
+        if kept:
+            positions, rows = logits.shape[:2]
+            experts = chosen_by(instance, routing_map).view(positions, rows, -1)
+            session.choices.setdefault(name, []).append(experts.transpose(0, 1))
+    return result

@@ -1,0 +1,129 @@
+"""The routers of a built Megatron model: their names, the experts that they chose, and experts that are chosen for them."""
+
+from __future__ import annotations
+
+import torch
+from megatron.core.num_microbatches_calculator import get_num_microbatches
+from megatron.core.transformer.moe.router import TopKRouter
+from megatron.training import get_args
+
+from align_hooks.errors import RefusedRun
+from align_hooks.names.blocks import Array
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.record.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.session.step import Choices
+from align_hooks.settings import PREFIX
+from align_hooks.torch_side.arrays import to_numpy
+from align_hooks.torch_side.model import Parameters
+from align_hooks.torch_side.objects import Module
+from align_hooks.torch_side.session import TorchSession
+
+REPLAY = f"{PREFIX}REPLAY_ROUTING"
+OTHERWISE = {"sinkhorn": "--moe-router-load-balancing-type sinkhorn", "quantile_balancing": "quantile balancing"}
+"""Ways of Megatron to choose experts that are no choice of the highest scores."""
+
+
+def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Module, str]:
+    """The routers of this rank, each with the name of its weight without ``.weight``."""
+    names = {id(parameter.model): next(iter(parameter.fused.pieces)) for parameter in parameters if len(parameter.fused.pieces) == 1}
+    routers = (module for chunk in chunks for module in chunk.modules() if isinstance(module, TopKRouter))
+    return {router: names[id(router.weight)].removesuffix(".weight") for router in routers if id(router.weight) in names}
+
+
+def refuse_dense(session: TorchSession) -> None:
+    """Refuse to record or replay the routing of a model that has no experts on any rank."""
+    if get_args().num_experts:
+        return
+    if session.settings.steps(ROUTING):
+        raise RefusedRun(f"{PREFIX}ROUTING: this model has no experts; unset it")
+    if session.routing is not None:
+        raise RefusedRun(f"{REPLAY}: this model has no experts; unset it")
+
+
+def chosen_by(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
+    """Of a bool map ``[tokens, experts]`` the experts of each token, int16 ``[tokens, experts a token]``, ascending, -1 for none."""
+    experts = routing_map.shape[1]
+    backwards = torch.arange(experts, 0, -1, dtype=torch.int16, device=routing_map.device)
+    highest = torch.where(routing_map.bool(), backwards, torch.zeros_like(backwards)).topk(router.topk, dim=1).values
+    return torch.where(highest > 0, experts - highest, torch.full_like(highest, -1))
+
+
+def routed_slices(session: TorchSession) -> Slices | None:
+    """The positions [start, stop) of the sequence that this rank routes; None for all of them."""
+    place, args = session.place, get_args()
+    cut = place["tp_size"] if args.sequence_parallel else 1
+    if place["cp_size"] == 1 and cut == 1:
+        return None
+    whole = [[0, args.seq_length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], args.seq_length)
+    return part_of(whole, place["tp"], cut) if cut > 1 else whole
+
+
+def choices(session: TorchSession) -> Choices | None:
+    """The experts of all tokens of the step that ended, on the host; None where this rank saw no forward pass."""
+    experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.choices.items()}
+    rows = [len(part) for part in next(iter(session.choices.values()), [])]
+    return Choices(experts, rows, routed_slices(session))
+
+
+class Given:
+    """Stands in the place of a router's ``router_replay``, by which Megatron asks for experts that were chosen before.
+
+    ``get_replay_topk`` is called once a forward pass. Where activations are recomputed, each micro-batch has a second pass, with gradients,
+    in the same order.
+    """
+
+    def __init__(self, session: TorchSession, router: Module, name: str) -> None:
+        self.session, self.router, self.name = session, router, name
+        self.facts = Router(int(router.config.num_moe_experts), int(router.topk))
+
+    def get_replay_topk(self, scores, topk, num_groups=None, group_topk=None, default_compute_topk=None):  # type: ignore[no-untyped-def]
+        """The scores of the experts that the recorded run chose, and these; the router's own choice in a step that is not replayed."""
+        session, replay = self.session, self.session.routing
+        if replay is None or session.step not in replay.steps or not self.router.training:
+            return default_compute_topk(scores, topk, num_groups=num_groups, group_topk=group_topk)
+        pass_of = (self.name, torch.is_grad_enabled())
+        experts = self.experts(replay, session.step, session.passes[pass_of], len(scores))
+        session.passes[pass_of] += 1
+        replay.made.add(session.step)
+        chosen = torch.from_numpy(experts.astype("int64")).to(scores.device)
+        return scores.gather(1, chosen), chosen
+
+    def experts(self, replay: RoutingReplay, step: int, micro_batch: int, tokens: int) -> Array:
+        """The experts of one micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the router's order: position, row."""
+        place, rows = self.session.place, get_args().micro_batch_size
+        first = (micro_batch * place["dp_size"] + place["dp"]) * rows
+        layer = replay.experts(step, self.name, self.facts)[first : first + rows]
+        slices = routed_slices(self.session)
+        layer = layer if slices is None else layer[:, positions_of(slices)]
+        experts = layer.transpose(1, 0, 2).reshape(-1, layer.shape[2])
+        if len(experts) != tokens:
+            raise RefusedRun(
+                f"{REPLAY}={replay.source}: step {step} has experts of {len(experts)} tokens of micro-batch {micro_batch} in {self.name}, "
+                f"this run routes {tokens}; train on the batches of that run, in its order"
+            )
+        return experts
+
+
+def give_experts(session: TorchSession, planned: range) -> None:
+    """Let every router of this rank ask for the recorded experts in the ``planned`` steps; refuses, before training, what cannot be
+    replayed."""
+    replay, args = session.routing, get_args()
+    if replay is None:
+        return
+    for router in session.routers:
+        if not hasattr(router, "router_replay"):
+            raise RefusedRun(f"{REPLAY}: routers of this Megatron-LM ask for no recorded experts; use 0.19, or unset it")
+        if otherwise := OTHERWISE.get(str(getattr(router, "routing_type", ""))):
+            raise RefusedRun(f"{REPLAY}: {otherwise} chooses experts otherwise; choose another, or unset {REPLAY}")
+        if router.config.moe_router_fusion:
+            router.config.moe_router_fusion = False
+            session.override("moe_router_fusion", True, False, f"{REPLAY}: the fused router asks for no recorded experts")
+    given = {router: Given(session, router, name) for router, name in session.routers.items()}
+    ramping = getattr(args, "rampup_batch_size", None)
+    rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
+    tokens = None if ramping else rows * args.seq_length
+    replay.check({item.name: item.facts for item in given.values()}, planned, tokens, every=session.launch.rank == 0)
+    for router, item in given.items():
+        router.router_replay = item
+    session.override("experts of each token", "the router's own choice", replay.source, REPLAY)
