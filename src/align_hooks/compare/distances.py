@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
+from align_hooks.compare.routing import apart, shares
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
@@ -57,12 +58,18 @@ def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
 
 
 def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
-    """Each token's loss of a step, all of them together."""
+    """Each token's loss of a step, all of them together that were given to the same experts."""
     if all(step in each.batch_steps() for each in (reference, run)):
-        losses = tokens.compared(reference.batch(step), run.batch(step))
+        losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
         if losses is not None:
             distance, ours, theirs = distances(*losses)
             yield Distance("token losses", ours, theirs, ratio(distance, ours))
+
+
+def routing(reference: Run, run: Run, step: int, eps: float) -> Distances:
+    """Of each layer with experts the share of the tokens of a step that were given to other experts, with the number of tokens."""
+    for name, share, count in shares(reference, run, step):
+        yield Distance(f"{name}.weight", count, count, share)
 
 
 def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
@@ -192,6 +199,7 @@ def _root_mean_square(sums: NDArray[np.float64]) -> float:
 MEASURED: dict[str, Callable[..., Distances]] = {
     "losses": lambda reference, run, step, eps: of_losses(reference.row(step), run.row(step)),
     "token_losses": token_losses,
+    "routing": routing,
     "local_norms": local_norms,
     "gradients": gradients,
     "weights": weights,

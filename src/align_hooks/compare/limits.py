@@ -17,6 +17,8 @@ from align_hooks.record.reader import Run
 class Limits:
     """Largest honest relative errors: of the mean loss, of all ``tokens``' losses together, of norms and gradients.
 
+    ``ties`` is the share of tokens that a router may give to other experts (bf16 0.05 with every weight moved by one eps).
+
     ``exact`` steps stand on equal weights; ``free`` ones drift apart by rounding.
 
     A free step beyond its limit and within ``clear`` times it is inconclusive: only measured noise could tell. ``update`` is of what an
@@ -30,6 +32,7 @@ class Limits:
     gradient: float
     free: float
     update: float
+    ties: float
     clear: float = 100.0
     clear_update: float = 5.0
 
@@ -58,9 +61,9 @@ def _of_half(eps: float, **others: float) -> Limits:
 
 
 DEFAULTS = {
-    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3),
-    "float16": _of_half(2.0**-10, loss=1e-4, tokens=4e-3, update=0.1, clear=10.0, clear_update=4.0),
-    "bfloat16": _of_half(2.0**-7, loss=2.5e-4, tokens=1.6e-2, update=0.4, clear=4.0, clear_update=1.25),
+    "float32": Limits(eps=2.0**-23, loss=1e-6, tokens=3e-6, norm=1e-5, gradient=1e-5, free=3e-4, update=3e-3, ties=1e-4),
+    "float16": _of_half(2.0**-10, loss=1e-4, tokens=4e-3, update=0.1, ties=2e-2, clear=10.0, clear_update=4.0),
+    "bfloat16": _of_half(2.0**-7, loss=2.5e-4, tokens=1.6e-2, update=0.4, ties=0.125, clear=4.0, clear_update=1.25),
 }
 CLIPPING = 0.05
 """Global norms as each framework takes them: Megatron's fallback is an fp32 ``torch.norm``, 2e-2 off at 155 M elements."""

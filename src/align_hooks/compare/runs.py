@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.curves import curves, side
 from align_hooks.compare.diagnosis.blame import blame
+from align_hooks.compare.diagnosis.near_ties import opened
 from align_hooks.compare.diagnosis.next_step import next_step
 from align_hooks.compare.diagnosis.symptom import first_symptom
 from align_hooks.compare.ladder import Ladder
@@ -37,6 +38,7 @@ def compare(
         stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
+    stages = opened(stages, first_symptom(stages, pair.first), ladder)
     verdict, first = decide(stages, first_symptom(stages, pair.first), compared)
     blamed = blame(first, stages, ladder)
     return Comparison(

@@ -29,6 +29,8 @@ from align_hooks.record.reader import Run
 
 MOST, FEWEST = 0.9, 3
 """The part of positions that must be wrong for a pattern to be told, and how many at least."""
+BEGINNING = 2
+"""The tokens that a row begins with: the second one attends to the first."""
 EVEN = 1e-2
 """How far the tokens' differences may be spread, of their mean, where one number is added to all of them."""
 SHOWN = 5
@@ -69,13 +71,15 @@ class Wrong:
 @dataclass(frozen=True, slots=True)
 class Parted:
     """How the token losses of two runs part: at which ``step`` first, None where they never do, at which positions, in which rows, and by
-    how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees."""
+    how much every token, None where that is not one number. ``later`` where an earlier step on equal weights agrees. ``begun`` is the part
+    of the rows whose first tokens agree."""
 
     step: int | None = None
     where: Where = Where.NOWHERE
     rows: Wrong = Wrong()
     shift: float | None = None
     later: bool = False
+    begun: float = 0.0
 
     def words(self, runs: Sequence[Run]) -> Words | None:
         """The same in words, but for the positions; ``runs`` are the reference and the candidate. None where there is no pattern."""
@@ -102,10 +106,11 @@ of the ranks, micro-batches and steps that they stand in."""
 def parted(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> Parted:
     """How token losses that differ part, at one step; ``batches`` are the reference's and the candidate's."""
     where, _ = positions(losses, limit)
+    begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
     wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
-        return Parted(step, where, some(wrong), shift(losses, limit))
-    return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later)
+        return Parted(step, where, some(wrong), shift(losses, limit), begun=begun)
+    return Parted(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
 
 
 def shift(losses: Losses, limit: float) -> float | None:
@@ -129,9 +134,9 @@ def logarithm(number: float, runs: Sequence[Run]) -> tuple[Side, int] | None:
     return None
 
 
-def compared(ours: Batch, theirs: Batch) -> Losses | None:
-    """The losses of two batches, 0 where a mask lets a token not count: frameworks leave anything there. None where a batch has none, or
-    those of other tokens."""
+def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses | None:
+    """The losses of two batches, 0 where a mask lets a token not count: frameworks leave anything there. Tokens that are ``apart`` went
+    another way through the model, and count as little. None where a batch has none, or those of other tokens."""
     reference, candidate = ours.token_losses, theirs.token_losses
     if reference is None or candidate is None or reference.shape != candidate.shape:
         return None
@@ -139,6 +144,8 @@ def compared(ours: Batch, theirs: Batch) -> Losses | None:
     for mask in (ours.loss_mask, theirs.loss_mask):
         if mask is not None and mask.shape == reference.shape:
             counted &= mask > 0
+    if apart is not None and apart.shape == reference.shape:
+        counted &= ~apart
     return np.where(counted, reference, 0), np.where(counted, candidate, 0)
 
 

@@ -69,6 +69,7 @@ class Quantity(Named):
 
     LOSS = "losses"
     TOKEN_LOSSES = "token_losses"
+    ROUTING = "routing"
     BATCHES = "batches"
     VALID_TOKENS = "valid_tokens"
     LOCAL_NORMS = "local_norms"
@@ -168,7 +169,8 @@ class StageResult:
 
     ``findings`` are the worst first. ``summary`` says what was compared or why not, ``common`` what the findings have in common, where that
     is known. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why there is nothing to
-    compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own.
+    compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own. ``ties``
+    is the first step at which tokens were given to other experts.
     """
 
     stage: Stage
@@ -179,6 +181,7 @@ class StageResult:
     open: bool = False
     reason: Reason | None = None
     other_title: Message | None = None
+    ties: int | None = None
 
     @property
     def name(self) -> str:

@@ -38,11 +38,13 @@ UNTOUCHED = -1
 
 @dataclass(frozen=True)
 class Choice:
-    """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups."""
+    """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups;
+    ``weighs_by_scores`` says that experts are weighed by the very scores that they are chosen by."""
 
     name: str
     facts: Router
     groups: int
+    weighs_by_scores: bool
     kept: Parameter
     given: Parameter
     giving: Parameter
@@ -63,10 +65,11 @@ class Choice:
 
 
 class Choose(nn.Cell):
-    """Calls an operator that chooses, and keeps what it chose, or gives other experts in its place.
+    """Calls an operator that chooses, keeps what it chose, and may give other experts in its place.
 
-    A router calls it with the scores of its experts, ``[1, tokens, experts]``, and where it has groups before that with the scores of these.
-    Then the groups of the given experts are returned, one for each, so that none of the experts is left out.
+    A router calls it with the scores of its experts, ``[1, tokens, experts]``, and where it has groups before that with the scores of
+    these. Scores of experts outside the chosen groups are then 0. A router with a bias takes the weights of the experts from elsewhere; for
+    one without, the groups of the given experts are returned, one for each, so that what is kept is its choice among these.
     """
 
     kept: Parameter
@@ -78,7 +81,7 @@ class Choose(nn.Cell):
         self.original = original
         self.experts, self.chosen = choice.facts.experts, choice.facts.chosen
         self.group_size = choice.facts.experts // max(choice.groups, 1)
-        self.keeps, self.gives = keeps, gives
+        self.keeps, self.gives, self.gives_groups = keeps, gives, gives and choice.weighs_by_scores
         self.shape = tuple(choice.kept.shape)
         self.select = ops.Select()
         self.gather = ops.GatherD()
@@ -91,12 +94,12 @@ class Choose(nn.Cell):
         """The highest scores and where they stand, or those of the given experts; compiled from this text."""
         values, index = self.original(scores, count)
         if scores.shape[2] == self.experts:
+            if self.keeps and index.shape == self.shape:
+                index = ops.depend(index, self.assign(self.kept, self.cast(index, mindspore.int32)))
             if self.gives:
                 values = self.select(self.giving, self.gather(scores, 2, self.given), values)
                 index = self.select(self.giving, self.cast(self.given, index.dtype), index)
-            if self.keeps and index.shape == self.shape:
-                index = ops.depend(index, self.assign(self.kept, self.cast(index, mindspore.int32)))
-        elif self.gives:
+        elif self.gives_groups:
             own = index
             for _ in range(self.chosen - count):
                 own = self.cat((own, index[:, :, :1]))
@@ -149,6 +152,7 @@ def choice_of(session: MsSession, model: Model, router: Cell, tokens: int) -> Ch
         name,
         facts,
         groups,
+        not router.moe_router_enable_expert_bias,
         kept=numbers(f"experts.{name}", shape, UNTOUCHED),
         given=numbers(f"given.{name}", shape, 0),
         giving=Parameter(Tensor(False), name=f"align_hooks.giving.{name}", requires_grad=False),

@@ -31,6 +31,12 @@ def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Modul
     return {router: names[id(router.weight)].removesuffix(".weight") for router in routers if id(router.weight) in names}
 
 
+def routing_map_of(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
+    """The bool map ``[tokens, experts]`` of a router's own choice, where other experts were given to the tokens."""
+    own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), Given) else None
+    return routing_map if own is None else torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
+
+
 def refuse_dense(session: TorchSession) -> None:
     """Refuse to record or replay the routing of a model that has no experts on any rank."""
     if get_args().num_experts:
@@ -69,19 +75,24 @@ def choices(session: TorchSession) -> Choices | None:
 class Given:
     """Stands in the place of a router's ``router_replay``, by which Megatron asks for experts that were chosen before.
 
-    ``get_replay_topk`` is called once a forward pass. Where activations are recomputed, each micro-batch has a second pass, with gradients,
-    in the same order.
+    ``own`` are the experts that the router would have chosen in its last forward pass, where others were given: what is recorded stays the
+    run's own. ``get_replay_topk`` is called once a forward pass. Where activations are recomputed, each micro-batch has a second pass, with
+    gradients, in the same order.
     """
 
     def __init__(self, session: TorchSession, router: Module, name: str) -> None:
         self.session, self.router, self.name = session, router, name
+        self.own: torch.Tensor | None = None
         self.facts = Router(int(router.config.num_moe_experts), int(router.topk))
 
     def get_replay_topk(self, scores, topk, num_groups=None, group_topk=None, default_compute_topk=None):  # type: ignore[no-untyped-def]
         """The scores of the experts that the recorded run chose, and these; the router's own choice in a step that is not replayed."""
         session, replay = self.session, self.session.routing
+        own = default_compute_topk(scores, topk, num_groups=num_groups, group_topk=group_topk)
+        self.own = None
         if replay is None or session.step not in replay.steps or not self.router.training:
-            return default_compute_topk(scores, topk, num_groups=num_groups, group_topk=group_topk)
+            return own
+        self.own = own[1]
         pass_of = (self.name, torch.is_grad_enabled())
         experts = self.experts(replay, session.step, session.passes[pass_of], len(scores))
         session.passes[pass_of] += 1

@@ -14,6 +14,7 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.token_losses import Rows
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
 from align_hooks.messages import Argument, Message, all_of, message, terms
@@ -31,6 +32,8 @@ COMMANDS = {
     "ALIGN_HOOKS_OPTIMIZER_STATE={states} ALIGN_HOOKS_RUN={again} " + FEED,
     "injectable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_GRADIENTS={updates} ALIGN_HOOKS_WEIGHTS={states} "
     "ALIGN_HOOKS_OPTIMIZER_STATE={states}",
+    "routed": "ALIGN_HOOKS_RUN={again} ALIGN_HOOKS_REPLAY_ROUTING={reference} " + FEED,
+    "routable": "ALIGN_HOOKS_ROUTING=all",
     "show": "align-hooks show {broken}",
     "check": "align-hooks check {reference} {candidate}",
     "compare": "align-hooks compare {reference} CANDIDATE",
@@ -46,7 +49,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "CHECKPOINT PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE",
+    "CHECKPOINT PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -85,6 +88,8 @@ ADVICE = (
     Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
     Advice(DIVERGED, "next.mend", (), (Fact.FED,)),
     Advice(DIVERGED, "next.store"),
+    Advice(INCONCLUSIVE, "next.replay_routing", (), (Fact.TIED, Fact.CHOICES, Fact.FED)),
+    Advice(INCONCLUSIVE, "next.record_routing", (), (Fact.TIED,)),
     Advice(INCONCLUSIVE, "next.set_alike", (), (Fact.SETTINGS,)),
     Advice(INCONCLUSIVE, "next.rehearse", (), (Fact.MEASURED, Fact.HALF)),
     Advice(INCONCLUSIVE, "next.measure_noise", (), (Fact.FED,), (Fact.MEASURED,)),
@@ -149,6 +154,8 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
         Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
+        Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
+        Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)

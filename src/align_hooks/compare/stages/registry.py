@@ -16,6 +16,7 @@ from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.match import match
 from align_hooks.compare.stages.model_settings import model_settings
+from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.stages.self_check import self_check
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.stages.token_losses import token_losses
@@ -29,6 +30,7 @@ LADDER: tuple[Stage, ...] = (
     initial_weights,
     initial_optimizer_state,
     token_losses,
+    routing,
     first_loss,
     local_norms,
     gradients,

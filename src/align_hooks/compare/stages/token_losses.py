@@ -8,9 +8,10 @@ from dataclasses import replace
 from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.findings import judged, steps_text
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.routing import apart as routes_apart
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, StageResult, Status
-from align_hooks.messages import Message, message
+from align_hooks.messages import Message, message, sentences
 
 
 @stage("token losses", Phase.FORWARD, place=Place.FORWARD, draws=True)
@@ -28,10 +29,15 @@ def token_losses(ladder: Ladder) -> StageResult:
         return StageResult(token_losses, Status.NOT_COMPARED, why)
     by_step: dict[int, tuple[Finding, Finding]] = {}
     sizes: list[int] = []
+    left_out = 0
     for step in steps:
         batches = ladder.batches(step)
-        losses = tokens.compared(*batches)
+        apart = routes_apart(*pair.runs, step)
+        losses = tokens.compared(batches[0], batches[1], apart)
         if losses is None:
+            continue
+        left_out += 0 if apart is None else int(apart.sum())
+        if apart is not None and not tokens.counts(losses).any():
             continue
         limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
         together, _ = tokens.finding(losses, step, limit)
@@ -39,12 +45,14 @@ def token_losses(ladder: Ladder) -> StageResult:
         if together.excess > 1 and ladder.parted.step is None:
             ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
         by_step[step] = (together, mean)
-        sizes.append(losses[0].size)
+        sizes.append(losses[0].size if apart is None else losses[0].size - int(apart.sum()))
         if together.excess > 1 or mean.excess > 1:  # later differences follow from it
             break
     if not by_step:
-        return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.none"))
-    result = judged(token_losses, _tokens(sizes, list(by_step)), [finding for findings in by_step.values() for finding in findings])
+        return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.all_apart" if left_out else "token_losses.none"))
+    without = message("token_losses.without", count=left_out) if left_out else None
+    summary = sentences(_tokens(sizes, list(by_step)), without)
+    result = judged(token_losses, summary, [finding for findings in by_step.values() for finding in findings])
     shown = list(by_step.values())[-1 if result.status is not Status.SAME else 0]
     result = replace(result, findings=shown if shown[0].excess > 1 else shown[::-1])  # all of a step show where
     return result.telling(ladder.parted.words(pair.runs)) if result.status is Status.DIFFERENT else result

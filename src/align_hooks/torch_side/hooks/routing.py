@@ -13,12 +13,12 @@ import torch
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
-from align_hooks.torch_side.routing import chosen_by
+from align_hooks.torch_side.routing import chosen_by, routing_map_of
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``TopKRouter.routing`` and keep what it chose, on the device.
+    """Call ``TopKRouter.routing`` and keep what it chose, on the device; its own choice where experts of another run were given.
 
     A forward pass without gradients is that of evaluation, or one whose activations are computed again with gradients.
     """
@@ -29,7 +29,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return result
     with session.recording.surviving("the experts of each token"):
         logits = args[0] if args else kwargs["logits"]
-        routing_map = result[1].detach()
+        routing_map = routing_map_of(instance, result[1].detach())
         if counted:
             session.counts[name] = session.counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
