@@ -34,6 +34,7 @@ SHAPES = {
 }
 NAMES = list(SHAPES)
 STEPS, ROWS, SEQUENCE, VOCABULARY = 3, 4, 5, 10
+EXPERTS, ROUTERS = 4, ("model.layers.0.mlp.gate", "model.layers.1.mlp.gate")
 EVERYTHING = {"batches": "all", "local_norms": "all", "gradients": "all", "weights": "all", "optimizer_state": "all"}
 CONFIG = {"model_type": "llama", "hidden_size": 4}
 CAUSAL = ~np.tri(SEQUENCE, dtype=bool)[None, None]
@@ -178,6 +179,7 @@ class Synthetic:
     gradients: dict[int, dict[str, Array]] = field(default_factory=lambda: {step: tensors(200 + step) for step in range(STEPS)})
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
     moments: dict[int, dict[str, dict[str, Array]]] = field(default_factory=dict)
+    routing: dict[int, dict[str, Array]] = field(default_factory=dict)
     optimizer: dict[str, object] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
@@ -238,7 +240,13 @@ class Synthetic:
         for scalars in self.rows:
             step = scalars["step"]
             if step in self.batches:
-                writer.batch(step, self.batches[step], self.micro_batches or [len(self.batches[step]["loss_mask"])])
+                rows = self.micro_batches or [len(self.batches[step]["loss_mask"])]
+                experts = {
+                    name: np.bincount(chosen.ravel(), minlength=EXPERTS).tolist() for name, chosen in self.routing.get(step, {}).items()
+                }
+                writer.batch(step, self.batches[step], rows, experts=experts)
+                if step in asked.routing:
+                    writer.routing(step, self.routing.get(step, {}), rows)
             if step in self.gradients and step in asked.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:
@@ -308,6 +316,18 @@ def norm(tensor: Array) -> float:
 def relative_error(reference: Array, candidate: Array) -> float:
     """Relative Frobenius error; NaN where either holds NaN or infinity, 0 where both are zero, infinity where only the reference is."""
     return ratio(*distances(reference, candidate)[:2])
+
+
+def routed(*asked: str) -> Synthetic:
+    """A run of a model with experts, each token given to two of four in two layers, that recorded ``asked`` beside the usual."""
+    shapes = SHAPES | {f"model.layers.{layer}.mlp.experts.0.up_proj.weight": (4, 4) for layer in (0, 1)}
+    run = grown(shapes | {f"{router}.weight": (EXPERTS, 4) for router in ROUTERS})
+    run.settings |= dict.fromkeys(asked, "all")
+    for step in range(STEPS):
+        random = np.random.default_rng(300 + step)
+        chosen = {router: random.permuted(np.tile(np.arange(EXPERTS), (ROWS, SEQUENCE, 1)), axis=2)[:, :, :2] for router in ROUTERS}
+        run.routing[step] = {router: np.sort(experts, axis=2).astype(np.int16) for router, experts in chosen.items()}
+    return run
 
 
 HONEST_SKETCHED = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})

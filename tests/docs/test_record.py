@@ -7,7 +7,7 @@ from pathlib import Path
 
 from align_hooks.record import rules
 from docs.record import PAGE, filled
-from synthetic import Synthetic
+from synthetic import routed
 
 
 def test_the_page_has_the_rules() -> None:
@@ -16,7 +16,7 @@ def test_the_page_has_the_rules() -> None:
 
 
 def test_every_file_of_a_run_has_one_rule_and_every_rule_a_file(tmp_path: Path) -> None:
-    synthetic = Synthetic(settings={**Synthetic().settings, "sketches": "all"})
+    synthetic = routed("sketches", "routing")
     causal = synthetic.write(tmp_path / "run")
     left = {one.path for one in rules.RULES} - {"*.tmp", "causal_attention_mask.npy", "last_words/rank_M.*"}
     for path in causal.rglob("*"):

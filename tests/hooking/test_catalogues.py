@@ -98,7 +98,7 @@ def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
 def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
     """So that no variable can be set on a side without something that notices when it had no effect."""
     environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
-    if field in ("batches", "gradients", "weights", "sketches", "optimizer_state"):
+    if field in ("batches", "gradients", "weights", "sketches", "optimizer_state", "routing"):
         environment[PREFIX + "RUN"] = "runs/a"
     if field == "perturb":
         environment[PREFIX + "LOAD_WEIGHTS"] = "runs/a"

@@ -16,7 +16,7 @@ from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record import holdings, layout, rules
 from align_hooks.settings import PREFIX, Settings
-from synthetic import STEPS, Synthetic
+from synthetic import STEPS, routed
 
 EVERY = pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)
 STORED = [kind for kind in registry.KINDS if kind is not SCALARS and kind.sketch_of is None]
@@ -83,7 +83,7 @@ def test_what_is_stored_is_compared() -> None:
 
 
 def test_a_run_that_recorded_everything_has_every_quantity_at_every_number(tmp_path: Path) -> None:
-    run = open_run(Synthetic(settings={**Synthetic().settings, "sketches": "all"}).write(tmp_path / "run"))
+    run = open_run(routed("sketches", "routing").write(tmp_path / "run"))
     for kind in registry.KINDS:
         assert run.steps_of(kind.name) == list(kind.numbers(range(STEPS))) == sorted(kind.possible(range(STEPS))), kind.name
     assert {holding.kind: holding.steps for holding in holdings.holdings(run)} == {

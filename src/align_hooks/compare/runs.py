@@ -59,9 +59,10 @@ def compare(
 
 
 def climbed(ladder: Ladder, stages: Sequence[Stage]) -> list[StageResult]:
-    """Stages, one after the other."""
-    results = []
+    """Stages, one after the other, without those of which neither model has anything."""
+    results: list[StageResult] = []
     for index, stage in enumerate(stages):
         ladder.progress(stage.title, index, len(stages))
-        results.append(stage.compare(ladder))
+        result = stage.compare(ladder)
+        results += [] if result is None else [result]
     return results

@@ -23,6 +23,7 @@ FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={referen
 COMMANDS = {
     "fed": "ALIGN_HOOKS_RUN={again} " + FEED,
     "noise": "ALIGN_HOOKS_RUN={noise} ALIGN_HOOKS_PERTURB=1 ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all "
+    + "{routing}"
     + FEED,
     "compare_with_noise": "align-hooks compare {reference} {candidate} --noise {noise}",
     "replayable": "ALIGN_HOOKS_BATCHES=all ALIGN_HOOKS_WEIGHTS={first}",
@@ -188,6 +189,7 @@ def commands(ladder: Ladder) -> dict[str, str]:
     }
     filled = {name: shlex.quote(str(path)) for name, path in paths.items()}
     filled |= {"weights": str(reference.path / checkpoint(ladder)), "first": str(first)}
+    filled["routing"] = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     return {name: command.format(**filled) for name, command in COMMANDS.items()}
 

@@ -16,13 +16,15 @@ from align_hooks.record.routing import in_layers
 
 
 @stage("routing", Phase.FORWARD, place=Place.FORWARD, draws=True, decides=False)
-def routing(ladder: Ladder) -> StageResult:
-    """The experts of each token, at every step; counts of tokens where not both runs recorded these.
+def routing(ladder: Ladder) -> StageResult | None:
+    """The experts of each token, at every step; counts of tokens where not both runs recorded these. None of models without experts.
 
     A few tokens that change their experts are near ties. On equal weights more of them are a fault, at or before the first layer that shows
     them; on weights that drifted apart they say nothing by themselves.
     """
     pair = ladder.pair
+    if not any(".experts." in name for run in pair.runs for name in pair.pieces(run)):
+        return None
     by_step = {step: of_step(ladder, step) for step in pair.steps("batches" if not pair.steps("routing") else "routing")}
     steps = [step for step, findings in by_step.items() if findings]
     if not steps:

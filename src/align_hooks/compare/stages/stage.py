@@ -13,7 +13,8 @@ from align_hooks.messages import Argument, Message, message
 if TYPE_CHECKING:
     from align_hooks.compare.ladder import Ladder
 
-Compare = Callable[["Ladder"], StageResult]
+Compare = Callable[["Ladder"], "StageResult | None"]
+"""The work of a stage; None where there is nothing of its kind in either model."""
 
 
 class Phase(IntEnum):
