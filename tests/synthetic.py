@@ -242,7 +242,8 @@ class Synthetic:
             if step in self.batches:
                 rows = self.micro_batches or [len(self.batches[step]["loss_mask"])]
                 experts = {
-                    name: np.bincount(chosen.ravel(), minlength=EXPERTS).tolist() for name, chosen in self.routing.get(step, {}).items()
+                    name: np.bincount(chosen[chosen >= 0], minlength=EXPERTS).tolist()
+                    for name, chosen in self.routing.get(step, {}).items()
                 }
                 writer.batch(step, self.batches[step], rows, experts=experts)
                 if step in asked.routing:

@@ -45,6 +45,8 @@ LAYOUTS: dict[str, tuple[str, int, Sequence[str]]] = {
     "EP2 with the distributed optimizer": ("experts", 2, (*EP, *DISTRIBUTED)),
     "TP2 EP2, sequence parallel": ("experts", 2, (*TP, *SEQUENCE, *EP, "--expert-tensor-parallel-size", "1")),
     "TP2 of experts": ("experts", 2, (*TP, *SEQUENCE)),
+    "CP2 of experts": ("experts", 2, CP),
+    "TP2 CP2 of experts": ("experts", 4, (*TP, *SEQUENCE, *CP)),
     "bf16, TP2": ("bf16", 2, TP),
     "bf16, PP2": ("bf16", 2, PP),
     "bf16, DP2 with the distributed optimizer": ("bf16", 2, DISTRIBUTED),
@@ -86,10 +88,15 @@ REFERENCES: dict[str, tuple[str, Sequence[str], Mapping[str, str | None]]] = {
 """The family, flags and changes of a single rank."""
 
 
+SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp")
+"""Those whose layers have experts."""
+
+
 def train(where: Path, ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
     """Train ``ranks`` processes and open what they recorded."""
     family, own, change = REFERENCES[kind]
     given = {"family": family, "change": {**STEPS, **change}, "flags": (*own, *flags), "ranks": ranks}
+    variables |= {"ROUTING": "all"} if kind in SPARSE else {}
     return open_run(frameworks.recorded(frameworks.megatron, where, **given, **variables))
 
 
@@ -118,6 +125,13 @@ def test_a_layout_is_aligned_with_one_rank(tmp_path: Path, single: dict[str, Run
     assert worst < (0.1 if kind in ("bf16", "fp16") else 1e-5)
     assert max(frameworks.sketch_errors(candidate)) < 1e-12
     frameworks.aligned(reference.path, candidate.path)
+    if kind in SPARSE:
+        for step in (0, 1):
+            ours, theirs = (run.routing(step) for run in (reference, candidate))
+            counts = [run.expert_counts(step) for run in (reference, candidate)]
+            assert len(ours) == len(theirs) > 1
+            assert all(np.array_equal(ours[router], theirs[router]) for router in ours)
+            assert all(np.array_equal(counts[0][router], counts[1][router]) for router in ours)
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ def compare(
         stages += climbed(ladder, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
-    stages = opened(stages, first_symptom(stages, pair.first), ladder)
-    verdict, first = decide(stages, first_symptom(stages, pair.first), compared)
+    stages, symptom = opened(stages, first_symptom(stages, pair.first), ladder)
+    verdict, first = decide(stages, symptom, compared)
     blamed = blame(first, stages, ladder)
     return Comparison(
         verdict=verdict,

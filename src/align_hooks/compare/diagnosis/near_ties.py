@@ -23,16 +23,16 @@ MOST = 0.5
 """The part of rows whose first tokens must agree, where the tokens that changed their experts are not known by themselves."""
 
 
-def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: Ladder) -> list[StageResult]:
-    """The stages, with that of the routing inconclusive and open where near ties stand before the first ``symptom``."""
+def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: Ladder) -> tuple[list[StageResult], StageResult | None]:
+    """The stages and the first ``symptom``: that of the routing, inconclusive and open, where near ties stand before any other."""
     ties = next((result for result in stages if result.stage is routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
-        return list(stages)
+        return list(stages), symptom
     step = ties.ties or 0
     tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, ladder.pair.first or 0)
     follows = has_choices(*ladder.pair.runs, step=step) or ladder.parted.begun <= MOST  # tokens on the same way differ, too
     if shown < tied or (shown == tied and symptom.stage is token_losses and follows):
-        return list(stages)
+        return list(stages), symptom
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
     held = replace(ties, status=Status.INCONCLUSIVE, summary=summary, open=True)
-    return [held if result is ties else result for result in stages]
+    return [held if result is ties else result for result in stages], held

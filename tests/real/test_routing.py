@@ -1,0 +1,138 @@
+"""The experts of each token, recorded on both sides and replayed between them; near ties are put into the weights.
+
+In the model of ``launch/families/deepseek_v3_mtp`` a token is given to all experts of two groups of four. Here the last three groups have
+nearly the same router, so that roundings decide which of them a token is given to.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from align_hooks import Run, open_run
+from real import frameworks
+
+FAMILY, STEPS = "deepseek_v3_mtp", 10
+CHOICES = {"ROUTING": "all"}
+NEARLY = 1e-5
+"""How far apart, relative, the routers of the tied groups are: a hundred roundings."""
+
+
+def tied(weights: Path, where: Path) -> Path:
+    """A checkpoint whose routers nearly tie."""
+    shutil.copytree(weights, where)
+    tensors, random = load_file(where / "model.safetensors"), np.random.default_rng(0)
+    for name in sorted(tensors):
+        if name.endswith("mlp.gate.weight"):
+            router = tensors[name]
+            for group in (slice(4, 6), slice(6, 8)):
+                router[group] = router[2:4] * (1 + NEARLY * random.standard_normal(router[2:4].shape)).astype(np.float32)
+    save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
+    return where
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> Run:
+    """Megatron with near ties, everything recorded."""
+    where = tmp_path_factory.mktemp("reference")
+    first = {"--train-iters": "1"}
+    frameworks.megatron(where / "first", family=FAMILY, change=first, RUN=where / "first" / "run", WEIGHTS=0).succeeded()
+    weights = tied(where / "first" / "run" / "step_0" / "rank_0" / "weights", where / "weights")
+    change = {"--train-iters": str(STEPS)}
+    return open_run(frameworks.recorded(frameworks.megatron, where, family=FAMILY, change=change, LOAD_WEIGHTS=weights, **CHOICES))
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory: pytest.TempPathFactory, reference: Run) -> Run:
+    """MindFormers on the same weights and batches, its tokens choosing by themselves."""
+    fed = frameworks.fed_by(reference.path)
+    return open_run(frameworks.recorded(frameworks.mindformers, tmp_path_factory.mktemp("free"), family=FAMILY, **fed, **CHOICES))
+
+
+def others(reference: Run, candidate: Run, step: int) -> list[int]:
+    """How many tokens of a step each layer gave to other experts."""
+    ours, theirs = reference.routing(step), candidate.routing(step)
+    assert list(ours) == list(theirs) == [f"model.layers.{layer}.mlp.gate" for layer in (1, 2, 3)]
+    return [int((ours[name] != theirs[name]).any(axis=2).sum()) for name in ours]
+
+
+def furthest_loss(reference: Run, candidate: Run) -> float:
+    """The largest relative difference of a loss."""
+    rows = zip(reference.scalars(), candidate.scalars(), strict=True)
+    return max(abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in rows)
+
+
+def test_near_ties_part_a_pair_and_are_told_by_the_routing(reference: Run, free: Run) -> None:
+    changed = others(reference, free, 0)
+    assert all(0 < count < 64 for count in changed)
+    assert furthest_loss(reference, free) > 1e-4
+    said = frameworks.compare(reference.path, free.path).output
+    assert said.startswith("diverged: routing"), said
+    assert f"model.layers.1.mlp.gate.weight: {changed[0]} of 512 tokens to other experts at step 0" in said
+
+
+def test_counts_are_those_of_the_choices(reference: Run, free: Run) -> None:
+    for run in (reference, free):
+        for step in (0, STEPS - 1):
+            counts, routing = run.expert_counts(step), run.routing(step)
+            assert list(counts) == list(routing)
+            assert all(np.array_equal(counts[name], np.bincount(routing[name].ravel(), minlength=8)) for name in counts)
+            assert all(routing[name].shape == (4, 128, 4) for name in routing)
+
+
+def test_with_the_experts_of_the_reference_mindformers_is_aligned(tmp_path: Path, reference: Run, free: Run) -> None:
+    fed = frameworks.fed_by(reference.path) | {"REPLAY_ROUTING": reference.path}
+    replayed = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=FAMILY, **fed, **CHOICES))
+    distance = frameworks.furthest(reference.gradients(0), replayed.gradients(0))
+    later = frameworks.furthest(reference.gradients(STEPS - 1), replayed.gradients(STEPS - 1))
+    print(f"losses within {furthest_loss(reference, replayed):.1e}, gradients {distance:.1e}, at the last step {later:.1e}")
+    assert furthest_loss(reference, replayed) < 1e-6
+    assert distance < 1e-5
+    assert later < 1e-4
+    own, chosen = others(reference, replayed, 0), others(reference, free, 0)
+    assert own[0] == chosen[0]  # what is recorded stays the router's own choice, and the first router is given the same
+    assert sum(own) > 0
+    assert "experts of each token" in {change["what"] for change in replayed.manifest["overrides"]}
+
+
+def test_with_the_experts_of_mindformers_megatron_is_aligned(tmp_path: Path, free: Run) -> None:
+    fed = frameworks.fed_by(free.path) | {"REPLAY_ROUTING": f"{free.path}@0-3"}
+    change = {"--train-iters": "4"}
+    replayed = open_run(frameworks.recorded(frameworks.megatron, tmp_path, family=FAMILY, change=change, **fed, **CHOICES))
+    losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
+    assert len(losses) == 4
+    assert max(losses) < 1e-6
+    assert frameworks.furthest(free.gradients(0), replayed.gradients(0)) < 1e-5
+
+
+@pytest.mark.slow
+def test_recomputed_activations_are_given_the_same_experts(tmp_path: Path, free: Run) -> None:
+    """Each micro-batch passes a router twice: without gradients, and again with them."""
+    fed = frameworks.fed_by(f"{free.path}@0-1") | {"LOAD_WEIGHTS": free.path, "REPLAY_ROUTING": f"{free.path}@0-1"}
+    flags = ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")
+    change = {"--train-iters": "2", "--micro-batch-size": "1"}
+    given = {"family": FAMILY, "change": change, "flags": flags}
+    replayed = open_run(frameworks.recorded(frameworks.megatron, tmp_path, **given, **fed, **CHOICES))
+    losses = [abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in zip(free.scalars(), replayed.scalars(), strict=False)]
+    assert len(losses) == 2
+    assert max(losses) < 1e-6
+    assert all(len(replayed.routing(step)[name]) == 4 for step in (0, 1) for name in replayed.routing(step))
+
+
+@pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
+def test_recording_the_experts_changes_no_bit(tmp_path: Path, reference: Run, train: object) -> None:
+    """Losses and weights of two steps, with batches and routing recorded and without."""
+    short = {frameworks.megatron: {"--train-iters": "2"}, frameworks.mindformers: {"lr_schedule.total_steps": 2}}[train]  # type: ignore[index]
+    fed = {"REPLAY_BATCHES": f"{reference.path}@0-1", "LOAD_WEIGHTS": reference.path}
+    runs = []
+    for name, asked in {"all": {"BATCHES": "all", **CHOICES}, "none": {}}.items():
+        run = tmp_path / name / "run"
+        train(tmp_path / name, family=FAMILY, change=short, RUN=run, WEIGHTS="2", **asked, **fed).succeeded()  # type: ignore[operator]
+        runs.append(open_run(run))
+    assert [row["loss"] for row in runs[0].scalars()] == [row["loss"] for row in runs[1].scalars()]
+    ours, theirs = (run.weights(2) for run in runs)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
