@@ -8,7 +8,7 @@ from enum import Enum
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, harmless, mend, proved
+from align_hooks.checklist.mend import Values, harmless, mend, proved, unsure
 from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
@@ -83,6 +83,9 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
             gap = _gap(row, (reference, ours), (candidate, theirs))
             if gap is not None and outcome is Outcome.DIFFERENT:
                 outcome, why = Outcome.NOT_TOLD, message("why.gap", gap=gap)
+            doubt = unsure(row, reference, candidate)
+            if doubt and outcome is Outcome.DIFFERENT:
+                outcome, why = Outcome.BY_HAND, doubt
     return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 

@@ -51,7 +51,7 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     """What to do about one row of a candidate that ``written`` has changed already."""
     says, (wanted, was) = row.says(candidate), values[row.id]
     framework = candidate.side
-    if says.fixed is not UNSET:
+    if says.fixed is not UNSET and row.way_out is None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
     if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
@@ -67,6 +67,8 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
             if parted is None:
                 return done
             parting = parting or replace(done, parts=parted.name, worth=row.effect is not Effect.ROUNDING)
+    if row.way_out is not None:
+        return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
     if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
@@ -144,6 +146,11 @@ def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Wo
 def proved(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
     """What makes two sides differ of which one does not say a row; None where nothing does."""
     return _asked(row.proof, reference, candidate)
+
+
+def unsure(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
+    """Why it cannot be told whether a difference of these two sides matters; None where it does."""
+    return _asked(row.unsure, reference, candidate)
 
 
 def _asked(why: Unless | None, reference: Configuration, candidate: Configuration) -> Words | None:

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
+from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
-from align_hooks.checklist.readings import mindspeed, precision
+from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
@@ -237,6 +237,19 @@ def micro_batch(asked: Asked) -> Iterator[Edits]:
     rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
         yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
+
+
+def balanced(asked: Asked) -> Iterator[Edits]:
+    """A load-balancing loss that counts among the same tokens: by its kind, by the size of a micro-batch, or by both."""
+    of_megatron = asked.candidate.side == MEGATRON
+    kinds = [key for key in asked.keys if key.endswith("load_balancing_type")]
+    named = [{key: kind} for key in kinds for kind in (balancing.OF_MEGATRON if of_megatron else balancing.OF_MINDFORMERS)]
+    yield from named
+    if isinstance(asked.wanted, Balanced) and not asked.wanted.of_step:
+        rows = asked.wanted.sequences
+        sizes = [{"micro_batch_size": rows}] if of_megatron else list(micro_batch(replace(asked, wanted=rows)))
+        yield from sizes
+        yield from ({**kind, **size} for kind in named for size in sizes)
 
 
 def micro_batches(asked: Asked) -> Iterator[Edits]:
