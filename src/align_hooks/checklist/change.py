@@ -85,9 +85,9 @@ class Edit:
 class Change:
     """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting.
 
-    ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both are
-    to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the change. ``worth`` is False
-    where that costs more than it mends.
+    ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
+    are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
+    change. ``worth`` is False where that costs more than it mends.
     """
 
     action: Action

@@ -17,7 +17,7 @@ from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN
+from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting
@@ -145,6 +145,18 @@ def scaling(asked: Asked) -> Iterator[Edits]:
         elif wanted.kind == "llama3":
             table |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
             yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+
+
+def stretch(asked: Asked) -> Iterator[Edits]:
+    """How much latent attention stretches its scores, with plain rotary positions; under YaRN the same numbers turn positions too, and have
+    rows of their own."""
+    if mindformers_rope_scaling(asked.candidate) == YARN:
+        return
+    factor, scale = model("rotary_scaling_factor", "mscale")
+    yield {factor: 1.0}
+    if asked.reference.side == MEGATRON:
+        of_reference = value_of(asked.reference, ("rotary_scaling_factor",), 1.0), value_of(asked.reference, ("mscale_all_dim",), 0.0)
+        yield {factor: float(of_reference[0]), scale: float(of_reference[1])}
 
 
 def _older_yarn(reference: Configuration) -> Iterator[Edits]:

@@ -8,14 +8,12 @@ and a name of one is another thing in the other: what MindFormers calls ``sub_se
 
 from __future__ import annotations
 
-import re
-
 from align_hooks.checklist.defaults import default, family
 from align_hooks.checklist.meaning import Balanced, Counts, Shares, Words
 from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
-from align_hooks.checklist.readings.lookup import NotTold, are_numbers, is_on, value_of
+from align_hooks.checklist.readings.lookup import OLDER_CORE, NotTold, are_numbers, core_is_up_to, is_on, value_of
 from align_hooks.checklist.row import Read, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -29,8 +27,6 @@ WITHOUT_A_LOSS = ("none", "sinkhorn", "quantile_balancing", "softmax_topk", "spa
 KIND = model("moe_router_load_balancing_type")
 LAYOUT = ("use_parallel", "parallel.parallel_mode", "parallel_config.model_parallel", "parallel_config.context_parallel")
 """What cuts a micro-batch before MindFormers' router."""
-COUNTED_AS_ROUTED = (0, 12)
-"""The last core of Megatron-LM that was seen to count the choices that were made; 0.19 counts others."""
 
 
 def alone(value: Setting) -> Setting:
@@ -69,8 +65,8 @@ def ranks_of_megatron(c: Configuration) -> int:
 def mindformers_balancing(c: Configuration) -> Setting:
     """What stands on one device, what stands on a tensor-parallel group, or all devices with the micro-batches before.
 
-    Tensor and context parallelism cut every sequence before the router: ``sub_seq_aux_loss`` counts each piece apart, ``seq_aux_loss`` those
-    of context parallelism alone. Older models count what stands on one device, which ``use_seq_parallel`` cuts.
+    Tensor and context parallelism cut every sequence before the router: ``sub_seq_aux_loss`` counts each piece apart, ``seq_aux_loss``
+    those of context parallelism alone. Older models count what stands on one device, which ``use_seq_parallel`` cuts.
     """
     kind = text(alone(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
     rows, (tensor, context) = training.mindformers_micro_batch(c), _cuts(c)
@@ -126,7 +122,7 @@ def mindformers_weight(c: Configuration) -> Setting:
     c.find(model("router_aux_loss_coef", "aux_loss_alpha"))
     if family(c) in DEEPSEEK:
         return listed_loss("expert")(c)
-    return value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff"))
+    return alone(value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff")))
 
 
 # ---- which choices are counted
@@ -137,7 +133,7 @@ def megatron_counts(c: Configuration) -> Setting:
     stands on too, counted what was chosen."""
     biased = value_of(c, ("moe_router_enable_expert_bias",), False)
     groups, chosen = (mindspeed.groups(name)(c) for name in ("moe_router_num_groups", "moe_router_group_topk"))
-    older = mindspeed.of_mindspeed(c) or core_is_up_to(c, COUNTED_AS_ROUTED)
+    older = mindspeed.of_mindspeed(c) or core_is_up_to(c, OLDER_CORE)
     return Counts.AS_ROUTED if older and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 
@@ -154,23 +150,17 @@ def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
     return biased is True or (are_numbers(groups, chosen) and 0 < chosen < groups)
 
 
-def core_is_up_to(c: Configuration, last: tuple[int, int]) -> bool:
-    """Whether a record was made by that core of Megatron-LM, or by an older one; a script is read as the newest would read it."""
-    found = re.match(r"(\d+)\.(\d+)", str((c.fact("versions") or {}).get("megatron-core", "")))
-    return found is not None and (int(found[1]), int(found[2])) <= last
-
-
 # ---- the loss of further tokens
 
 
 def shares(c: Configuration) -> Setting:
-    """What the loss of further tokens is divided by. Rolled labels leave fewer tokens: Megatron-LM divides by these in any case,
-    MindFormers by those of the main loss where every token counts alike."""
-    if c.side != MINDFORMERS:
-        return Shares.OWN_TOKENS
+    """What the loss of further tokens is divided by, whose labels are rolled, so that there are fewer: by these, unless every token counts
+    alike, where MindFormers divides by those of the main loss, as core 0.12 of Megatron-LM did; 0.19 divides by these in any case
+    (``process_mtp_loss``)."""
     recorded = c.fact("training.per_token_loss")
     alike = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
-    return Shares.ALL_TOKENS if alike is True else Shares.OWN_TOKENS
+    by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or core_is_up_to(c, OLDER_CORE)
+    return Shares.ALL_TOKENS if alike is True and by_all else Shares.OWN_TOKENS
 
 
 def in_groups(of_megatron: Setting, of_mindformers: Setting) -> Read:

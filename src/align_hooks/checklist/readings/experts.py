@@ -11,7 +11,7 @@ from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DEN
 from align_hooks.checklist.readings import mindspeed
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
-from align_hooks.checklist.row import UNSET, Read, is_new, model, text
+from align_hooks.checklist.row import UNSET, Read, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
