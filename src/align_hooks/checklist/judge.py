@@ -45,6 +45,11 @@ class Checked:
     change: Change | None = None
     advised: tuple[Side, ...] = ()
 
+    @property
+    def by_hand(self) -> Argument:
+        """How to check the row by hand, in general or because of these two sides; None where there is nothing to say."""
+        return self.row.by_hand or (self.why if self.outcome is Outcome.BY_HAND else None)
+
 
 def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS) -> tuple[Checked, ...]:
     """Every row, in the order of the CheckList."""

@@ -10,11 +10,12 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
-from align_hooks.checklist.defaults import LLAMA, MLA, family
+from align_hooks.checklist.defaults import LLAMA, MLA, default, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
+from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
@@ -178,7 +179,7 @@ def _forgets(c: Configuration, balances: Value) -> Iterator[Message]:
     kinds = [one.get("type") for one in listed.value if isinstance(one, dict)] if listed and isinstance(listed.value, list) else []
     if mindformers_weight(c) and listed is not None and "MFLossMonitor" not in kinds:
         yield message("trap.never_forgotten", place=balances.where)
-    elif mindformers_weight(c) and c.find(model("num_nextn_predict_layers")) is not None:
+    elif mindformers_weight(c) and value_of(c, model("num_nextn_predict_layers"), default("mtp_num_layers")):
         yield message("trap.not_forgotten_further", place=balances.where)
 
 

@@ -14,7 +14,7 @@ from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings import mindspeed, training
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
 from align_hooks.checklist.readings.lookup import OLDER_CORE, NotTold, are_numbers, core_is_up_to, is_on, value_of
-from align_hooks.checklist.row import Read, is_new, model, text
+from align_hooks.checklist.row import UNSET, Read, is_new, model, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -86,7 +86,7 @@ def _is_parallel(c: Configuration) -> bool:
 
 def _cuts(c: Configuration) -> tuple[int, int]:
     """Into how many pieces tensor and context parallelism cut a sequence; data parallelism alone has neither."""
-    if not _is_parallel(c) or (is_new(c) and training.is_data_parallel(c)):
+    if is_new(c) and (not _is_parallel(c) or training.is_data_parallel(c)):
         return 1, 1
     tensor, context = (value_of(c, (f"parallel_config.{name}",), 1) for name in ("model_parallel", "context_parallel"))
     return int(tensor), int(context)
@@ -142,6 +142,8 @@ def mindformers_counts(c: Configuration) -> Setting:
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias"))
     groups = mindformers_groups("moe_router_num_groups", "n_group", "n_groups")(c)
     chosen = mindformers_groups("moe_router_group_topk", "topk_group")(c)
+    if is_new(c) and c.unread and UNSET in (biased, groups, chosen):
+        return UNSET
     return Counts.AS_ROUTED if is_new(c) and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 

@@ -221,7 +221,6 @@ EXPERTS = (
         Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.zero")),
         when="groups_of_experts",
         unsure=lambda reference, candidate: message("by_hand.groups_not_chosen"),
-        by_hand=message("by_hand.groups_not_chosen"),
         asked_by=("beside the guides",),
     ),
     of_groups("device", "moe_device_level_aux_loss_coeff"),
@@ -353,7 +352,6 @@ EXPERTS = (
         Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
         unsure=lambda reference, candidate: message("by_hand.printed_loss"),
-        by_hand=message("by_hand.printed_loss"),
         asked_by=("beside the guides",),
     ),
 )

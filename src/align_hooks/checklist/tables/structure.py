@@ -319,7 +319,6 @@ STRUCTURE = (
         Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
         unless=training.weights_loaded,
         unsure=initialisation.both_draw,
-        by_hand=message("by_hand.first_weights"),
         asked_by=(BESIDE,),
     ),
     row(
