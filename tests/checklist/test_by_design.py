@@ -19,7 +19,7 @@ from worded import ids
 
 STRETCH = "stretch_of_latent_attentions_scores"
 PLAIN: dict[str, Any] = {"rope-type": "rope"}
-NO_YARN: dict[str, Any] = {key: None for key in mindformers_tree(LATENT, {})["model"]["model_config"]["rope_scaling"]}
+NO_YARN: dict[str, Any] = dict.fromkeys(mindformers_tree(LATENT, {})["model"]["model_config"]["rope_scaling"])
 NO_YARN = {f"m.rope_scaling.{key}": None for key in NO_YARN} | {"m.position_embedding_type": "rope"}
 
 

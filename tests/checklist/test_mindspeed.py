@@ -41,6 +41,7 @@ def meaning(row: str, configuration: Configuration) -> str:
 
 
 NONE = "--moe-router-load-balancing-type none"
+BY_GROUPS = f"{SPARSE} --micro-batch-size 2 --moe-router-load-balancing-type group_limited_greedy"
 READ = f"""
 # row | beside | flag | with it | without
 num_layers | | --noop-layers 4,5 | 4 | 6
@@ -67,7 +68,7 @@ weights_of_the_chosen_add_up_to_one | {SPARSE} | --moe-router-load-balancing-typ
 aux_loss_factor | {SPARSE} --moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type none | --seq-aux | 0.01 | 0
 aux_loss_factor | {SPARSE} --moe-aux-loss-coeff 0.01 | --moe-router-load-balancing-type softmax_topk | 0 | 0.01
 load_balancing_type | {SPARSE} --moe-router-load-balancing-type none | --seq-aux | seq_aux_loss, of each sequence | none
-load_balancing_type | {SPARSE} --micro-batch-size 2 --moe-router-load-balancing-type group_limited_greedy | --seq-aux | seq_aux_loss, of each sequence | aux_loss, of 2 sequences together
+load_balancing_type | {BY_GROUPS} | --seq-aux | seq_aux_loss, of each sequence | aux_loss, of 2 sequences together
 router_dense_type | {SPARSE} --bf16 | --router-gating-in-fp32 | float32 | bfloat16
 jitter_of_the_input | {SPARSE} --moe-input-jitter-eps 0.01 | --input-jitter | 0 | 0.01
 mtp_num_layers | | --num-nextn-predict-layers 1 | 1 | 0
@@ -190,7 +191,8 @@ SAME: dict[str, tuple[str, str]] = {
         LATENT,
         f"""--multi-latent-attention OUT --multi-head-latent-attention --moe-ffn-hidden-size OUT --moe-intermediate-size 96
         --moe-shared-expert-intermediate-size OUT --n-shared-experts 1 --moe-layer-freq 1 --first-k-dense-replace 1
-        --rope-scaling-type yarn --rope-scaling-original-max-position-embeddings 4096 --rope-scaling-mscale-all-dim 1.0 {SPEC}.deepseek_spec layer_spec""",
+        --rope-scaling-type yarn --rope-scaling-original-max-position-embeddings 4096
+        --rope-scaling-mscale-all-dim 1.0 {SPEC}.deepseek_spec layer_spec""",
     ),
     "latent attention between layers that do nothing": (
         LATENT,
