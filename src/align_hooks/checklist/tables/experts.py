@@ -348,7 +348,7 @@ EXPERTS = (
     ),
     row(
         message("row.loss_that_is_printed"),
-        Says(fixed=Printed.LANGUAGE_MODEL),
+        Says(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
         Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
         unsure=lambda reference, candidate: message("by_hand.printed_loss"),
