@@ -50,7 +50,7 @@ def test_the_example_of_a_check_is_what_it_says(tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "align_hooks", "check", str(launch / "llama.args"), str(other)], capture_output=True, text=True, check=False
     )
-    shown = README.partition("differs: 3 settings")[2].partition("```")[0]
-    lines = [line.strip() for line in ("differs: 3 settings" + shown).splitlines() if line.strip() and "…" not in line]
+    shown = README.partition("differs: 1 setting")[2].partition("```")[0]
+    lines = [line.strip() for line in ("differs: 1 setting" + shown).splitlines() if line.strip() and "…" not in line]
     assert said.returncode == 1
     assert [line for line in lines if line not in {one.strip() for one in said.stdout.splitlines()}] == []

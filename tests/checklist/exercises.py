@@ -74,7 +74,7 @@ BASES[EXPERTS] = BASES[NEW] | keys("""
 BASES[LATENT] = BASES[NEW] | keys("""
     m.model_type: deepseek_v3, m.q_lora_rank: 24, m.kv_lora_rank: 32, m.n_routed_experts: 8, m.num_experts_per_tok: 2,
     m.moe_intermediate_size: 96, m.qk_layernorm: true, m.rope_scaling.type: yarn, m.rope_scaling.factor: 1.0,
-    m.rope_scaling.original_max_position_embeddings: 4096, m.rope_scaling.mscale: 1.0, m.rope_scaling.mscale_all_dim: 0.0,
+    m.rope_scaling.original_max_position_embeddings: 4096, m.rope_scaling.mscale: 1.0, m.rope_scaling.mscale_all_dim: 1.0,
     m.first_k_dense_replace: 1, m.moe_router_enable_expert_bias: false, m.n_group: 1, m.topk_group: 1, m.routed_scaling_factor: 1.0,
     m.num_nextn_predict_layers: 0, load_checkpoint: /mnt/weights
 """)
@@ -83,7 +83,7 @@ FLAGS[EXPERTS] = typed("--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-siz
 FLAGS[LATENT] = typed("""
     --multi-latent-attention --q-lora-rank 24 --kv-lora-rank 32 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 96
     --moe-shared-expert-intermediate-size 96 --moe-layer-freq "'[0]+[1]'" --moe-router-score-function sigmoid --qk-layernorm
-    --moe-router-dtype fp32
+    --moe-router-dtype fp32 --mscale-all-dim 1.0
 """)
 
 
@@ -212,7 +212,8 @@ v_head_dim | --v-head-dim 48 | m.v_head_dim: 48 | m.v_head_dim: 32 | latent
 rotary_scaling_factor | --rotary-scaling-factor 40 | m.rope_scaling.factor: 40 | m.rope_scaling.factor: 4 | latent
 original_max_position_embeddings |  |  | m.rope_scaling.original_max_position_embeddings: 8192 | latent
 mscale |  |  | m.rope_scaling.mscale: 0.5 | latent
-mscale_all_dim |  |  | m.rope_scaling.mscale_all_dim: 1.0 | latent
+mscale_all_dim |  |  | m.rope_scaling.mscale_all_dim: 0.5 | latent
+stretch_of_latent_attentions_scores | --rotary-scaling-factor 40 | m.rope_scaling.factor: 40 | m.rope_scaling.factor: 40, m.rope_scaling.mscale: 0.5 | latent
 fused_projections |  | m.qkv_concat: true | m.qkv_concat: false |
 use_legacy | --use-mcore-models |  | use_legacy: true, m.type: LlamaConfig | new
 # experts
@@ -240,6 +241,10 @@ aux_loss_factor | --num-experts 4 --moe-aux-loss-coeff 0.01 | m.type: DeepseekV3
 moe_device_level_aux_loss_coeff | --num-experts 4 --moe-device-level-aux-loss-coeff 0.05 | m.type: DeepseekV3Config, moe_config.expert_num: 4, moe_config.aux_loss_types: [expert, device], moe_config.aux_loss_factors: [0.01, 0.05] | moe_config.expert_num: 4 |
 moe_comm_aux_loss_coeff | --num-experts 4 --moe-comm-aux-loss-coeff 0.02 | m.type: DeepseekV3Config, moe_config.expert_num: 4, moe_config.aux_loss_types: [comm], moe_config.aux_loss_factors: [0.02] | moe_config.expert_num: 4 |
 load_balancing_type | --moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss | m.moe_aux_loss_coeff: 0.01, m.moe_router_load_balancing_type: seq_aux_loss | m.moe_aux_loss_coeff: 0.01, m.moe_router_load_balancing_type: gbs_aux_loss | experts
+load_balancing_type | --moe-aux-loss-coeff 0.01 --micro-batch-size 4 --global-batch-size 4 | m.moe_aux_loss_coeff: 0.01, runner_config.batch_size: 4 | m.moe_aux_loss_coeff: 0.01, runner_config.batch_size: 2 | experts
+load_balancing_type | --moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type global_aux_loss | m.moe_aux_loss_coeff: 0.01, m.moe_router_load_balancing_type: gbs_aux_loss | m.moe_aux_loss_coeff: 0.01 | experts
+choices_that_this_loss_counts | --moe-aux-loss-coeff 0.01 | m.moe_aux_loss_coeff: 0.01 | m.moe_aux_loss_coeff: 0.01, m.moe_router_enable_expert_bias: true | latent
+groups_that_are_not_chosen | --moe-router-num-groups 4 --moe-router-group-topk 2 | m.n_group: 4, m.topk_group: 2 | m.n_group: 4, m.topk_group: 2, m.moe_router_enable_expert_bias: true | latent
 z-loss | --moe-z-loss-coeff 0.001 | m.moe_z_loss_coeff: 0.001 |  | experts
 capacity_factor | --num-experts 4 --moe-expert-capacity-factor 1.5 | moe_config.expert_num: 4, moe_config.capacity_factor: 1.5 | moe_config.expert_num: 4 |
 capacity_factor | --num-experts 4 | moe_config.expert_num: 4, moe_config.capacity_factor: -1 | moe_config.expert_num: 4 |
@@ -258,6 +263,8 @@ extended_tensor_parallelism_of_experts |  |  | FLAGS: '--moe-extended-tp' | expe
 log_of_every_layer | --moe-per-layer-logging | m.moe_per_layer_logging: true |  | experts
 mtp_num_layers | --mtp-num-layers 1 | m.num_nextn_predict_layers: 1 |  | latent
 mtp_loss_scaling_factor | --mtp-num-layers 1 --mtp-loss-scaling-factor 0.3 | m.num_nextn_predict_layers: 1, m.mtp_loss_factor: 0.3 | m.num_nextn_predict_layers: 1, m.mtp_loss_factor: 0.1 | latent
+tokens_that_the_loss_of_further_tokens_is_divided_by | --mtp-num-layers 1 | m.num_nextn_predict_layers: 1 | m.num_nextn_predict_layers: 1, calculate_per_token_loss: true | latent
+loss_that_is_printed | --mtp-num-layers 1 | m.num_nextn_predict_layers: 1 |  | latent
 # optimizer
 optimizer | --optimizer adam | optimizer.type: FusedAdamW | optimizer.type: Adam |
 optimizer |  |  | optimizer.type: FP32StateAdamWeightDecay |

@@ -36,10 +36,10 @@ class Pair:
     right_exit: int = CLEAN
 
 
-FIRST_WEIGHTS = rows("initial_scale_of_output_projections")
-"""Megatron-LM divides the standard deviation of output projections by √(2 × layers). MindFormers' older models do not, nor do the second
-layers of its newer models' experts. None of these pairs loads weights on both sides."""
-OLD_LLAMA = FIRST_WEIGHTS | rows("optimizer type_of_the_main_weights seed_of_the_data")
+COUNTED = rows("choices_that_this_loss_counts")
+"""A load-balancing loss beside a bias of the experts or groups: Megatron-LM counts what the scores alone would choose, MindFormers what was
+chosen."""
+OLD_LLAMA = rows("optimizer type_of_the_main_weights seed_of_the_data")
 """FP32StateAdamWeightDecay is the operator AdamWeightDecay, which corrects no bias: its first step is 3.16 times as long as Adam's with the
 default betas, and Megatron-LM cannot be told to do the same. These files hold the weights in float16, and update them in it. Their data
 is shuffled by the seed of the run, which is 0."""
@@ -89,8 +89,6 @@ REAL: dict[str, Pair] = {
             "--moe-router-topk 8": "--moe-router-topk 8 --moe-router-topk-scaling-factor 1.5",
         },
         rows("size_of_an_expert weights_of_the_chosen_add_up_to_one aux_loss_factor routed_scaling_factor"),
-        inherent=FIRST_WEIGHTS,
-        right_exit=DIFFERS,
     ),
     # the file does not ask for YaRN, which MindFormers 1.9 does not take from the family: positions are plain, whatever the paper says
     "deepseek3 671b": Pair(
@@ -106,7 +104,7 @@ REAL: dict[str, Pair] = {
             """rope_scaling rotary_scaling_factor mscale mscale_all_dim layers_with_experts update_rate_of_that_bias
             routed_scaling_factor"""
         ),
-        inherent=FIRST_WEIGHTS,
+        inherent=COUNTED | rows("stretch_of_latent_attentions_scores"),
         right_exit=DIFFERS,
     ),
     # YaRN of MindFormers starts from max_position_embeddings, which is 163840 here; Megatron's latent attention from
@@ -117,11 +115,10 @@ REAL: dict[str, Pair] = {
         {
             "--v-head-dim 128": "--v-head-dim 192",
             "--moe-router-topk 4": "--moe-router-topk 8",
-            "--moe-router-load-balancing-type aux_loss": "--moe-router-load-balancing-type seq_aux_loss",
             "--clip-grad 0.5": "--clip-grad 1.0",
         },
-        rows("v_head_dim num_experts_chosen load_balancing_type clip_grad"),
-        inherent=FIRST_WEIGHTS | rows("original_max_position_embeddings"),
+        rows("v_head_dim num_experts_chosen clip_grad"),
+        inherent=COUNTED | rows("original_max_position_embeddings"),
         right_exit=DIFFERS,
     ),
     # the group of the embedding and the output has the rates of the default, so there are no rates of its own
@@ -134,7 +131,7 @@ REAL: dict[str, Pair] = {
             "--mtp-num-layers 1\n": "--mtp-num-layers 1 --mtp-loss-scaling-factor 0.2\n",
         },
         rows("rms_norm_eps size_of_the_shared_experts mtp_loss_scaling_factor"),
-        inherent=FIRST_WEIGHTS,
+        inherent=COUNTED,
         right_exit=DIFFERS,
     ),
     "llama2 7b": older_llama(
@@ -184,8 +181,7 @@ REAL: dict[str, Pair] = {
         free=OF_DATA
         | rows("""normalization activation_function gated_linear_unit norm_of_queries_and_keys tied_embeddings
             position_embedding_type rotary_base rotary_percent rotary_interleaved init_method_std"""),
-        inherent=FIRST_WEIGHTS,
-        right_exit=DIFFERS,
+        right_exit=UNDECIDED,
     ),
     "mixtral 8x7b": Pair(
         "mixtral_8x7b.sh",
@@ -195,8 +191,7 @@ REAL: dict[str, Pair] = {
             "--moe-expert-capacity-factor 1.25": "--moe-expert-capacity-factor 1.1",
         },
         rows("num_experts_chosen capacity_factor"),
-        inherent=FIRST_WEIGHTS
-        | rows("aux_loss_factor tokens_that_are_dropped"),  # LLaMA's layers add no such loss, and drop second choices first
+        inherent=rows("aux_loss_factor tokens_that_are_dropped"),  # LLaMA's layers add no such loss, and drop second choices first
         right_exit=DIFFERS,
     ),
 }

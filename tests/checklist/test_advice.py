@@ -124,7 +124,7 @@ def test_the_path_of_data_is_to_be_filled_in() -> None:
 
 def test_a_table_of_the_models_own_file_is_taken_along(tmp_path: Path) -> None:
     """A table of the YAML takes the place of the whole table of ``config.json``: one of its numbers alone would lose the others."""
-    scaling = '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 0.0}'
+    scaling = '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}'
     (tmp_path / "config.json").write_text('{"rope_scaling": ' + scaling + "}", encoding="utf-8")
     names = ("type", "factor", "original_max_position_embeddings", "mscale", "mscale_all_dim")
     keys = {**{f"m.rope_scaling.{name}": None for name in names}, "pretrained_model_dir": "."}
@@ -132,13 +132,13 @@ def test_a_table_of_the_models_own_file_is_taken_along(tmp_path: Path) -> None:
     candidate = read_yaml(written(LATENT, keys), "latent.yaml", tmp_path)
     reference = megatron(LATENT, {"rotary-scaling-factor": 40})
     before = check(reference, candidate)
-    assert [one.row.id for one in before.of(Outcome.DIFFERENT)] == ["rotary_scaling_factor"]
+    assert before.differing == ["rotary_scaling_factor", "stretch_of_latent_attentions_scores"]
     assert {edit.key.rpartition(".")[2]: edit.value for edit in before.edits} == {
         "type": "yarn",
         "factor": 40,
         "original_max_position_embeddings": 4096,
         "mscale": 1.0,
-        "mscale_all_dim": 0.0,
+        "mscale_all_dim": 1.0,
     }
     assert check(reference, read_yaml(before.block, "mended.yaml", tmp_path)).differing == []
 

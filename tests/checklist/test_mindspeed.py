@@ -41,6 +41,7 @@ def meaning(row: str, configuration: Configuration) -> str:
 
 
 NONE = "--moe-router-load-balancing-type none"
+BY_GROUPS = f"{SPARSE} --micro-batch-size 2 --moe-router-load-balancing-type group_limited_greedy"
 READ = f"""
 # row | beside | flag | with it | without
 num_layers | | --noop-layers 4,5 | 4 | 6
@@ -66,8 +67,8 @@ weights_of_the_chosen_add_up_to_one | {SPARSE} {NONE} --moe-router-pre-softmax |
 weights_of_the_chosen_add_up_to_one | {SPARSE} | --moe-router-load-balancing-type pai_megatron_aux_loss | False | True
 aux_loss_factor | {SPARSE} --moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type none | --seq-aux | 0.01 | 0
 aux_loss_factor | {SPARSE} --moe-aux-loss-coeff 0.01 | --moe-router-load-balancing-type softmax_topk | 0 | 0.01
-load_balancing_type | {SPARSE} --moe-router-load-balancing-type none | --seq-aux | seq_aux_loss | none
-load_balancing_type | {SPARSE} --moe-router-load-balancing-type group_limited_greedy | --seq-aux | seq_aux_loss | aux_loss
+load_balancing_type | {SPARSE} --moe-router-load-balancing-type none | --seq-aux | seq_aux_loss, of each sequence | none
+load_balancing_type | {BY_GROUPS} | --seq-aux | seq_aux_loss, of each sequence | aux_loss, of 2 sequences together
 router_dense_type | {SPARSE} --bf16 | --router-gating-in-fp32 | float32 | bfloat16
 jitter_of_the_input | {SPARSE} --moe-input-jitter-eps 0.01 | --input-jitter | 0 | 0.01
 mtp_num_layers | | --num-nextn-predict-layers 1 | 1 | 0
@@ -126,7 +127,12 @@ SCRIPTS = {
         --rope-scaling-original-max-position-embeddings 4096 --max-position-embeddings 163840 {SPEC}.deepseek_spec layer_spec""",
         {
             **{"num_layers": "61", "layers_with_experts": "3 dense, 58 with experts", "size_of_the_shared_experts": "2048"},
-            **{"groups_of_experts": "8", "groups_chosen": "4", "routed_scaling_factor": "2.5", "load_balancing_type": "seq_aux_loss"},
+            **{
+                "groups_of_experts": "8",
+                "groups_chosen": "4",
+                "routed_scaling_factor": "2.5",
+                "load_balancing_type": "seq_aux_loss, of each sequence",
+            },
             **{"aux_loss_factor": "0.0001", "weights_of_the_chosen_add_up_to_one": "True", "norm_of_queries_and_keys": "True"},
             **{"multi_latent_attention": "True", "position_embedding_type": "rope", "rope_scaling": "yarn", "rotary_scaling_factor": "40"},
             **{"original_max_position_embeddings": "4096", "spec": "None"},
@@ -139,7 +145,12 @@ SCRIPTS = {
         --multi-head-latent-attention --qk-layernorm --num-nextn-predict-layers 1 {SPEC}.deepseek_spec layer_spec""",
         {
             **{"num_layers": "61", "layers_with_experts": "3 dense, 58 with experts", "size_of_the_shared_experts": "2048"},
-            **{"groups_of_experts": "8", "groups_chosen": "4", "routed_scaling_factor": "2.5", "load_balancing_type": "seq_aux_loss"},
+            **{
+                "groups_of_experts": "8",
+                "groups_chosen": "4",
+                "routed_scaling_factor": "2.5",
+                "load_balancing_type": "seq_aux_loss, of each sequence",
+            },
             **{"multi_latent_attention": "True", "mtp_num_layers": "1", "mtp_loss_scaling_factor": "0.3"},
         },
     ),
@@ -180,12 +191,13 @@ SAME: dict[str, tuple[str, str]] = {
         LATENT,
         f"""--multi-latent-attention OUT --multi-head-latent-attention --moe-ffn-hidden-size OUT --moe-intermediate-size 96
         --moe-shared-expert-intermediate-size OUT --n-shared-experts 1 --moe-layer-freq 1 --first-k-dense-replace 1
-        --rope-scaling-type yarn --rope-scaling-original-max-position-embeddings 4096 {SPEC}.deepseek_spec layer_spec""",
+        --rope-scaling-type yarn --rope-scaling-original-max-position-embeddings 4096
+        --rope-scaling-mscale-all-dim 1.0 {SPEC}.deepseek_spec layer_spec""",
     ),
     "latent attention between layers that do nothing": (
         LATENT,
         f"--num-layers 4 --noop-layers 1,3 --moe-layer-freq 1 --first-k-dense-replace 1 --rope-scaling-type yarn "
-        f"--rope-scaling-original-max-position-embeddings 4096 {SPEC}.deepseek_spec layer_spec",
+        f"--rope-scaling-original-max-position-embeddings 4096 --rope-scaling-mscale-all-dim 1.0 {SPEC}.deepseek_spec layer_spec",
     ),
     "experts": (EXPERTS, f"--norm-topk-prob --moe-router-dtype OUT --router-gating-in-fp32 {SPEC}.qwen3_spec layer_spec"),
     "dense": (NEW, "--use-fused-rmsnorm --use-fused-swiglu --use-flash-attn --reuse-fp32-param --padded-base-length 64"),

@@ -59,7 +59,9 @@ def test_row(exercise: Exercise) -> None:
     one, other = both(exercise, exercise.other)
     apart = row_of(exercise.row, one, other)
     expected = {
-        Effect.RESULT: (Outcome.DIFFERENT, Outcome.NOT_TOLD) if row.by_hand is None else (Outcome.DIFFERENT, Outcome.BY_HAND),
+        Effect.RESULT: (Outcome.DIFFERENT, Outcome.NOT_TOLD)
+        if row.by_hand is None and row.unsure is None
+        else (Outcome.DIFFERENT, Outcome.BY_HAND),
         Effect.ROUNDING: (Outcome.ROUNDING, Outcome.BY_HAND),
         Effect.NOTHING: (Outcome.HARMLESS, Outcome.BY_HAND),
     }[row.effect]

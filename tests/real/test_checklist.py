@@ -17,7 +17,7 @@ import yaml
 
 from align_hooks.checklist import defaults, newer_names, rates, traps
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
-from align_hooks.checklist.meaning import ExpertLayers
+from align_hooks.checklist.meaning import Balanced, ExpertLayers
 from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, Row, dtype
@@ -628,6 +628,7 @@ def held_against(real: Mapping[str, Any], family: str, text: str) -> dict[str, A
         theirs = settled(built[field])
         theirs = theirs if row.form is None else row.form(theirs)
         ours = read_row(row, c).meaning
+        ours = ours.kind if isinstance(ours, Balanced) else ours
         if not same(settled(ours), theirs):
             wrong[name] = (ours, theirs)
     return wrong

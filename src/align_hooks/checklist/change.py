@@ -26,6 +26,7 @@ class Action(Enum):
     WRITE = "write"
     COME_TO = "come_to"
     CHANGE_REFERENCE = "change_reference"
+    BOTH_SIDES = "both_sides"
     FOLLOWS = "follows"
     NONE = "none"
 
@@ -84,9 +85,9 @@ class Edit:
 class Change:
     """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting.
 
-    ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, and ``key`` the
-    setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the change. ``worth`` is False
-    where that costs more than it mends.
+    ``edits`` are all that is to be written. Without any, ``value`` is what the candidate, or the reference, is to come to, or what both
+    are to be told, and ``key`` the setting by which, where there is one. ``parts`` is the name of a row that agrees and would not after the
+    change. ``worth`` is False where that costs more than it mends.
     """
 
     action: Action
@@ -114,6 +115,7 @@ class Change:
             Action.WRITE: sentences(*(edit.words for edit in self.edits)),
             Action.COME_TO: message("change.come_to", value=self.value, name=named(self.key, self.framework).removeprefix(MODEL)),
             Action.CHANGE_REFERENCE: message("change.reference", framework=self.framework, value=self.value),
+            Action.BOTH_SIDES: message("change.both_sides", value=self.value),
             Action.FOLLOWS: message("change.follows"),
             Action.NONE: message("change.no_setting", framework=self.framework, value=self.value),
         }

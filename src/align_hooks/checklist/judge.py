@@ -8,15 +8,13 @@ from enum import Enum
 
 from align_hooks.checklist.change import Change, named
 from align_hooks.checklist.meaning import Origin
-from align_hooks.checklist.mend import Values, harmless, mend, proved
+from align_hooks.checklist.mend import Values, harmless, is_asked, mend, proved, unsure
 from align_hooks.checklist.row import MODEL, UNSET, Advice, Effect, Row
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.writable import usable
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.messages import Argument, Side, message
-
-NOT_WORTH = ("", None, False, 0, "none", UNSET)
 
 
 class Outcome(Enum):
@@ -45,6 +43,11 @@ class Checked:
     change: Change | None = None
     advised: tuple[Side, ...] = ()
 
+    @property
+    def by_hand(self) -> Argument:
+        """How to check the row by hand, in general or because of these two sides; None where there is nothing to say."""
+        return self.row.by_hand or (self.why if self.outcome is Outcome.BY_HAND else None)
+
 
 def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row] = ROWS) -> tuple[Checked, ...]:
     """Every row, in the order of the CheckList."""
@@ -58,9 +61,8 @@ def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Checked:
     ours, theirs = values[row.id]
-    name, _, wanted = row.when.partition("=")
-    meanings = [value.meaning for value in values[name]] if name else []
-    if name and not (wanted in meanings if wanted else any(meaning not in NOT_WORTH for meaning in meanings)):
+    name = row.when.partition("=")[0]
+    if name and not is_asked(row, [value.meaning for value in values[name]]):
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
     advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))
@@ -83,6 +85,9 @@ def _judge(row: Row, reference: Configuration, candidate: Configuration, values:
             gap = _gap(row, (reference, ours), (candidate, theirs))
             if gap is not None and outcome is Outcome.DIFFERENT:
                 outcome, why = Outcome.NOT_TOLD, message("why.gap", gap=gap)
+            doubt = unsure(row, reference, candidate)
+            if doubt and outcome is Outcome.DIFFERENT:
+                outcome, why = Outcome.BY_HAND, doubt
     return Checked(row, outcome, ours, theirs, why, advised=advised)
 
 

@@ -6,7 +6,7 @@ Two meanings are held against each other, and code asks their fields; the words 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -56,6 +56,36 @@ class Optimizer(Enum):
 
     ADAMW_UNCORRECTED = "adamw_uncorrected"
     ADAM_COUPLED = "adam_coupled"
+
+
+class Counts(Enum):
+    """Which choices of experts a load-balancing loss counts: those that the router made, or those that the scores alone would make, without
+    the bias of the experts and without groups."""
+
+    AS_ROUTED = "as_routed"
+    BY_SCORES = "by_scores"
+
+
+class Shares(Enum):
+    """What the loss of further tokens is divided by, where every token counts alike: its own tokens, or those of the main loss, of which
+    there are more."""
+
+    OWN_TOKENS = "own_tokens"
+    ALL_TOKENS = "all_tokens"
+
+
+class Printed(Enum):
+    """What a framework prints as its loss."""
+
+    LANGUAGE_MODEL = "language_model"
+    SUM = "sum"
+
+
+class Unchosen(Enum):
+    """The score of an expert whose group was not chosen."""
+
+    LOWEST = "lowest"
+    ZERO = "zero"
 
 
 class Way(Enum):
@@ -110,6 +140,29 @@ class ExpertLayers(Meaning):
     def numbers(self) -> Sequence[int]:
         """How many of each."""
         return [count for _, count in self.runs]
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced(Meaning):
+    """The tokens among which a load-balancing loss counts how often an expert is chosen: those of ``sequences`` together, cut into
+    ``parts`` that count apart, or with ``of_step`` those of all ranks and of the micro-batches before in the step.
+
+    ``kind`` is what the framework calls it, which says nothing by itself: the names mean other tokens on the other side.
+    """
+
+    sequences: int
+    parts: int = 1
+    of_step: bool = False
+    kind: str = field(default="", compare=False)
+
+    @property
+    def words(self) -> Argument:
+        """``aux_loss, of 4 sequences together``."""
+        if self.of_step:
+            return message("meaning.balanced_step", kind=self.kind, count=self.sequences)
+        if self.parts > 1:
+            return message("meaning.balanced_part", kind=self.kind, count=self.sequences, parts=self.parts)
+        return message("meaning.balanced", kind=self.kind, count=self.sequences)
 
 
 @dataclass(frozen=True, slots=True)

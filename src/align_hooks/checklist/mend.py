@@ -17,10 +17,12 @@ from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.tries import of_one_key
 from align_hooks.checklist.writable import is_refused, usable
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Setting, Value
 
 Values: TypeAlias = Mapping[str, tuple[SideValue, SideValue]]
 """Row to what reference and candidate hold of it."""
+NOT_WORTH = ("", None, False, 0, "none", UNSET)
+"""What a row holds where those that depend on it mean nothing."""
 MOST = 256
 """Ways of writing a row that are tried."""
 
@@ -51,7 +53,7 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
     """What to do about one row of a candidate that ``written`` has changed already."""
     says, (wanted, was) = row.says(candidate), values[row.id]
     framework = candidate.side
-    if says.fixed is not UNSET:
+    if says.fixed is not UNSET and row.way_out is None:
         return Change(Action.CHANGE_REFERENCE, framework, value=was.shown)
     if written and (same(read_row(row, candidate).meaning, wanted.meaning) or harmless(row, reference, candidate)):
         together = tuple(edit for key, edit in written.items() if key in says.keys)
@@ -67,6 +69,8 @@ def _change(row: Row, reference: Configuration, candidate: Configuration, values
             if parted is None:
                 return done
             parting = parting or replace(done, parts=parted.name, worth=row.effect is not Effect.ROUNDING)
+    if row.way_out is not None:
+        return Change(Action.BOTH_SIDES, framework, value=row.way_out)
     if parting is not None:
         return parting
     if not asked.keys or (says.tries is not None and any_way) or isinstance(wanted.meaning, bool):  # all that may be written was tried
@@ -129,11 +133,24 @@ def _parted(
         if not edits.keys() & set(neighbour.says(changed).keys):
             continue
         ours, before, after = values[neighbour.id][0].meaning, read_row(neighbour, candidate).meaning, read_row(neighbour, changed).meaning
-        if UNSET in (ours, before) or not same(ours, before) or same(after, ours):
+        if UNSET in (ours, before) or not same(ours, before) or same(after, ours) or not _means_anything(neighbour, changed, values):
             continue
         if harmless(neighbour, reference, changed) is None:
             return neighbour
     return None
+
+
+def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
+    """Whether a row means anything of the reference and a changed candidate."""
+    name = row.when.partition("=")[0]
+    deciding = next((one for one in ROWS if one.id == name), None)
+    return deciding is None or name not in values or is_asked(row, [values[name][0].meaning, read_row(deciding, candidate).meaning])
+
+
+def is_asked(row: Row, meanings: Sequence[Setting]) -> bool:
+    """Whether a row means anything, by what both sides hold of the row that it depends on."""
+    _, _, wanted = row.when.partition("=")
+    return wanted in meanings if wanted else any(meaning not in NOT_WORTH for meaning in meanings)
 
 
 def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
@@ -144,6 +161,11 @@ def harmless(row: Row, reference: Configuration, candidate: Configuration) -> Wo
 def proved(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
     """What makes two sides differ of which one does not say a row; None where nothing does."""
     return _asked(row.proof, reference, candidate)
+
+
+def unsure(row: Row, reference: Configuration, candidate: Configuration) -> Words | None:
+    """Why it cannot be told whether a difference of these two sides matters; None where it does."""
+    return _asked(row.unsure, reference, candidate)
 
 
 def _asked(why: Unless | None, reference: Configuration, candidate: Configuration) -> Words | None:

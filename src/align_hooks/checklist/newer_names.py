@@ -117,6 +117,7 @@ WITHOUT_EFFECT: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (EVERY, ("moe_router_pre_softmax", "capacity_factor", "moe_expert_capacity_factor", "moe_token_drop_policy", "enable_sdrop")),
     (EVERY, ("moe_z_loss_coeff", "z_loss_factor", "use_fused_ops_topkrouter", "moe_router_fusion")),
     (PLAIN_ATTENTION, ("rotary_percent",)),
+    (("telechat3_moe",), ("qk_nope_head_dim", "qk_rope_head_dim")),
 )
 """Families, and names that mean something, and that what they train does not do: it does what it would do without them."""
 UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
@@ -132,7 +133,6 @@ UNREAD: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("deepseek_v3", *TELECHAT3), ("rope_interleave", "moe_pad_expert_input_to_capacity")),
     (PLAIN_ATTENTION, ("first_k_dense_replace", "moe_layer_freq", "n_shared_experts", "use_shared_expert_gating")),
     (PLAIN_ATTENTION, ("n_group", "topk_group", "rope_scaling.factor")),
-    (("telechat3_moe",), ("qk_nope_head_dim", "qk_rope_head_dim")),
     (("qwen3_moe",), ("hidden_act", "gated_linear_unit", "intermediate_size")),
     (DENSE, ("num_experts", "n_routed_experts", "num_moe_experts", "num_experts_per_tok", "moe_router_topk", "moe_intermediate_size")),
     (DENSE, ("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_expert_num", "moe_router_dtype")),

@@ -151,7 +151,9 @@ class Row:
     record's ``run.json`` says it as built. ``when`` is the id of the row that must hold something on either side for this one to mean
     anything (there are no experts in a dense model), or a value of that row (``compute_dtype=float16``). ``tell`` says how two meanings
     differ that are too long to be shown. ``unless`` says why a difference does no harm to these two sides; None where it does harm.
-    ``proof`` says what makes two sides differ although one of them does not say the quantity.
+    ``proof`` says what makes two sides differ although one of them does not say the quantity. ``unsure`` says why it cannot be told of
+    these two sides whether a difference matters: it is then checked by hand. ``way_out`` is what both sides are to be told where no
+    setting of one of them makes the two agree.
     ``asked_by`` are the tables and rows of the guides that ask for it; where it is empty, the guide's ``comparison`` with Megatron-LM
     asks, in a table of that name, by Megatron's flag. ``by_hand`` is how to check the row where neither configuration nor record can
     tell.
@@ -168,6 +170,8 @@ class Row:
     tell: Callable[[Setting, Setting], Words | None] | None = None
     unless: Unless | None = None
     proof: Unless | None = None
+    unsure: Unless | None = None
+    way_out: Message | None = None
     advice: Advice | None = None
     asked_by: Sequence[str] = ()
     comparison: str = ""

@@ -10,10 +10,12 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
-from align_hooks.checklist.defaults import LLAMA, MLA, family
+from align_hooks.checklist.defaults import LLAMA, MLA, default, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
+from align_hooks.checklist.readings.balancing import mindformers_weight
 from align_hooks.checklist.readings.experts import mindformers_experts
+from align_hooks.checklist.readings.lookup import value_of
 from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.configuration.megatron import flags_of
@@ -67,6 +69,9 @@ def traps(configuration: Configuration) -> Iterator[Message]:
         yield from _schedule(configuration)
         yield from _accumulation(configuration)
         yield from _numbers(configuration)
+        alike = configuration.values.get("runner_wrapper.calculate_per_token_loss")
+        if alike is not None:
+            yield message("trap.top_level_alone", place=alike.where)
         yield from _newer(configuration) if is_new(configuration) else _older(configuration)
     else:
         yield from _megatron(configuration)
@@ -152,6 +157,11 @@ def _newer(c: Configuration) -> Iterator[Message]:
         yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
     if known in ("qwen3_moe", "deepseek_v3") and (grouped := _own(c, "moe_grouped_gemm")) is not None and grouped.value is False:
         yield message("trap.no_other_product", place=grouped.where)
+    scale = _own(c, "routed_scaling_factor") or _own(c, "moe_router_topk_scaling_factor")
+    if known == "qwen3_moe" and not c.unread and (scale is None or scale.value is None):
+        yield message("trap.no_scaling", source=c.source)
+    if (balances := _own(c, "moe_router_load_balancing_type")) is not None and balances.value == "gbs_aux_loss":
+        yield from _forgets(c, balances)
     dropout = _own(c, "hidden_dropout")
     if dropout is None and known is not None and known not in (*MLA, "telechat"):
         yield message("trap.hidden_dropout", source=c.source)
@@ -161,6 +171,16 @@ def _newer(c: Configuration) -> Iterator[Message]:
     asked = _own(c, "qk_layernorm")
     if known in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
         yield message("trap.always_normalised", place=asked.where)
+
+
+def _forgets(c: Configuration, balances: Value) -> Iterator[Message]:
+    """What MindFormers counts over a step is forgotten by the monitor of losses, of the decoder's layers alone."""
+    listed = c.find(("callbacks",))
+    kinds = [one.get("type") for one in listed.value if isinstance(one, dict)] if listed and isinstance(listed.value, list) else []
+    if mindformers_weight(c) and listed is not None and "MFLossMonitor" not in kinds:
+        yield message("trap.never_forgotten", place=balances.where)
+    elif mindformers_weight(c) and value_of(c, model("num_nextn_predict_layers"), default("mtp_num_layers")):
+        yield message("trap.not_forgotten_further", place=balances.where)
 
 
 def _schedule(c: Configuration) -> Iterator[Message]:

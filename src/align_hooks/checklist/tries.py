@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from align_hooks.checklist.meaning import Dynamic, ExpertLayers, Meaning, Scaling
+from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
-from align_hooks.checklist.readings import mindspeed, precision
+from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import training as read
 from align_hooks.checklist.readings.data import LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN
+from align_hooks.checklist.readings.structure import CHATGLM_BASE, YARN, mindformers_rope_scaling
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Tries, is_new, model, plain
 from align_hooks.checklist.writable import takes
 from align_hooks.configuration.values import MEGATRON, Configuration, Setting
@@ -147,6 +147,18 @@ def scaling(asked: Asked) -> Iterator[Edits]:
             yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
 
 
+def stretch(asked: Asked) -> Iterator[Edits]:
+    """How much latent attention stretches its scores, with plain rotary positions; under YaRN the same numbers turn positions too, and have
+    rows of their own."""
+    if mindformers_rope_scaling(asked.candidate) == YARN:
+        return
+    factor, scale = model("rotary_scaling_factor", "mscale")
+    yield {factor: 1.0}
+    if asked.reference.side == MEGATRON:
+        of_reference = value_of(asked.reference, ("rotary_scaling_factor",), 1.0), value_of(asked.reference, ("mscale_all_dim",), 0.0)
+        yield {factor: float(of_reference[0]), scale: float(of_reference[1])}
+
+
 def _older_yarn(reference: Configuration) -> Iterator[Edits]:
     """YaRN with all its numbers, as older models want it."""
     table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
@@ -237,6 +249,19 @@ def micro_batch(asked: Asked) -> Iterator[Edits]:
     rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
         yield {"runner_config.batch_size": int(asked.wanted), count: int(rows * batches // asked.wanted)}
+
+
+def balanced(asked: Asked) -> Iterator[Edits]:
+    """A load-balancing loss that counts among the same tokens: by its kind, by the size of a micro-batch, or by both."""
+    of_megatron = asked.candidate.side == MEGATRON
+    kinds = [key for key in asked.keys if key.endswith("load_balancing_type")]
+    named = [{key: kind} for key in kinds for kind in (balancing.OF_MEGATRON if of_megatron else balancing.OF_MINDFORMERS)]
+    yield from named
+    if isinstance(asked.wanted, Balanced) and not asked.wanted.of_step:
+        rows = asked.wanted.sequences
+        sizes = [{"micro_batch_size": rows}] if of_megatron else list(micro_batch(replace(asked, wanted=rows)))
+        yield from sizes
+        yield from ({**kind, **size} for kind in named for size in sizes)
 
 
 def micro_batches(asked: Asked) -> Iterator[Edits]:

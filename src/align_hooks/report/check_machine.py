@@ -52,7 +52,7 @@ def _row(checked: Checked) -> Table:
         "why": rendered(checked.why),
         "change": rendered(change.words) if change is not None else "",
         "advised": rendered(advice(checked)),
-        "by_hand": rendered(row.by_hand),
+        "by_hand": rendered(checked.by_hand),
         "sources": list(row.sources),
         "advised_against": [side.value for side in checked.advised],
         "ids": {"group": row.group.value, "outcome": checked.outcome.value, "effect": row.effect.value},
@@ -60,7 +60,7 @@ def _row(checked: Checked) -> Table:
             "why": as_data(checked.why),
             "change": None if change is None else _change(change),
             "advice": as_data(row.advice.text if row.advice is not None else None),
-            "by_hand": as_data(row.by_hand),
+            "by_hand": as_data(checked.by_hand),
         },
     }
 

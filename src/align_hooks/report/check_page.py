@@ -50,7 +50,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         advised=advised(checklist),
         may_matter=not_covered_may_matter(checklist),
         setups=setups(checklist),
-        by_hand=[(checked.row.name, checked.row.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
+        by_hand=[(checked.row.name, checked.by_hand) for checked in checklist.of(Outcome.BY_HAND)],
         first=shown_rows(checklist, FIRST),
         to_write=block_of(checklist),
         others=shown_rows(checklist, OTHERS),

@@ -255,7 +255,7 @@ def by_hand(console: Console, rows: tuple[Checked, ...], *, everything: bool) ->
     """What neither configuration nor record can tell, with how to look at it."""
     head = HEADS[Outcome.BY_HAND]
     if rows and everything:
-        listed(console, head, [message("check.how", row=checked.row.name, how=checked.row.by_hand) for checked in rows])
+        listed(console, head, [message("check.how", row=checked.row.name, how=checked.by_hand) for checked in rows])
     elif rows:
         names = escape(terms(checked.row.name for checked in rows))
         console.print(rendered(message("check.by_hand", head=marked(head), rows=names)))

@@ -9,9 +9,9 @@ from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
 from align_hooks.checklist.meaning import Drops, ExpertLayers, Words
 from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DENSE
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, is_on, value_of
+from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, are_numbers, value_of
 from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
-from align_hooks.checklist.row import UNSET, Read, is_new, model, text
+from align_hooks.checklist.row import UNSET, Read, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -164,24 +164,6 @@ def mindformers_normalised(c: Configuration) -> Setting:
     return value_of(c, (*model("norm_topk_prob"), "moe_config.norm_topk_prob"), default("norm_topk_prob"))
 
 
-def megatron_auxiliary(c: Configuration) -> Setting:
-    """Weight of the load-balancing loss, 0 where there is none."""
-    if mindspeed.balances(c) in ("none", "sinkhorn", "softmax_topk", "sparsemixer_topk"):
-        return 0.0
-    return value_of(c, ("moe_aux_loss_coeff",), 0.0)
-
-
-def mindformers_auxiliary(c: Configuration) -> Setting:
-    """Weight of the load-balancing loss, 0 where there is none.
-
-    Of older models DeepSeek's alone add one, whose weight stands in a list beside its type; nobody's reads ``aux_loss_factor``.
-    """
-    c.find(model("router_aux_loss_coef", "aux_loss_alpha"))
-    if family(c) in DEEPSEEK:
-        return listed_loss("expert")(c)
-    return value_of(c, model("moe_aux_loss_coeff") if is_new(c) else (), default("moe_aux_loss_coeff"))
-
-
 def listed_loss(kind: str) -> Read:
     """Weight of one kind of load-balancing loss, by expert, by device or by what is sent; only DeepSeek's older models add any."""
 
@@ -208,11 +190,6 @@ def mindformers_groups(field: str, *names: str) -> Read:
     return read
 
 
-def alone(value: Setting) -> Setting:
-    """The only value of a list of one; everything else stays as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def mindformers_capacity(c: Configuration) -> Setting:
     """Capacity factor of an expert, None where no token is dropped: no factor above 0 means none, and newer models drop no token."""
     factor = value_of(
@@ -236,35 +213,8 @@ def mindformers_dropping(c: Configuration) -> Setting:
     return policy if isinstance(policy, str) else "position" if policy else Drops.BY_CHOICE
 
 
-def one_sequence(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Balancing over a sequence is what an older model of MindFormers does where its micro-batch is one sequence, and nothing cuts this
-    before the router, as ``use_seq_parallel`` does among tensor-parallel ranks."""
-    sides = (reference, candidate)
-    alike = any(c.side == MINDFORMERS and not is_new(c) for c in sides) and all(
-        balancing(mindspeed.balances(c) if c.side != MINDFORMERS else _balances(c)) in ("aux_loss", "seq_aux_loss") for c in sides
-    )
-    alone_in_it = all(value_of(c, ("micro_batch_size", "runner_config.batch_size"), 1) == 1 for c in sides)
-    cut = any(is_on(c, "parallel_config.use_seq_parallel") and value_of(c, ("parallel_config.model_parallel",), 1) != 1 for c in sides)
-    return message("harmless.one_sequence") if alike and alone_in_it and not cut else None
-
-
-def _balances(c: Configuration) -> Setting:
-    return value_of(c, model("moe_router_load_balancing_type"), mindformers_balancing)
-
-
 def no_dense_layer(reference: Configuration, candidate: Configuration) -> Words | None:
     """The size of a dense layer says nothing where every layer has experts, whose size is another row."""
     layers = [expert_layers(c) for c in (reference, candidate)]
     sparse = all(isinstance(runs, ExpertLayers) and runs.sparse and not runs.dense for runs in layers)
     return message("harmless.no_dense_layer") if sparse else None
-
-
-def mindformers_balancing(c: Configuration) -> Setting:
-    """How a model balances where nothing is set; older ones over all tokens of a micro-batch."""
-    return default("moe_router_load_balancing_type")(c) if is_new(c) else "aux_loss"
-
-
-def balancing(kind: Setting) -> Setting:
-    """One name for one way of balancing."""
-    name = text(alone(kind))
-    return "global_aux_loss" if name == "gbs_aux_loss" else name

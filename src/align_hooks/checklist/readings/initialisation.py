@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.meaning import Spread
+from align_hooks.checklist.meaning import Spread, Words
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import NotTold, value_of
+from align_hooks.checklist.readings.training import loads
 from align_hooks.checklist.row import UNSET, is_new, model
-from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
@@ -19,6 +20,16 @@ def megatron_spread(c: Configuration) -> Setting:
     if value_of(c, ("init_method_xavier_uniform",), False):
         return Spread.ALIKE
     return Spread.BY_DEPTH_ONCE if any(value_of(c, (name,), None) for name in HYBRID) else Spread.BY_DEPTH
+
+
+def both_draw(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Two files that load no weights do not say whether ALIGN_HOOKS_LOAD_WEIGHTS gives both the same ones; where it does not, each draws
+    its own, and no setting makes MindFormers spread them as Megatron-LM does."""
+    sides = (reference, candidate)
+    files = all(c.facts is None and not loads(c) for c in sides)
+    apart = {c.side == MINDFORMERS for c in sides} == {True, False}
+    usual = all(megatron_spread(c) is Spread.BY_DEPTH for c in sides if c.side != MINDFORMERS)
+    return message("by_hand.first_weights") if files and apart and usual else None
 
 
 def mindformers_spread(c: Configuration) -> Setting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from align_hooks.checklist.row import UNSET, model, plain
@@ -52,6 +53,14 @@ def has(configuration: Configuration, prefix: str) -> bool:
     return any(name.startswith(prefix) for name in configuration.values)
 
 
+def core_is_up_to(configuration: Configuration, last: tuple[int, int]) -> bool:
+    """Whether a record was made by that core of Megatron-LM, or by an older one; a script is read as the newest would read it."""
+    found = re.match(r"(\d+)\.(\d+)", str((configuration.fact("versions") or {}).get("megatron-core", "")))
+    return found is not None and (int(found[1]), int(found[2])) <= last
+
+
+OLDER_CORE = (0, 12)
+"""A core of Megatron-LM whose source does in places what MindFormers does, and 0.19 does not; MindSpeed-LLM stands on it."""
 LONGEST = 10_000
 """No model has more layers."""
 LAYERS = model("num_layers", "num_hidden_layers", "n_layer")

@@ -9,7 +9,7 @@ from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, L
 from align_hooks.checklist.meaning import Bounds, Scaling, Words
 from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
 from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, are_numbers, has, is_off, value_of
+from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, OLDER_CORE, are_numbers, core_is_up_to, has, is_off, value_of
 from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
@@ -287,6 +287,30 @@ def mindformers_mla(c: Configuration) -> Setting:
     """Whether attention is latent; some families are nothing else."""
     latent = value_of(c, model("multi_latent_attention"), default("multi_latent_attention"))
     return True if family(c) in MLA and latent is UNSET else latent
+
+
+def stretched(factor: Setting, scale: Setting) -> Setting:
+    """What latent attention multiplies its scores by beside 1/√(head size): the square of YaRN's ``_yarn_get_mscale``, the same function on
+    both sides."""
+    if not are_numbers(factor, scale) or factor <= 0:
+        return UNSET
+    return (0.1 * scale * math.log(factor) + 1.0) ** 2 if factor > 1 else 1.0
+
+
+def megatron_stretch(c: Configuration) -> Setting:
+    """By ``--mscale-all-dim``, with plain rotary positions too; core 0.12 took ``--mscale``. MindSpeed-LLM's attention is its own."""
+    if mindspeed.of_mindspeed(c):
+        return UNSET
+    name, otherwise = ("mscale", 1.0) if core_is_up_to(c, OLDER_CORE) else ("mscale_all_dim", 0.0)
+    return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
+
+
+def mindformers_stretch(c: Configuration) -> Setting:
+    """By ``mscale`` and ``rotary_scaling_factor``, with plain rotary positions too, where the factor is 40 unless it is set."""
+    if not is_new(c) or c.unread:
+        return UNSET
+    factor = value_of(c, model("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"), 40.0)
+    return stretched(factor, value_of(c, model("mscale", "rope_scaling.mscale", "scaling_factor.mscale"), 0.707))
 
 
 def mindformers_qk_norm(c: Configuration) -> Setting:

@@ -6,11 +6,11 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Drops
+from align_hooks.checklist.meaning import Drops, Printed, Unchosen
+from align_hooks.checklist.readings import balancing, mindspeed, precision
 from align_hooks.checklist.readings import experts as read
-from align_hooks.checklist.readings import mindspeed, precision
 from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
-from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, model, plain, text
+from align_hooks.checklist.row import Advice, Effect, Group, Row, Says, dtype, is_new, model, plain, text
 from align_hooks.messages import message
 
 row = partial(Row, group=Group.EXPERTS, comparison="experts", when="expert_num")
@@ -164,29 +164,64 @@ EXPERTS = (
     ),
     row(
         "aux_loss_factor",
-        Says(("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"), read=read.megatron_auxiliary),
+        Says(
+            ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"),
+            read=balancing.megatron_weight,
+            note=message("note.global_weight"),
+            beside=("data_parallel_size",),
+        ),
         Says(
             keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
-            read=read.mindformers_auxiliary,
+            read=balancing.mindformers_weight,
             note=message("note.aux_by_family"),
             beside=("moe_config.aux_loss_factor",),
         ),
-        form=lambda factor: plain(read.alone(factor)),
         advice=Advice(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
         asked_by=("CheckList: experts: aux_loss_factor", "comparison: experts: moe-aux-loss-coeff"),
     ),
     row(
         message("row.load_balancing_type"),
-        Says(("moe_router_load_balancing_type", "seq_aux"), read=mindspeed.balances),
         Says(
-            model("moe_router_load_balancing_type"),
-            read.mindformers_balancing,
-            note=message("note.gbs_aux_loss"),
-            tries=tries.one_of("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss"),
+            ("moe_router_load_balancing_type", "seq_aux", "micro_batch_size"),
+            read=balancing.megatron_balancing,
+            note=message("note.balancing_megatron"),
+            tries=tries.balanced,
         ),
-        form=read.balancing,
+        Says(
+            (*balancing.KIND, "runner_config.batch_size", *balancing.LAYOUT),
+            read=balancing.mindformers_balancing,
+            note=message("note.balancing_mindformers"),
+            tries=tries.balanced,
+        ),
         when="aux_loss_factor",
-        unless=read.one_sequence,
+        unless=balancing.no_loss_is_wanted,
+    ),
+    row(
+        message("row.choices_that_this_loss_counts"),
+        Says(
+            ("moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
+            read=balancing.megatron_counts,
+            note=message("note.counts_megatron"),
+            tries=tries.nothing,
+        ),
+        Says(
+            model("moe_router_enable_expert_bias", "n_group", "topk_group"),
+            read=balancing.mindformers_counts,
+            note=message("note.counts_mindformers"),
+            tries=tries.nothing,
+        ),
+        when="aux_loss_factor",
+        unless=balancing.no_loss_is_wanted,
+        way_out=message("way_out.no_auxiliary_loss"),
+        asked_by=("beside the guides",),
+    ),
+    row(
+        message("row.groups_that_are_not_chosen"),
+        Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.lowest")),
+        Says(read=balancing.in_groups(Unchosen.LOWEST, Unchosen.ZERO), note=message("note.zero")),
+        when="groups_of_experts",
+        unsure=lambda reference, candidate: message("by_hand.groups_not_chosen"),
+        asked_by=("beside the guides",),
     ),
     of_groups("device", "moe_device_level_aux_loss_coeff"),
     of_groups("comm", "moe_comm_aux_loss_coeff"),
@@ -297,5 +332,26 @@ EXPERTS = (
         Says(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
         Says(model("mtp_loss_factor", "mtp_loss_scaling_factor"), default("mtp_loss_scaling_factor")),
         when="mtp_num_layers",
+    ),
+    row(
+        message("row.tokens_that_the_loss_of_further_tokens_is_divided_by"),
+        Says(read=balancing.shares, note=message("note.own_tokens")),
+        Says(
+            ("calculate_per_token_loss",),
+            read=balancing.shares,
+            note=message("note.all_tokens"),
+            tries=tries.nothing,
+        ),
+        when="mtp_num_layers",
+        way_out=message("way_out.no_loss_of_every_token_alike"),
+        asked_by=("beside the guides",),
+    ),
+    row(
+        message("row.loss_that_is_printed"),
+        Says(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
+        Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
+        when="mtp_num_layers",
+        unsure=lambda reference, candidate: message("by_hand.printed_loss"),
+        asked_by=("beside the guides",),
     ),
 )

@@ -318,6 +318,7 @@ STRUCTURE = (
         Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
         Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
         unless=training.weights_loaded,
+        unsure=initialisation.both_draw,
         asked_by=(BESIDE,),
     ),
     row(
@@ -388,6 +389,20 @@ STRUCTURE = (
         Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", 0.0)),
         *("mscale_all_dim", "rope_scaling.mscale_all_dim", "scaling_factor.mscale_all_dim"),
         mindformers=where_told(0.707),
+    ),
+    row(
+        message("row.stretch_of_latent_attentions_scores"),
+        Says(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),
+        Says(
+            model("rotary_scaling_factor", "rope_scaling.factor", "mscale", "rope_scaling.mscale"),
+            read=read.mindformers_stretch,
+            note=message("note.stretch_mindformers"),
+            tries=tries.stretch,
+        ),
+        when="multi_latent_attention",
+        way_out=message("way_out.mscale"),
+        by_hand=message("by_hand.stretch"),
+        asked_by=(BESIDE,),
     ),
     harmless(
         message("row.fused_projections"),

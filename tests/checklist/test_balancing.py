@@ -1,0 +1,258 @@
+"""Load-balancing losses by what they count, not by what they are called: where two are one, where not, and what makes them one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from align_hooks.checklist.change import Action
+from align_hooks.checklist.judge import Checked, Outcome
+from align_hooks.checklist.meaning import Counts, Shares
+from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, check
+from align_hooks.checklist.row import Effect
+from align_hooks.configuration.mindformers import read_yaml
+from align_hooks.configuration.recorded import recorded
+from align_hooks.messages import message
+from checklist.exercises import EXPERTS, LATENT, megatron, mindformers, mindformers_tree, row, to_change
+from checklist.test_first_weights import source
+from worded import ids
+
+AUX = {"moe-aux-loss-coeff": 0.01}
+OF_MINDFORMERS = {"m.moe_aux_loss_coeff": 0.01}
+SEQUENTIAL = {"tensor-model-parallel-size": 2, "sequence-parallel": ""}
+TENSOR = {"use_parallel": True, "parallel_config.model_parallel": 2, "parallel_config.use_seq_parallel": True}
+CONTEXT = {"use_parallel": True, "parallel_config.context_parallel": 2}
+
+
+def balanced(kind: str, rows: int, flags: dict[str, Any], other: str, keys: dict[str, Any]) -> Checklist:
+    """A check of a loss of Megatron-LM over so many rows of a micro-batch, and one of MindFormers."""
+    told = AUX | {"moe-router-load-balancing-type": kind, "micro-batch-size": rows, "global-batch-size": 4} | flags
+    return check(megatron(EXPERTS, told), mindformers(EXPERTS, OF_MINDFORMERS | {"m.moe_router_load_balancing_type": other} | keys))
+
+
+def rows(count: int) -> dict[str, Any]:
+    """So many rows of a micro-batch in MindFormers, with as many micro-batches as make a step of four."""
+    return {"use_parallel": True, "runner_config.batch_size": count, "runner_config.gradient_accumulation_steps": 4 // count}
+
+
+CASES = """
+aux_loss | 4 | sub_seq_aux_loss | 4 | one device | same
+aux_loss | 4 | seq_aux_loss | 4 | one device | same
+aux_loss | 4 | gbs_aux_loss | 4 | one device | apart
+seq_aux_loss | 4 | seq_aux_loss | 4 | one device | apart
+seq_aux_loss | 4 | sub_seq_aux_loss | 4 | one device | apart
+seq_aux_loss | 1 | seq_aux_loss | 1 | one device | same
+seq_aux_loss | 1 | sub_seq_aux_loss | 1 | one device | same
+seq_aux_loss | 4 | sub_seq_aux_loss | 1 | one device | same
+aux_loss | 1 | sub_seq_aux_loss | 1 | one device | same
+aux_loss | 4 | sub_seq_aux_loss | 2 | one device | apart
+aux_loss | 4 | sub_seq_aux_loss | 1 | one device | apart
+aux_loss | 4 | sub_seq_aux_loss | 4 | tensor | apart
+aux_loss | 4 | seq_aux_loss | 4 | tensor | same
+seq_aux_loss | 1 | sub_seq_aux_loss | 1 | tensor | apart
+seq_aux_loss | 1 | seq_aux_loss | 1 | tensor | same
+aux_loss | 4 | sub_seq_aux_loss | 4 | context | apart
+aux_loss | 4 | seq_aux_loss | 4 | context | apart
+global_aux_loss | 4 | gbs_aux_loss | 4 | one device | same
+global_aux_loss | 4 | gbs_aux_loss | 4 | tensor | same
+global_aux_loss | 4 | gbs_aux_loss | 4 | context | same
+global_aux_loss | 4 | sub_seq_aux_loss | 4 | one device | apart
+"""
+"""Megatron-LM's kind and rows of a micro-batch, MindFormers' kind and rows, how MindFormers cuts sequences, and whether the two are one."""
+CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one device": ({}, {}),
+    "tensor": (SEQUENTIAL, TENSOR),
+    "context": ({"context-parallel-size": 2}, CONTEXT),
+}
+
+
+@pytest.mark.parametrize("case", CASES.strip().splitlines())
+def test_two_losses_are_one_where_they_count_among_the_same_tokens(case: str) -> None:
+    kind, of_megatron, other, of_mindformers, cut, told = (cell.strip() for cell in case.split("|"))
+    flags, keys = CUT[cut]
+    found = row(balanced(kind, int(of_megatron), flags, other, rows(int(of_mindformers)) | keys), "load_balancing_type")
+    assert found.outcome is (Outcome.SAME if told == "same" else Outcome.DIFFERENT)
+
+
+ADVISED = {
+    "another kind": ("aux_loss", 4, "gbs_aux_loss", 4, {}, "moe_router_load_balancing_type: sub_seq_aux_loss"),
+    "another kind, of all ranks": ("global_aux_loss", 4, "sub_seq_aux_loss", 4, {}, "moe_router_load_balancing_type: gbs_aux_loss"),
+    "a cut sequence": ("aux_loss", 4, "sub_seq_aux_loss", 4, TENSOR, "moe_router_load_balancing_type: seq_aux_loss"),
+    "each sequence": (
+        *("seq_aux_loss", 4, "seq_aux_loss", 4, {}),
+        "runner_config.batch_size: 1; runner_config.gradient_accumulation_steps: 4",
+    ),
+    "fewer sequences": (
+        *("aux_loss", 2, "sub_seq_aux_loss", 4, {}),
+        "runner_config.batch_size: 2; runner_config.gradient_accumulation_steps: 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADVISED)
+def test_what_is_told_makes_them_one(case: str, tmp_path: Path) -> None:
+    kind, of_megatron, other, of_mindformers, keys, told = ADVISED[case]
+    flags = SEQUENTIAL if keys else {}
+    before = balanced(kind, of_megatron, flags, other, rows(of_mindformers) | keys)
+    assert to_change(row(before, "load_balancing_type")) == told
+    assert before.differing == ["load_balancing_type"]
+    tree = mindformers_tree(EXPERTS, OF_MINDFORMERS | {"m.moe_router_load_balancing_type": other} | rows(of_mindformers) | keys)
+    (tmp_path / "experts.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
+    flags = AUX | {"moe-router-load-balancing-type": kind, "micro-batch-size": of_megatron, "global-batch-size": 4} | flags
+    assert check(megatron(EXPERTS, flags), read_yaml(before.block, "mended.yaml", tmp_path)).exit_code == CLEAN
+
+
+def test_megatron_is_told_too() -> None:
+    reference = mindformers(EXPERTS, OF_MINDFORMERS | rows(2))
+    flags = AUX | {"moe-router-load-balancing-type": "seq_aux_loss", "micro-batch-size": 2, "global-batch-size": 4}
+    assert to_change(row(check(reference, megatron(EXPERTS, flags)), "load_balancing_type")) == "--moe-router-load-balancing-type aux_loss"
+
+
+def test_the_kind_says_nothing_where_no_loss_is_wanted() -> None:
+    flags, other = {"moe-aux-loss-coeff": 0.0}, {"m.moe_router_load_balancing_type": "gbs_aux_loss"}
+    none = check(megatron(EXPERTS, flags), mindformers(EXPERTS, other))
+    assert (row(none, "load_balancing_type").outcome, none.exit_code) == (Outcome.UNUSED, CLEAN)
+    weighed = check(megatron(EXPERTS, flags), mindformers(EXPERTS, OF_MINDFORMERS | other))
+    assert weighed.differing == ["aux_loss_factor"]
+    assert row(weighed, "load_balancing_type").why == message("harmless.no_loss_wanted")
+    back = check(megatron(EXPERTS, AUX), mindformers(EXPERTS, other))
+    assert back.differing == ["aux_loss_factor", "load_balancing_type"]
+
+
+def test_over_all_ranks_megatron_weighs_its_loss_by_their_number() -> None:
+    """It divides scores by the tokens of all ranks, and the gradients by the number of ranks once more."""
+    flags = AUX | {"moe-router-load-balancing-type": "global_aux_loss", "data-parallel-size": 2, "global-batch-size": 2}
+    keys = {"use_parallel": True, "parallel_config.data_parallel": 2, "m.moe_router_load_balancing_type": "gbs_aux_loss"}
+    apart = check(megatron(EXPERTS, flags), mindformers(EXPERTS, keys | OF_MINDFORMERS))
+    assert apart.differing == ["aux_loss_factor"]
+    assert to_change(row(apart, "aux_loss_factor")) == "moe_aux_loss_coeff: 0.005"
+    assert check(megatron(EXPERTS, flags), mindformers(EXPERTS, keys | {"m.moe_aux_loss_coeff": 0.005})).exit_code == CLEAN
+
+
+def test_over_all_ranks_of_an_unknown_number_nothing_is_told() -> None:
+    flags = AUX | {"moe-router-load-balancing-type": "global_aux_loss", "global-batch-size": 4}
+    keys = OF_MINDFORMERS | rows(1) | {"m.moe_router_load_balancing_type": "gbs_aux_loss"}
+    found = check(megatron(EXPERTS, flags), mindformers(EXPERTS, keys))
+    assert {one.row.id for one in found.of(Outcome.NOT_TOLD)} == {"aux_loss_factor", "load_balancing_type"}
+    assert found.exit_code == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"callbacks": [{"type": "CheckpointMonitor"}]}, "trap.never_forgotten"),
+        ({"callbacks": [{"type": "MFLossMonitor"}]}, ""),
+        ({"callbacks": [{"type": "MFLossMonitor"}], "m.num_nextn_predict_layers": 1}, "trap.not_forgotten_further"),
+        ({"callbacks": [{"type": "CheckpointMonitor"}], "m.moe_aux_loss_coeff": 0.0}, ""),
+    ],
+)
+def test_what_is_counted_over_a_step_is_forgotten_by_a_callback(keys: dict[str, Any], told: str) -> None:
+    other = mindformers(LATENT, OF_MINDFORMERS | {"m.moe_router_load_balancing_type": "gbs_aux_loss"} | keys)
+    found = [trap for trap in ids(check(megatron(LATENT, AUX), other).sides[1].traps) if "forgotten" in trap]
+    assert found == ([told] if told else [])
+
+
+# ---- which choices are counted
+
+ROUTED: dict[str, tuple[dict[str, Any], dict[str, Any], Outcome]] = {
+    "neither bias nor groups": ({}, {}, Outcome.SAME),
+    "a bias": (
+        {"moe-router-enable-expert-bias": ""},
+        {"m.moe_router_enable_expert_bias": True, "callbacks": [{"type": "TopkBiasBalanceCallback"}]},
+        Outcome.DIFFERENT,
+    ),
+    "groups": ({"moe-router-num-groups": 4, "moe-router-group-topk": 2}, {"m.n_group": 4, "m.topk_group": 2}, Outcome.DIFFERENT),
+    "groups of which all are chosen": (
+        *({"moe-router-num-groups": 4, "moe-router-group-topk": 4}, {"m.n_group": 4, "m.topk_group": 4}),
+        Outcome.SAME,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROUTED)
+def test_choices_that_the_scores_alone_would_not_make(case: str) -> None:
+    flags, keys, outcome = ROUTED[case]
+    found = check(megatron(LATENT, AUX | flags), mindformers(LATENT, OF_MINDFORMERS | keys))
+    assert row(found, "choices_that_this_loss_counts").outcome is outcome
+    if outcome is Outcome.DIFFERENT:
+        assert found.differing == ["choices_that_this_loss_counts"]
+        assert both(row(found, "choices_that_this_loss_counts")) == message("way_out.no_auxiliary_loss")
+    without = check(megatron(LATENT, {"moe-aux-loss-coeff": 0} | flags), mindformers(LATENT, {"m.moe_aux_loss_coeff": 0.0} | keys))
+    assert without.exit_code == CLEAN
+
+
+def both(checked: Checked) -> object:
+    """What both sides are told of a row."""
+    assert checked.change is not None and checked.change.action is Action.BOTH_SIDES
+    return checked.change.value
+
+
+def test_a_record_of_an_older_core_counted_what_was_chosen() -> None:
+    arguments = {"num_experts": 8, "moe_aux_loss_coeff": 0.01, "moe_router_enable_expert_bias": True, "micro_batch_size": 1}
+    for version, counts in (("0.12.3", Counts.AS_ROUTED), ("0.19.2", Counts.BY_SCORES)):
+        facts = {"side": "torch", "arguments": arguments, "versions": {"megatron-core": version}}
+        found = check(recorded(facts, "run"), mindformers(LATENT, OF_MINDFORMERS))
+        assert row(found, "choices_that_this_loss_counts").reference.meaning is counts
+
+
+# ---- notes: what no setting changes
+
+
+def test_groups_that_are_not_chosen_are_a_note_where_a_bias_may_show_them() -> None:
+    flags, keys = {"moe-router-num-groups": 4, "moe-router-group-topk": 2}, {"m.n_group": 4, "m.topk_group": 2}
+    assert row(check(megatron(LATENT, flags), mindformers(LATENT, keys)), "groups_that_are_not_chosen").outcome is Outcome.SAME
+    bias = {"m.moe_router_enable_expert_bias": True, "callbacks": [{"type": "TopkBiasBalanceCallback"}]}
+    found = check(megatron(LATENT, flags | {"moe-router-enable-expert-bias": ""}), mindformers(LATENT, keys | bias))
+    one = row(found, "groups_that_are_not_chosen")
+    assert (one.outcome, one.by_hand, found.exit_code) == (Outcome.BY_HAND, message("by_hand.groups_not_chosen"), CLEAN)
+
+
+def test_the_printed_loss_is_a_note() -> None:
+    found = check(megatron(LATENT, {"mtp-num-layers": 1}), mindformers(LATENT, {"m.num_nextn_predict_layers": 1, "m.mtp_loss_factor": 0.1}))
+    one = row(found, "loss_that_is_printed")
+    assert (one.outcome, one.by_hand, found.exit_code) == (Outcome.BY_HAND, message("by_hand.printed_loss"), CLEAN)
+    assert row(check(megatron(LATENT, {}), mindformers(LATENT, {})), "loss_that_is_printed").outcome is Outcome.UNUSED
+
+
+def test_the_loss_of_further_tokens_where_every_token_counts_alike() -> None:
+    name = "tokens_that_the_loss_of_further_tokens_is_divided_by"
+    flags, keys = {"mtp-num-layers": 1}, {"m.num_nextn_predict_layers": 1, "m.mtp_loss_factor": 0.1}
+    assert check(megatron(LATENT, flags), mindformers(LATENT, keys)).exit_code == CLEAN
+    alike = check(
+        megatron(LATENT, flags | {"calculate-per-token-loss": ""}), mindformers(LATENT, keys | {"calculate_per_token_loss": True})
+    )
+    assert (alike.differing, alike.exit_code) == ([name], DIFFERS)
+    assert row(alike, name).candidate.meaning is Shares.ALL_TOKENS
+    assert both(row(alike, name)) == message("way_out.no_loss_of_every_token_alike")
+    without = check(megatron(LATENT, {"calculate-per-token-loss": ""}), mindformers(LATENT, {"calculate_per_token_loss": True}))
+    assert without.exit_code == CLEAN
+
+
+# ---- what the frameworks' own text says
+
+
+def test_what_is_read_of_the_frameworks_is_so() -> None:
+    """Where a release counts otherwise, this says so."""
+    core = source("megatron", "core/transformer/moe/router.py")
+    for name, group in (("aux", "tp_cp_group"), ("seq_aux", "tp_cp_group"), ("global_aux", "tp_dp_cp_group")):
+        body = core[core.index(f"def _apply_{name}_loss") :]
+        assert f"reduce_group=self.{group}" in body[: body.index("get_tokens_per_expert_and_token_count(") + 300]
+    assert "compute_routing_scores_for_aux_loss(" in core
+    assert "reset_global_aux_loss_tracker" in source("megatron", "core/distributed/finalize_model_grads.py")
+    assert "original_num_tokens / num_tokens_safe" in source("megatron", "core/transformer/multi_token_prediction.py")
+    assert "float('-inf')" in source("megatron", "core/transformer/moe/moe_utils.py")
+    router = source("mindformers", "parallel_core/training_graph/transformer/moe/router.py")
+    assert "fi.reshape(self.dp // self.original_tp, self.original_tp, -1)" in router
+    assert "self.dp = config.data_parallel_size * config.tensor_model_parallel_size * config.context_parallel_size" in router
+    assert "masked_fill(router_prob_with_bias, ~score_mask.bool(), 0.0)" in router
+    assert "for i in range(num_layers):" in source("mindformers", "parallel_core/training_graph/base_models/gpt/gpt_model.py")
+    assert "mtp_loss = numerator1 / denominator0" in source("mindformers", "wrapper/wrapper.py")
+
+
+def test_no_row_here_is_more_than_it_says() -> None:
+    found = check(megatron(EXPERTS, AUX), mindformers(EXPERTS, OF_MINDFORMERS))
+    assert row(found, "load_balancing_type").row.effect is Effect.RESULT
+    assert found.exit_code == CLEAN
