@@ -264,3 +264,25 @@ def test_joined_rows_that_make_no_equal_micro_batches_are_refused(tmp_path: Path
     run = joined_first(tmp_path / "run", [labelled(0, 4)] * len(GRID), whole=True, count=3)
     with pytest.raises(RecordError, match="4 rows are no 3 equal micro-batches"):
         run.batch(0)
+
+
+TERMS: dict[str, tuple[list[dict[str, float] | None], dict[str, float] | None]] = {
+    "parts of ranks add up": (
+        [{"auxiliary": 0.25, "multi_token_prediction": 0.5}, {"auxiliary": 0.5}],
+        {"auxiliary": 0.75, "multi_token_prediction": 0.5},
+    ),
+    "a stage without experts has none": ([{}, {"auxiliary": 0.5}], {"auxiliary": 0.5}),
+    "one rank does not know": ([None, {"auxiliary": 0.5}], None),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_of_the_loss_are_those_of_all_ranks_and_join_the_objective(tmp_path: Path, name: str) -> None:
+    parts, expected = TERMS[name]
+
+    def record(writer: Writer, rank: int) -> None:
+        writer.scalars(row(0, **{"loss": 4.0, "objective_loss": 4.0, "valid_tokens": 10}, terms=parts[rank]))  # type: ignore[arg-type]
+
+    run = open_run(of_ranks(tmp_path / "run", [{"tp": 0, "tp_size": 2}, {"tp": 1, "tp_size": 2}], record))
+    assert run.rows[0].terms == expected
+    assert (run.rows[0].loss, run.rows[0].objective_loss) == (4.0, 4.0 + sum((expected or {}).values()))

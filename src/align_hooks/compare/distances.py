@@ -49,12 +49,29 @@ Distances = Iterator[Distance]
 
 
 def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
-    """Loss and objective of two rows of scalars."""
-    for key in ("loss", "objective_loss"):
-        reference, candidate = getattr(ours, key, None), getattr(theirs, key, None)
+    """Loss and objective of two rows of scalars; of the objective without its other terms, where one side does not know these."""
+    if ours is None or theirs is None:
+        return
+    whole = ours.terms is not None and theirs.terms is not None
+    objectives = (row.objective_loss if whole or row.objective_loss is None else language_model(row) for row in (ours, theirs))
+    for key, (reference, candidate) in {"loss": (ours.loss, theirs.loss), "objective_loss": tuple(objectives)}.items():
         if reference is not None and candidate is not None:
             scale = candidate / reference if reference else None
             yield Distance(key, reference, candidate, relative_difference(reference, candidate), scale)
+
+
+def language_model(row: Row) -> float | None:
+    """The language model's part of what was differentiated."""
+    return None if row.objective_loss is None else row.objective_loss - math.fsum((row.terms or {}).values())
+
+
+def of_terms(ours: Row | None, theirs: Row | None) -> Distances:
+    """The other terms of the loss of two rows of scalars; one that a side lacks is 0 there."""
+    if ours is None or theirs is None or ours.terms is None or theirs.terms is None:
+        return
+    for name in sorted({*ours.terms, *theirs.terms}):
+        reference, candidate = ours.terms.get(name, 0.0), theirs.terms.get(name, 0.0)
+        yield Distance(name, reference, candidate, relative_difference(reference, candidate), candidate / reference if reference else None)
 
 
 def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
@@ -198,6 +215,7 @@ def _root_mean_square(sums: NDArray[np.float64]) -> float:
 
 MEASURED: dict[str, Callable[..., Distances]] = {
     "losses": lambda reference, run, step, eps: of_losses(reference.row(step), run.row(step)),
+    "loss_terms": lambda reference, run, step, eps: of_terms(reference.row(step), run.row(step)),
     "token_losses": token_losses,
     "routing": routing,
     "local_norms": local_norms,

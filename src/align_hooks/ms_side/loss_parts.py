@@ -12,9 +12,11 @@ from mindformers.utils import parameter_register as registered
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
+from align_hooks.record.terms import AUXILIARY, PREDICTION
 
-LANGUAGE_MODEL = "lm_loss"
-"""What the register calls the language model's term."""
+LANGUAGE_MODEL = "language_model"
+TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss"}
+"""A term to its name in the register."""
 
 
 def has_terms(model: Model) -> bool:
@@ -23,6 +25,16 @@ def has_terms(model: Model) -> bool:
     return model.is_newer and bool(config.num_moe_experts or config.mtp_num_layers)
 
 
-def language_model_loss(cell: Cell) -> float | None:
-    """The language model's term of the step that has just ended; None without ``print_separate_loss``, which keeps the terms."""
-    return number(registered.parameter_register.get(LANGUAGE_MODEL)) if getattr(cell, "print_separate_loss", False) else None
+def read_terms(cell: Cell, model: Model) -> dict[str, float]:
+    """The terms of the step that has just ended, of those that the model has; empty without ``print_separate_loss``, which keeps them.
+
+    The register has the auxiliary loss without its coefficient and divided by the number of layers with experts; here it is what was added.
+    """
+    if not getattr(cell, "print_separate_loss", False):
+        return {}
+    config, known = model.config, registered.parameter_register
+    there = {LANGUAGE_MODEL: True, AUXILIARY: config.num_moe_experts, PREDICTION: config.mtp_num_layers}
+    terms = {term: number(known.get(name)) for term, name in TERMS.items() if there[term]}
+    if AUXILIARY in terms:
+        terms[AUXILIARY] *= float(cell.aux_loss_scale)
+    return terms

@@ -23,8 +23,8 @@ class MsSession(Session):
     captured.
 
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
-    number of rows that this rank of such a job is fed per step. ``language_model`` is that term of a newer model's loss in the step
-    that ends, None where its terms are not told apart.
+    number of rows that this rank of such a job is fed per step. ``terms`` are those of a newer model's loss in the step that ends,
+    empty where they are not told apart.
     ``choices`` are those of the routers, once they are compiled in. ``random`` are digests of the generators' states at the start of the
     step.
     """
@@ -37,6 +37,6 @@ class MsSession(Session):
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     fed: int = 0
-    language_model: float | None = None
+    terms: dict[str, float] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)

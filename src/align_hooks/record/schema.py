@@ -223,7 +223,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step's scalars; None is unknown."""
+    """One step's scalars; None is unknown. ``terms`` are those of the loss beside the language model's, by :mod:`.terms`, with their
+    coefficients; ``objective_loss`` has them in it where they are known."""
 
     step: Step
     loss: float | None
@@ -236,6 +237,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     loss_scale: float | None = None
     skipped: bool | None
     seconds: float | None = None
+    terms: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.learning_rate == []:

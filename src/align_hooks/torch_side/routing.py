@@ -26,7 +26,7 @@ OTHERWISE = {"sinkhorn": "--moe-router-load-balancing-type sinkhorn", "quantile_
 
 def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Module, str]:
     """The routers of this rank, each with the name of its weight without ``.weight``."""
-    names = {id(parameter.model): next(iter(parameter.fused.pieces)) for parameter in parameters if len(parameter.fused.pieces) == 1}
+    names = {id(parameter.model): next(iter(parameter.whole.pieces)) for parameter in parameters if len(parameter.whole.pieces) == 1}
     routers = (module for chunk in chunks for module in chunk.modules() if isinstance(module, TopKRouter))
     return {router: names[id(router.weight)].removesuffix(".weight") for router in routers if id(router.weight) in names}
 

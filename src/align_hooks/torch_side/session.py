@@ -22,9 +22,10 @@ class TorchSession(Session):
     ``losses`` are (sum of losses, tokens that count) by micro-batch, ``objectives`` the part of each that was differentiated.
     ``micro_batches`` are kept by model chunk, under the stage's own number of the chunk. ``taken`` are the norms that the framework took of
     the gradients, each with our norm of the same gradients. ``rate`` is the learning rate of the update, or each group's; ``update`` are
-    its other numbers. ``routers`` are the modules that choose experts, with their names; by these ``counts`` are the tokens that each
-    expert was given so far, ``choices`` the experts of each micro-batch's tokens, and ``passes`` the forward passes, with gradients or
-    without. ``random`` are digests of the generators' states at the start of the step and of each forward pass.
+    its other numbers. ``terms`` are the other terms of the loss, added up over micro-batches. ``routers`` are the modules that choose
+    experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the experts of each
+    micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``random`` are digests of the generators' states at
+    the start of the step and of each forward pass.
     """
 
     parameters: Parameters | None = None
@@ -39,6 +40,7 @@ class TorchSession(Session):
     taken: list[dict[str, Tensor | float]] = field(default_factory=list)
     rate: float | list[float] | None = None
     update: dict[str, Tensor | float | None] = field(default_factory=dict)
+    terms: dict[str, Tensor] = field(default_factory=dict)
     routers: dict[Module, str] = field(default_factory=dict)
     counts: dict[str, Tensor] = field(default_factory=dict)
     choices: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class TorchSession(Session):
 
     def forget_attempt(self) -> None:
         """Drop everything that a forward-backward pass gathered: a repeated pass replaces it."""
-        for gathered in (self.micro_batches, self.losses, self.objectives, self.counts, self.choices, self.passes):
+        for gathered in (self.micro_batches, self.losses, self.objectives, self.terms, self.counts, self.choices, self.passes):
             gathered.clear()
         del self.random[1:]
 

@@ -30,6 +30,7 @@ from align_hooks.compare.stages.initial_optimizer_state import initial_optimizer
 from align_hooks.compare.stages.initial_weights import initial_weights
 from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.stages.token_losses import token_losses
@@ -187,7 +188,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
     settings = [suspect(finding) for finding in seen.settings] if place in (Place.FORWARD, Place.STATE) else []
-    routed = shown if seen.first.stage is routing else ()
+    routed = shown if seen.first.stage in (routing, loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     listed += routed

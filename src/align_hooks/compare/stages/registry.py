@@ -14,6 +14,7 @@ from align_hooks.compare.stages.initial_optimizer_state import initial_optimizer
 from align_hooks.compare.stages.initial_weights import initial_weights
 from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.match import match
 from align_hooks.compare.stages.model_settings import model_settings
 from align_hooks.compare.stages.routing import routing
@@ -31,6 +32,7 @@ LADDER: tuple[Stage, ...] = (
     initial_optimizer_state,
     token_losses,
     routing,
+    loss_terms,
     first_loss,
     local_norms,
     gradients,

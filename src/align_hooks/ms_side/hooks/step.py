@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.loss_parts import has_terms
+from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.optimizer import clip_norm
@@ -112,6 +112,7 @@ class Ended:
             "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
             "learning_rate": self.update.rate,
             "loss_scale": self.update.loss_scale,
+            "terms": {name: term for name, term in session.terms.items() if name != LANGUAGE_MODEL} or None,
             "skipped": bool(number(self.outputs[OVERFLOW])),
             "seconds": self.seconds,
             "random": [session.random],
@@ -139,7 +140,7 @@ class Ended:
         session = self.session
         if session.model is None or not has_terms(session.model):
             return number(self.outputs[LOSS])
-        return session.language_model
+        return session.terms.get(LANGUAGE_MODEL)
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """The global norm, and this rank's squared part of it where gradients are cut, which the reader adds up.

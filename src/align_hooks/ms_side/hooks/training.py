@@ -24,7 +24,7 @@ from align_hooks.ms_side.hooks.compiled import compile_cell
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
 from align_hooks.ms_side.hooks.step import LOSS, Ended, Update, counted
-from align_hooks.ms_side.loss_parts import has_terms, language_model_loss
+from align_hooks.ms_side.loss_parts import has_terms, read_terms
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
@@ -51,19 +51,19 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
 
 
 class Terms(Callback):  # type: ignore[misc]
-    """Reads the language model's term of the loss before MindFormers' own callbacks empty it."""
+    """Reads the terms of the loss before MindFormers' own callbacks empty them."""
 
     def __init__(self, session: MsSession) -> None:
         super().__init__()
         self.session = session
 
     def on_train_step_end(self, run_context: RunContext) -> None:
-        """Keep the term of the step until it is recorded."""
+        """Keep the terms of the step until it is recorded."""
         session = self.session
-        session.language_model = None
+        session.terms = {}
         if session.recording.is_on and session.model is not None and has_terms(session.model):
-            read = functools.partial(language_model_loss, session.train_cell)
-            session.language_model = session.recording.attempt("the terms of the loss", read, None)
+            read = functools.partial(read_terms, session.train_cell, session.model)
+            session.terms = session.recording.attempt("the terms of the loss", read, {})
 
 
 class Recorder(Callback):  # type: ignore[misc]

@@ -19,6 +19,7 @@ from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
 from align_hooks.record.random_states import changes
 from align_hooks.record.sequence import slices_of, zigzag
+from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.session.step import Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
@@ -104,11 +105,32 @@ class Ended:
             "learning_rate": session.rate,
             "loss_scale": update.get("loss_scale", 1.0),
             "skipped": self.skipped,
+            "terms": self.terms(total),
             "seconds": self.seconds,
             "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
             "random": changes(session.random),
             "unrecorded_inputs": sorted(session.unrecorded),
         }
+
+    def terms(self, tokens: float) -> dict[str, float] | None:
+        """This rank's part of the other terms of the loss; None where the model has none, or it cannot be told what a rank divides by.
+
+        Ranks of a sequence each have a part of what balances experts. What predicts further tokens is the mean of those that have parts of
+        the sequence, and the same on tensor-parallel ranks.
+        """
+        args, place = get_args(), self.session.place
+        if not (args.num_experts or getattr(args, "mtp_num_layers", None)):
+            return None
+        ranks = {AUXILIARY: place["dp_size"], PREDICTION: place["dp_size"] * place["cp_size"]}
+        divisor = get_num_microbatches()
+        if args.calculate_per_token_loss:
+            if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
+                return None
+            divisor = tokens
+        here = self.of_kind("term")
+        if place["tp"]:
+            here.pop(PREDICTION, None)
+        return {name: term / divisor / ranks[name] for name, term in here.items()}
 
 
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, list[float]]]:
@@ -117,6 +139,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, list[flo
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
+    named |= {f"term {name}": value for name, value in session.terms.items()}
     named |= {f"taken {index} {key}": norm[key] for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
     named |= {f"norm {name}": value for name, value in session.norms.items()}

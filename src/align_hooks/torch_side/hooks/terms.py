@@ -1,0 +1,35 @@
+"""The terms of the loss beside the language model's: what balances experts, and what predicts further tokens.
+
+Seam: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``, by which each term joins the backward pass, with its
+coefficient. What Megatron keeps for its log has lost the coefficient, is cleared when it is printed, and is kept elsewhere in each version.
+"""
+
+from __future__ import annotations
+
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.record.terms import AUXILIARY, PREDICTION
+from align_hooks.torch_side.session import TorchSession
+
+ADDED = 1
+"""Position of the term among the inputs of both: the first passes through."""
+
+
+def auxiliary(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``MoEAuxLossAutoScaler.forward`` and add up what it joins to the loss; z-loss is among it."""
+    return joined(session, AUXILIARY, wrapped, args, kwargs)
+
+
+def prediction(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``MTPLossAutoScaler.forward`` and add up what it joins to the loss."""
+    return joined(session, PREDICTION, wrapped, args, kwargs)
+
+
+def joined(session: TorchSession, name: str, wrapped: Function, args: Args, kwargs: Kwargs) -> Result:
+    """Call an autoscaler. A pass without gradients is one of evaluation, or one whose activations are computed again."""
+    result = wrapped(*args, **kwargs)
+    if session.step is not None and session.recording.is_on:
+        with session.recording.surviving("the terms of the loss"):
+            context, *inputs = args
+            if context.needs_input_grad[ADDED]:
+                session.terms[name] = session.terms.get(name, 0) + inputs[ADDED].detach().double().sum()
+    return result
