@@ -38,6 +38,15 @@ def test_sets_of_tensors_and_batches_are_counted(tmp_path: Path, free: Free) -> 
     assert line == f"{tmp_path} has 1 TB free; {needed}"
 
 
+def test_the_experts_of_each_token_are_counted(tmp_path: Path, free: Free) -> None:
+    free(1e12)
+    deepseek = Size(671_000_000_000, 2**22, 10, 1, "deepseek.yaml", choices=8 * 58)
+    asked = settings(run=tmp_path / "run", routing="0-1")
+    assert "recording takes 7.78 GB (2 batches of 4194304 tokens; deepseek.yaml)" in disk(asked, deepseek)[0]
+    free(1e9)
+    assert "fewer steps in ALIGN_HOOKS_ROUTING, or another disk" in disk(asked, deepseek)[1]
+
+
 def test_too_little_is_a_problem_with_a_way_out(tmp_path: Path, free: Free) -> None:
     free(50e9)
     problem = disk(settings(run=tmp_path / "run", gradients="0-2"), SEVEN)[1]

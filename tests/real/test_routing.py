@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
+from align_hooks.compare.limits import DEFAULTS
 from real import frameworks
 
 FAMILY, STEPS = "deepseek_v3_mtp", 10
@@ -136,3 +137,37 @@ def test_recording_the_experts_changes_no_bit(tmp_path: Path, reference: Run, tr
     assert [row["loss"] for row in runs[0].scalars()] == [row["loss"] for row in runs[1].scalars()]
     ours, theirs = (run.weights(2) for run in runs)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
+def test_in_bfloat16_a_rounding_of_the_weights_moves_tokens(tmp_path: Path, real_corpus: Path, family: str) -> None:
+    """Megatron against itself, every weight moved by one eps."""
+    given = {"family": family, "change": {"--train-iters": "2"}, "flags": ("--bf16",), **CHOICES}
+    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "reference", **given))
+    fed = frameworks.fed_by(reference.path) | {"PERTURB": "1"}
+    moved = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "moved", **given, **fed))
+    share = furthest_share(reference, moved)
+    print(f"{family}: up to {share:.3f} of the tokens of a layer")
+    assert 0 < share < DEFAULTS["bfloat16"].ties
+
+
+@pytest.mark.slow
+def test_two_layouts_in_bfloat16_are_honest_although_their_tokens_change_experts(tmp_path: Path, real_corpus: Path) -> None:
+    """Tensor parallelism adds up in bfloat16: the first losses are further apart than the limit of a model without experts."""
+    given = {"family": "qwen3_moe", "change": {"--train-iters": "2"}, **CHOICES}
+    reference = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "one", flags=("--bf16",), **given))
+    flags = ("--bf16", "--tensor-model-parallel-size", "2", "--sequence-parallel")
+    fed = frameworks.fed_by(reference.path)
+    candidate = open_run(frameworks.recorded(frameworks.megatron, tmp_path / "two", flags=flags, ranks=2, **given, **fed))
+    share = furthest_share(reference, candidate)
+    said = frameworks.compare(reference.path, candidate.path)
+    print(f"up to {share:.3f} of the tokens of a layer; {said.output.splitlines()[0]}")
+    assert share > 0
+    assert said.code in (0, 4), said.output
+
+
+def furthest_share(reference: Run, candidate: Run) -> float:
+    """The largest share of tokens that a layer gave to other experts, in two steps."""
+    layers = [(run.routing(step) for run in (reference, candidate)) for step in (0, 1)]
+    return max(float((ours[name] != theirs[name]).any(axis=2).mean()) for ours, theirs in layers for name in ours)

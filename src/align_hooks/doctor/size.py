@@ -17,13 +17,14 @@ from align_hooks.record.reader import Run
 @dataclass(frozen=True, slots=True)
 class Size:
     """Trainable ``elements`` of the whole model, ``tokens`` of a step, ``steps``, and the number of ``parts`` into which tensor and
-    pipeline parallelism cut the model; None where ``source`` does not tell it."""
+    pipeline parallelism cut the model; None where ``source`` does not tell it. ``choices`` are the experts of a token in all layers."""
 
     elements: int | None
     tokens: int | None
     steps: int | None
     parts: int
     source: str
+    choices: int = 0
 
 
 def of_run(run: Run) -> Size:
@@ -32,7 +33,10 @@ def of_run(run: Run) -> Size:
     parts = max((manifest.size("tp") * manifest.size("pp") for manifest in run.manifests.values()), default=1)
     rows, sequence = run.facts.training.global_batch_size, run.facts.training.sequence_length
     tokens = rows * sequence if rows is not None and isinstance(sequence, int) else None
-    return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path))
+    layers = {shard.name.partition(".experts.")[0] for rank in run.manifests for shard in run.shards(rank) if ".experts." in shard.name}
+    chosen = run.facts.model.get("num_experts_per_tok")
+    choices = len(layers) * chosen if isinstance(chosen, int) else 0
+    return Size(elements or None, tokens, run.facts.planned_steps, parts, str(run.path), choices)
 
 
 def of_configuration(configuration: Configuration) -> Size:
@@ -44,7 +48,9 @@ def of_configuration(configuration: Configuration) -> Size:
         elements = parameters(configuration)
     except TypeError:  # a size is not known
         elements = None
-    return Size(elements, batch and sequence and batch * sequence, steps, parts, configuration.source)
+    layers = layers_with_experts(configuration)
+    choices = (layers.sparse if layers is not None else 0) * (rows.count("num_experts_chosen") or 0)
+    return Size(elements, batch and sequence and batch * sequence, steps, parts, configuration.source, choices)
 
 
 def parameters(configuration: Configuration) -> int:

@@ -14,7 +14,7 @@ from align_hooks.quantities.registry import KINDS, TENSORS
 from align_hooks.record.plan import ELEMENT, batches, tensors, token_bytes
 from align_hooks.settings import PREFIX, Settings
 
-TOKENS = tuple(kind for kind in KINDS if kind.token_bytes)
+TOKENS = tuple(kind for kind in KINDS if kind.token_bytes or kind.choice_bytes)
 LARGE = (*TENSORS, *TOKENS)
 """Kinds that are as large as the model, or grow with a batch; the others are small beside them."""
 
@@ -70,7 +70,7 @@ def _wanted(settings: Settings, kinds: Sequence[Kind]) -> list[Kind]:
 
 def _bytes(settings: Settings, size: Size, steps: range) -> tuple[int, int]:
     """Bytes that the tensors of ``steps`` take, and the batches."""
-    return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps)
+    return ELEMENT * (size.elements or 0) * tensors(settings, steps), (size.tokens or 0) * token_bytes(settings, steps, size.choices)
 
 
 def _last(settings: Settings) -> int:

@@ -52,7 +52,8 @@ class Kind:
     it is. ``saved_by_hand`` is what the guide's snippet saves without hooks.
 
     ``copies`` is how many numbers in fp32 are written for every element of the model: they pass through the host's memory.
-    ``token_bytes`` is what is written for every token of a batch. ``kept_on_device`` is what MindFormers copies on the device first.
+    ``token_bytes`` is what is written for every token of a batch, ``choice_bytes`` for every expert of it in every layer.
+    ``kept_on_device`` is what MindFormers copies on the device first.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Kind:
     saved_by_hand: bool = False
     copies: int = 0
     token_bytes: int = 0
+    choice_bytes: int = 0
     kept_on_device: bool = False
 
     @property

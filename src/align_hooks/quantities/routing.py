@@ -17,4 +17,5 @@ ROUTING = Kind(
     Switch("routing", "record the experts that each token was given to (the counts of each expert come with every batch)"),
     files=(CHOICES,),
     whole=CHOICES,
+    choice_bytes=2,
 )

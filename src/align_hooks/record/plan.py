@@ -15,10 +15,11 @@ def tensors(settings: Settings, steps: range) -> int:
 
 
 def batches(settings: Settings, steps: range) -> int:
-    """How many times a run of ``steps`` writes something of every token of a batch."""
-    return sum(settings.steps(kind).count(kind.numbers(steps)) for kind in KINDS if kind.token_bytes)
+    """Of how many batches a run of ``steps`` writes something of every token."""
+    return max((settings.steps(kind).count(kind.numbers(steps)) for kind in KINDS if kind.token_bytes or kind.choice_bytes), default=0)
 
 
-def token_bytes(settings: Settings, steps: range) -> int:
-    """Bytes that a run of ``steps`` writes for every token of a batch."""
-    return sum(kind.token_bytes * settings.steps(kind).count(kind.numbers(steps)) for kind in KINDS if kind.token_bytes)
+def token_bytes(settings: Settings, steps: range, choices: int = 0) -> int:
+    """Bytes that a run of ``steps`` writes for every token of a batch, which is given to so many experts in all layers together."""
+    bytes_of = {kind: kind.token_bytes + choices * kind.choice_bytes for kind in KINDS}
+    return sum(size * settings.steps(kind).count(kind.numbers(steps)) for kind, size in bytes_of.items() if size)
