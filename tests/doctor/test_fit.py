@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
@@ -12,7 +13,7 @@ from align_hooks.configuration.source import read
 from align_hooks.doctor.configured import elsewhere, refused
 from align_hooks.doctor.examination import side_of
 from align_hooks.doctor.shapes import Shapes, shapes
-from synthetic import Synthetic, batch, changed, grown, settings
+from synthetic import LAUNCH, Synthetic, batch, changed, grown, settings
 
 VERSIONS = {"megatron-core": "0.19.2", "mindspore": "2.9.0"}
 ARGS, YAML = "llama.args", "llama.yaml"
@@ -237,3 +238,23 @@ def test_a_source_that_cannot_be_opened_is_said_of_its_variable_alone(problems: 
 def test_a_number_of_layers_that_is_a_slip_of_the_pen_takes_no_memory(tmp_path: Path) -> None:
     many = described(ARGS, ("--num-layers 2", "--num-layers 1000000000"), where=tmp_path)
     assert many.whole.keys() == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+
+
+@pytest.mark.parametrize("name", ["families/qwen3_moe.args", "families/qwen3_moe.yaml"])
+def test_experts_that_do_not_fit_are_refused(name: str, problems: Problems, tmp_path: Path) -> None:
+    (tmp_path / "families").mkdir()
+    model = {name: shape for name, shape in described(name, where=tmp_path).whole.items() if name.endswith("mlp.gate.weight")}
+    run = grown({**model, "model.layers.0.mlp.experts.0.up_proj.weight": (4, 4)})
+    run.settings |= {"routing": "all"}
+    chosen = np.tile(np.arange(2, dtype=np.int16), (ROWS, SEQUENCE, 1))
+    run.routing = {step: {router.removesuffix(".weight"): chosen for router in model} for step in range(3)}
+    run.write(tmp_path / "run")
+    fewer = next(
+        change
+        for change in (("--moe-router-topk 2", "--moe-router-topk 1"), ("num_experts_per_tok: 2", "num_experts_per_tok: 1"))
+        if change[0] in (LAUNCH / name).read_text()
+    )
+    assert problems(name, replay_routing=str(tmp_path / "run")) == []
+    assert "gives each token to 2 experts" in problems(name, fewer, replay_routing=str(tmp_path / "run"))[0]
+    dense = problems(ARGS if name.endswith("args") else YAML, replay_routing=str(tmp_path / "run"))
+    assert dense == ["ALIGN_HOOKS_REPLAY_ROUTING: this model has no experts; unset it"]

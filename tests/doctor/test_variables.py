@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks.doctor.variables import Variable, examined
 from holder import held
-from synthetic import Synthetic, by_hand, settings
+from synthetic import Synthetic, by_hand, routed, settings
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,12 @@ def test_what_feeds_the_run_is_there(run: Path) -> None:
     }
 
 
+def test_what_chooses_experts_is_there(tmp_path: Path) -> None:
+    run = routed("routing").write(tmp_path / "run")
+    variable = looked(replay_routing=run)["replay_routing"]
+    assert (variable.found, variable.problem) == ("experts of 3 steps, 0 to 2", "")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
@@ -47,6 +53,7 @@ def test_what_feeds_the_run_is_there(run: Path) -> None:
         ("replay_batches", "/nowhere/run", "/nowhere/run"),
         ("load_weights", "{run}@9", "holds no weights of step 9 (recorded: 0, 1, 2, 3)"),
         ("inject_gradients", "{run}@8", "holds no gradients (recorded: 0, 1, 2)"),
+        ("replay_routing", "{run}", "holds no experts of tokens (recorded: none)"),
     ],
 )
 def test_what_is_not_there_is_a_problem_that_names_the_variable(run: Path, name: str, value: str, problem: str) -> None:

@@ -11,16 +11,19 @@ from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.belongs import known
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.job.entry import room
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
+from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.weights import Loader, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings
 
 GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 """Arguments with which the size of Megatron's batch changes."""
+ROUTER = (".mlp.gate.weight", ".block_sparse_moe.gate.weight")
+"""How the canonical name of a router's weight ends."""
 LOADED = ("load", "pretrained_checkpoint")
 """Arguments that name a checkpoint from which Megatron goes on."""
 
@@ -34,7 +37,12 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
         model = shapes(configuration, elsewhere, vocabulary=_fed(configuration, settings), megatron=megatron)
     except (AlignHooksError, OSError):  # a source cannot be opened, which is a problem of its variable
         return
-    checks = {"load_weights": _check_weights, "replay_batches": _check_batches, "inject_gradients": _check_gradients}
+    checks = {
+        "load_weights": _check_weights,
+        "replay_batches": _check_batches,
+        "inject_gradients": _check_gradients,
+        "replay_routing": _check_routing,
+    }
     for name, check in checks.items():
         if getattr(settings, name) is None:
             continue
@@ -91,6 +99,18 @@ def _check_gradients(configuration: Configuration, settings: Settings, model: Sh
     injection = Injection(settings.inject_gradients)
     planned = _planned(configuration, settings, elsewhere) or range(max(injection.recorded[-1], injection.source.steps.last or 0) + 1)
     injection.check(model.whole, planned, elsewhere=model.is_unknown)
+
+
+def _check_routing(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+    """Raise what a run would raise for experts that do not fit, or of steps that it does not make."""
+    assert settings.replay_routing is not None
+    replay, chosen = RoutingReplay(settings.replay_routing), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
+    planned = _planned(configuration, settings, elsewhere) or range(max(replay.recorded[-1], replay.source.steps.last or 0) + 1)
+    gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
+    if model.whole and not gates:
+        raise RefusedRun("this model has no experts; unset it")
+    routers = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
+    replay.check(routers, planned, None)
 
 
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:

@@ -14,6 +14,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.record.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
+from align_hooks.replay.routing import RoutingReplay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings, Source
 
@@ -79,10 +80,17 @@ def inject(source: Source, settings: Settings) -> str:
     return f"gradients of {len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
+def route(source: Source, settings: Settings) -> str:
+    """The steps whose experts can be given to tokens."""
+    steps = RoutingReplay(source).recorded
+    return f"experts of {len(steps)} steps, {steps[0]} to {steps[-1]}"
+
+
 LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
     "run": directory,
     "replay_batches": replay,
     "load_weights": load,
     "inject_gradients": inject,
+    "replay_routing": route,
 }
 """Field of the settings that names something on a disk to the function that looks at it; its first argument is the field's value."""
