@@ -151,6 +151,30 @@ def test_of_counts_alone_early_tokens_tell_a_fault_from_near_ties(tmp_path: Path
         assert "ALIGN_HOOKS_ROUTING=all" in rendered(comparison.next)
 
 
+def given_by(candidate: Synthetic, reference: Path) -> Synthetic:
+    """A run whose tokens were given to the experts of another."""
+    run = open_run(reference)
+    candidate.facts = candidate.facts | {"routed": {"run": str(reference), "run_id": run.facts.run_id, "steps": [0, 1, 2]}}
+    return candidate
+
+
+@pytest.mark.parametrize("tokens", [FEW, 12])
+def test_where_experts_are_given_a_router_of_its_own_mind_explains_nothing_else(tmp_path: Path, tokens: int) -> None:
+    """What is recorded is the router's own choice: few others are near ties, many are a fault of the router; no token went another way."""
+    reference = routed("routing").write(tmp_path / "reference")
+    candidate = given_by(routed("routing"), reference)
+    moved(candidate, 0, tokens)
+    comparison = compare(open_run(reference), open_run(candidate.write(tmp_path / "candidate")))
+    assert stage(comparison, "token losses").status is Status.SAME
+    assert "left out" not in rendered(stage(comparison, "token losses").summary)
+    assert comparison.verdict is (Verdict.ALIGNED if tokens == FEW else Verdict.DIVERGED)
+    wrong_gradients(candidate, 0)
+    comparison = compare(open_run(reference), open_run(candidate.write(tmp_path / "again")))
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None
+    assert comparison.first.name == ("local norms" if tokens == FEW else "routing")
+
+
 def test_measured_noise_widens_what_is_a_near_tie(tmp_path: Path) -> None:
     candidate, repeat = routed("routing"), routed("routing")
     moved(candidate, 0, 8)

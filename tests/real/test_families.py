@@ -253,3 +253,42 @@ def test_what_a_family_leaves_free_is_in_its_configuration(name: str, tmp_path: 
         candidate = open_run(frameworks.recorded(frameworks.mindformers, tmp_path / "mindformers", family=family, **given))
         frameworks.aligned(reference.path, candidate.path)
         agreed(name, candidate, 0, TERMS.get(family, {}))
+
+
+def per_token(where: Path, family: str) -> tuple[Run, Run]:
+    """Both sides with a loss that is the mean over all tokens of a step."""
+    flags, change = ("--calculate-per-token-loss",), {"--train-iters": "3"}
+    reference = frameworks.recorded(frameworks.megatron, where / "reference", family=family, flags=flags, change=change)
+    fed, everywhere = frameworks.fed_by(reference), {"calculate_per_token_loss": True, "lr_schedule.total_steps": 3}
+    candidate = frameworks.recorded(frameworks.mindformers, where / "candidate", family=family, change=everywhere, **fed)
+    return open_run(reference), open_run(candidate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_a_loss_per_token_is_aligned(tmp_path: Path, real_corpus: Path, family: str) -> None:
+    runs = per_token(tmp_path, family)
+    assert all(run.facts.training.per_token_loss for run in runs)
+    frameworks.aligned(*(run.path for run in runs))
+
+
+@pytest.mark.slow
+def test_a_loss_per_token_weighs_predicted_tokens_otherwise_and_that_is_named(tmp_path: Path, real_corpus: Path) -> None:
+    """Megatron divides by the tokens that have one to predict, MindFormers by all: 127 of 128."""
+    reference, candidate = per_token(tmp_path, "deepseek_v3_mtp")
+    said = frameworks.diverged(reference.path, candidate.path).output
+    assert said.startswith("diverged: loss terms"), said
+    assert "first suspects: loss of multi-token prediction at step 0" in said
+    ours, theirs = (run.rows[0].terms or {} for run in (reference, candidate))
+    assert theirs["multi_token_prediction"] / ours["multi_token_prediction"] == pytest.approx(127 / 128, rel=1e-6)
+
+
+@families("qwen3_moe", "deepseek_v3_mtp")
+def test_the_terms_of_the_loss_are_those_of_the_reference(family: str, references: Made, candidates: Made) -> None:
+    for ours, theirs in zip(references[family].rows, candidates[family].rows, strict=True):
+        assert ours.terms is not None and theirs.terms is not None
+        assert any(ours.terms.values())
+        for name, term in ours.terms.items():
+            assert theirs.terms[name] == pytest.approx(term, rel=1e-5)
+        assert ours.objective_loss == pytest.approx(ours.loss + sum(ours.terms.values()), rel=1e-9)
+        assert theirs.objective_loss == pytest.approx(theirs.loss + sum(theirs.terms.values()), rel=1e-9)

@@ -15,6 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from align_hooks import Run, open_run
 from align_hooks.compare.limits import DEFAULTS
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
 from real import frameworks
 
 FAMILY, STEPS = "deepseek_v3_mtp", 10
@@ -97,6 +99,12 @@ def test_with_the_experts_of_the_reference_mindformers_is_aligned(tmp_path: Path
     own, chosen = others(reference, replayed, 0), others(reference, free, 0)
     assert own[0] == chosen[0]  # what is recorded stays the router's own choice, and the first router is given the same
     assert sum(own) > 0
+    assert replayed.facts.routed.run_id == reference.facts.run_id
+    assert replayed.facts.routed.steps == tuple(range(STEPS))
+    comparison = compare(reference, replayed)  # routers that are made to tie choose by roundings, and nothing else differs
+    assert {result.name for result in comparison.stages if result.status is Status.DIFFERENT} == {"routing"}
+    same = {result.name for result in comparison.stages if result.status is Status.SAME}
+    assert {"token losses", "loss terms", "local norms", "gradients", "later losses", "free-running steps"} <= same
     assert "experts of each token" in {change["what"] for change in replayed.manifest["overrides"]}
 
 

@@ -27,6 +27,16 @@ def has_choices(*runs: Run, step: int) -> bool:
     return all(step in run.steps_of("routing") for run in runs)
 
 
+def is_given(reference: Run, run: Run, step: int) -> bool:
+    """Whether tokens of a step were given to the same experts in both runs, whatever each router chose: to those of one of the two, or of
+    a third."""
+    ours, theirs = (each.facts.routed if step in each.facts.routed.steps else None for each in (reference, run))
+    from_reference = theirs is not None and theirs.run_id is not None and theirs.run_id == reference.facts.run_id
+    from_run = ours is not None and ours.run_id is not None and ours.run_id == run.facts.run_id
+    from_a_third = ours is not None and theirs is not None and ours.run_id is not None and ours.run_id == theirs.run_id
+    return from_a_third or (from_reference and ours is None) or (from_run and theirs is None)
+
+
 def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, int]]:
     """Of each layer with experts the name of its router, the share of tokens that were given to other experts, and how many tokens there
     are. Of counts alone it is the least share that makes them."""
@@ -43,8 +53,8 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
 
 def apart(reference: Run, run: Run, step: int) -> Flags | None:
     """Which tokens of a step, ``[rows, sequence]``, were given to other experts in any layer, or can attend to one that was; None where
-    not both runs recorded the experts of each token, or of other rows."""
-    if not has_choices(reference, run, step=step):
+    not both runs recorded the experts of each token, or of other rows, and where the experts of one were given to the other."""
+    if is_given(reference, run, step) or not has_choices(reference, run, step=step):
         return None
     touched: Flags | None = None
     for _, other in _others(reference, run, step):

@@ -167,12 +167,11 @@ def numbers(name: str, shape: tuple[int, ...], value: int) -> Parameter:
 def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:
     """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
     is not known."""
-    replay, model = session.routing, model_of(session.train_cell)
-    if replay is None:
+    if session.routing is None:
         return
+    model = model_of(session.train_cell)
     choices = [choice_of(session, model, router, 1) for router in routers(model)]
-    replay.check({choice.name: choice.facts for choice in choices}, planned, tokens)
-    session.override("experts of each token", "the router's own choice", replay.source, REPLAY)
+    session.check_routing({choice.name: choice.facts for choice in choices}, planned, tokens)
 
 
 def give_experts(session: MsSession, step: int) -> None:

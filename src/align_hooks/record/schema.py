@@ -77,7 +77,7 @@ class Training(Struct, frozen=True):
 
 
 class Injected(Struct, frozen=True):
-    """The run whose gradients were injected, and the steps at which they were."""
+    """The run whose gradients were injected, or whose experts tokens were given to, and the steps at which they were."""
 
     run: str | None = None
     run_id: str | None = None
@@ -126,6 +126,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     environment: Table = {}
     overrides: tuple[Override, ...] = ()
     injected: Injected = Injected()
+    routed: Injected = Injected()
     converted: Json = None
     resolution: dict[str, float] = {}
 

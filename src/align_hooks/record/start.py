@@ -124,10 +124,17 @@ def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Ite
     return [to_builtins(segment) for segment in kept]
 
 
+HANDED = {
+    "injected": ("INJECT_GRADIENTS", "was injected with gradients of"),
+    "routed": ("REPLAY_ROUTING", "gave its tokens to the experts of"),
+}
+"""What a run was handed by another at some of its steps, by the field of its facts: the variable, and that in words."""
+
+
 def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept: int = 0) -> JsonObject:
-    """``facts`` of a segment that begins with step ``first``, with the id, overrides and injected steps of ``earlier``; ``kept`` is how
-    many of its steps stay. Other runs name the run by its id, and the overrides and injected gradients are those of the steps that stay.
-    Raises RefusedRun where earlier steps that stay were injected from another run than this segment's: a record names one source."""
+    """``facts`` of a segment that begins with step ``first``, with the id and overrides of ``earlier`` and what it was handed; ``kept`` is
+    how many of its steps stay. Other runs name the run by its id, and the overrides and what was handed are those of the steps that stay.
+    Raises RefusedRun where earlier steps that stay were handed something by another run than this segment's: a record names one source."""
     merged = dict(facts)
     if "planned_steps" in facts:
         merged["planned_steps"] = facts["planned_steps"] + kept
@@ -135,15 +142,16 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
         merged["run_id"] = earlier.run_id
     overrides = list(facts.get("overrides", ()))
     merged["overrides"] = [*(override for override in map(to_builtins, earlier.overrides) if override not in overrides), *overrides]
-    before, after = earlier.injected, facts.get("injected") or {}
-    steps = [step for step in before.steps if step < first]
-    if steps and after and after["run_id"] != before.run_id:
-        raise RefusedRun(
-            f"{PREFIX}RUN_EXISTS=continue: {run} was injected with gradients of {before.run} up to step {steps[-1]}, "
-            f"now {PREFIX}INJECT_GRADIENTS names {after['run']}; choose another directory"
-        )
-    if steps:
-        merged["injected"] = {**to_builtins(before), **after, "steps": [*steps, *after.get("steps", ())]}
+    for key, (variable, was) in HANDED.items():
+        before, after = getattr(earlier, key), facts.get(key) or {}
+        steps = [step for step in before.steps if step < first]
+        if steps and after and after["run_id"] != before.run_id:
+            raise RefusedRun(
+                f"{PREFIX}RUN_EXISTS=continue: {run} {was} {before.run} up to step {steps[-1]}, "
+                f"now {PREFIX}{variable} names {after['run']}; choose another directory"
+            )
+        if steps:
+            merged[key] = {**to_builtins(before), **after, "steps": [*steps, *after.get("steps", ())]}
     return merged
 
 

@@ -90,6 +90,10 @@ class RoutingReplay:
             self._open = {step: self.run.routing(step)}
         return self._open[step]
 
+    def facts(self) -> dict[str, object]:
+        """As run.json keeps it: the run that the experts came from, and the steps."""
+        return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}
+
     def experts(self, step: int, name: str, router: Router) -> Array:
         """The experts of each token in one layer, int16 ``[rows, sequence, experts a token]``, read once a step; raises RecordError where
         the file is not whole, where a token was given to fewer experts than the model chooses, or to one that it has not."""

@@ -13,7 +13,7 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
-from align_hooks.record.files import STORED, TensorFile
+from align_hooks.record.files import FLOATING, TensorFile
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.replay.perturb import EPS, Perturbed, Weights
@@ -31,7 +31,7 @@ class Checkpoint(Mapping[str, Array]):
         index = path / "model.safetensors.index.json"
         try:
             names = sorted(set(dict(json.loads(index.read_text())["weight_map"]).values())) if index.exists() else ["model.safetensors"]
-            files = [TensorFile(path / name, types=tuple(STORED), remedy=REMEDY) for name in names]
+            files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY) for name in names]
             self._homes = {name: file for file in files for name in file}
             if not self._homes:
                 raise ValueError("it holds no tensor")

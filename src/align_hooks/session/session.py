@@ -28,7 +28,7 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
-from align_hooks.replay.routing import RoutingReplay
+from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
@@ -156,6 +156,14 @@ class Session:
         if new := sorted(set(names) - self.unrecorded):
             self.unrecorded.update(new)
             self.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
+
+    def check_routing(self, routers: Mapping[str, Router], planned: range, tokens: int | None) -> None:
+        """Hold the experts that are to be given to tokens against the ``routers`` of this rank and the steps of the run, before training;
+        see :meth:`RoutingReplay.check`."""
+        assert self.routing is not None
+        self.routing.check(routers, planned, tokens, every=self.launch.rank == 0)
+        self.facts["routed"] = self.routing.facts()
+        self.override("experts of each token", "the router's own choice", self.routing.source, f"{PREFIX}REPLAY_ROUTING")
 
     def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
         """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds.

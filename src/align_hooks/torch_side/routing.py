@@ -119,8 +119,8 @@ class Given:
 def give_experts(session: TorchSession, planned: range) -> None:
     """Let every router of this rank ask for the recorded experts in the ``planned`` steps; refuses, before training, what cannot be
     replayed."""
-    replay, args = session.routing, get_args()
-    if replay is None:
+    args = get_args()
+    if session.routing is None:
         return
     for router in session.routers:
         if not hasattr(router, "router_replay"):
@@ -134,7 +134,6 @@ def give_experts(session: TorchSession, planned: range) -> None:
     ramping = getattr(args, "rampup_batch_size", None)
     rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
     tokens = None if ramping else rows * args.seq_length
-    replay.check({item.name: item.facts for item in given.values()}, planned, tokens, every=session.launch.rank == 0)
+    session.check_routing({item.name: item.facts for item in given.values()}, planned, tokens)
     for router, item in given.items():
         router.router_replay = item
-    session.override("experts of each token", "the router's own choice", replay.source, REPLAY)

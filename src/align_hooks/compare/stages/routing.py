@@ -8,7 +8,7 @@ from dataclasses import replace
 from align_hooks.compare import distances
 from align_hooks.compare.findings import WORST, furthest, steps_text
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.routing import ALWAYS, has_choices
+from align_hooks.compare.routing import ALWAYS, has_choices, is_given
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import Message, message, sentences
@@ -38,7 +38,8 @@ def routing(ladder: Ladder) -> StageResult | None:
     summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))
     shown = first_wrong(wrong) if wrong else furthest(changed or findings)
     result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown)
-    return replace(result, ties=min((finding.step for finding in changed if finding.step is not None), default=None))
+    free = [step for step in steps if any(finding.error for finding in by_step[step]) and not is_given(*pair.runs, step)]
+    return replace(result, ties=min(free, default=None))
 
 
 def of_step(ladder: Ladder, step: int) -> list[Finding]:
