@@ -41,14 +41,18 @@ def corpus_in(where: Path) -> None:
 
 
 def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
-    """The run of every reference that ``cases`` need, trained if it is not there; all start from the weights of ``plain``."""
-    needed = {"plain", *(case.reference for case in cases)}
-    needed |= {REFERENCES[name].fed for name in needed}
+    """The run of every reference that ``cases`` need, and of those that it is made of, trained if it is not there."""
+    needed = {case.reference for case in cases}
+    for name in reversed(REFERENCES):  # one that others are made of stands before them
+        if name in needed:
+            needed |= {REFERENCES[name].fed, REFERENCES[name].start} - {""}
     runs = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
     for name, run in runs.items():
         if not (run / "run.json").exists():
             reference = REFERENCES[name]
-            given: dict[str, object] = {"LOAD_WEIGHTS": runs["plain"]} if name != "plain" else {}
+            given: dict[str, object] = {"LOAD_WEIGHTS": runs[reference.start]} if reference.start else {}
+            if reference.weights:
+                given["LOAD_WEIGHTS"] = altered.checkpoint(reference.weights, runs[reference.start], run.parent / "weights")
             if reference.fed:
                 fed = runs[reference.fed]
                 given["REPLAY_BATCHES"] = altered.batches(reference.batches, fed, run.parent / "batches") if reference.batches else fed
@@ -68,9 +72,10 @@ def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, P
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
     if reference.side == MINDFORMERS:
-        frameworks.recorded(frameworks.mindformers, run.parent, **fed)
+        frameworks.recorded(frameworks.mindformers, run.parent, family=reference.family, change=reference.change, **fed)
     else:
-        frameworks.recorded(frameworks.megatron, run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **fed)
+        change = {**reference.flags, **precision}
+        frameworks.recorded(frameworks.megatron, run.parent, family=reference.family, change=change, ranks=reference.ranks, **fed)
 
 
 def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
@@ -80,6 +85,7 @@ def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
         return run
     fed = fed_to(case, reference, where / case.name)
     planted: dict[str, object] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
+    planted["family"] = case.family
     if case.side == MINDFORMERS:
         done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     else:
@@ -115,7 +121,7 @@ def checkpoint(case: Case, fed: Mapping[str, object], where: Path, change: Flags
     saved, form = str(where / "checkpoint"), {"--ckpt-format": "torch"}
     if not (where / "checkpoint" / "latest_checkpointed_iteration.txt").exists():
         first = {**change, **form, "--save": saved, "--save-interval": EARLIER, "--exit-interval": EARLIER}
-        frameworks.megatron(where, change=first, ranks=case.ranks, **fed).succeeded()
+        frameworks.megatron(where, family=case.family, change=first, ranks=case.ranks, **fed).succeeded()
     return {**form, "--load": saved}
 
 
@@ -131,7 +137,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     corpus_in(where)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]
     references = train_references(where, precision, cases)
-    noise = train_noise(references, precision)
+    noise = train_noise({name: run for name, run in references.items() if any(case.reference == name for case in cases)}, precision)
 
     def judged(case: Case) -> dict[str, Grade]:
         try:
