@@ -15,14 +15,14 @@ from megatron.core.models.gpt import gpt_model
 from planted_megatron import PLANTS, around, built, core_attentions, inputs, output, plant, plants
 
 
-def attentions(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Hand the attention of every layer of a model to ``change``."""
-    return lambda model: [change(layer.self_attention) for layer in model.decoder.layers]  # type: ignore[return-value]
+def attentions(change: Callable[[Any], None]) -> None:
+    """Hand the attention of every layer of the decoder to ``change``."""
+    built(lambda model: [change(layer.self_attention) for layer in model.decoder.layers])
 
 
-def with_experts(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Hand every layer of experts of a model to ``change``."""
-    return lambda model: [change(mlp) for mlp in layers_of_experts(model)]  # type: ignore[return-value]
+def with_experts(change: Callable[[Any], None]) -> None:
+    """Hand every layer of experts of the decoder to ``change``."""
+    built(lambda model: [change(mlp) for mlp in layers_of_experts(model)])
 
 
 def layers_of_experts(model: Any) -> Iterator[Any]:
@@ -36,26 +36,25 @@ def weighed(norm: Any, weight: Callable[[], Any]) -> None:
 
 
 plants(
-    built,
+    attentions,
     changes={
         # as a port of Qwen2 that knows Llama alone
-        "qkv_bias_not_added": attentions(
-            lambda attention: setattr(attention.linear_qkv, "forward", lambda x: (x @ attention.linear_qkv.weight.t(), None))
+        "qkv_bias_not_added": lambda attention: setattr(
+            attention.linear_qkv, "forward", lambda x: (x @ attention.linear_qkv.weight.t(), None)
         ),
-        "shared_experts_left_out": with_experts(lambda mlp: output(mlp.shared_experts, lambda x: x * 0)),
-        "scores_by_sigmoid": with_experts(lambda mlp: setattr(mlp.router, "score_function", "sigmoid")),
-        "scores_by_softmax": with_experts(lambda mlp: setattr(mlp.router, "score_function", "softmax")),
-        "experts_gate_as_up": with_experts(
-            lambda mlp: [
-                output(expert.linear_fc1, lambda x: torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1)) for expert in mlp.experts.local_experts
-            ]
-        ),
+    },
+)
+plants(
+    with_experts,
+    changes={
+        "shared_experts_left_out": lambda mlp: output(mlp.shared_experts, lambda x: x * 0),
+        "scores_by_sigmoid": lambda mlp: setattr(mlp.router, "score_function", "sigmoid"),
+        "scores_by_softmax": lambda mlp: setattr(mlp.router, "score_function", "softmax"),
     },
 )
 
 
-@plant(built)
-@attentions
+@plant(attentions)
 def norms_after_rotary(attention: Any) -> None:
     """Queries and keys are normalised after they are turned."""
     norms = [attention.q_layernorm, attention.k_layernorm]
@@ -65,8 +64,7 @@ def norms_after_rotary(attention: Any) -> None:
     inputs(attention.core_attention, lambda query, key, *rest: (queries(query), keys(key), *rest))
 
 
-@plant(built)
-@attentions
+@plant(attentions)
 def latent_norms_exchanged(attention: Any) -> None:
     """Compressed queries and keys are each weighed by the other's norm, cut or repeated to their length."""
     queries, keys = attention.q_layernorm, attention.kv_layernorm
@@ -80,8 +78,7 @@ def scale_of_hidden_size(core: Any) -> None:
     core.softmax_scale = (core.config.hidden_size / core.config.num_attention_heads) ** -0.5
 
 
-@plant(built)
-@with_experts
+@plant(with_experts)
 def groups_ignored(mlp: Any) -> None:
     """A token chooses among the experts of all groups."""
     mlp.router.config = copy.copy(mlp.router.config)
@@ -96,8 +93,7 @@ def experts_exchanged(model: Any) -> None:
     first.forward, second.forward = second.forward, first.forward
 
 
-@plant(built)
-@with_experts
+@plant(with_experts)
 def experts_in_reverse(mlp: Any) -> None:
     """The last expert computes first."""
 
