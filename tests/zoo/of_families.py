@@ -67,8 +67,8 @@ QWEN3_MOE = (
         "moe_aux_loss_coeff", flags={"--moe-aux-loss-coeff": "1e-2"}),
     megatron("qwen3_moe", "auxiliary_micro_batches", "Qwen3-MoE: micro-batches of 2 for 4 under an auxiliary loss", "experts",
         "reduced gradients", "micro_batch_size", flags={"--micro-batch-size": "2"}),
-    megatron("qwen3_moe", "auxiliary_by_sequence", "Qwen3-MoE: --moe-router-load-balancing-type seq_aux_loss for sub_seq_aux_loss", "experts",
-        "reduced gradients", "moe_router_load_balancing_type", flags={"--moe-router-load-balancing-type": "seq_aux_loss"}),
+    megatron("qwen3_moe", "auxiliary_by_sequence", "Qwen3-MoE: --moe-router-load-balancing-type seq_aux_loss for sub_seq_aux_loss",
+        "experts", "reduced gradients", "moe_router_load_balancing_type", flags={"--moe-router-load-balancing-type": "seq_aux_loss"}),
     mindformers("qwen3_moe", "chosen_not_normalised", "Qwen3-MoE: norm_topk_prob False", "experts", "forward", "norm_topk_prob",
         of_model={"norm_topk_prob": False}),
     planted("qwen3_moe", "scores_by_sigmoid", "Qwen3-MoE: experts scored by sigmoid", "experts", "forward", "*.mlp.gate.weight"),
@@ -78,8 +78,8 @@ QWEN3_MOE = (
         "*.1.mlp.experts.0.*", "*.1.mlp.experts.1.*"),
     mindformers("qwen3_moe", "expert_gate_as_up", "Qwen3-MoE: gate and up exchanged in every expert", "conversion", "weights",
         "*.mlp.experts.*", weights="expert_gate_as_up"),
-    mindformers("qwen3_moe", "expert_gates_as_ups", "Qwen3-MoE: gate and up of experts exchanged by the name table", "conversion", "forward",
-        "*.mlp.experts.*", plant="expert_gates_as_ups"),
+    mindformers("qwen3_moe", "expert_gates_as_ups", "Qwen3-MoE: gate and up of experts exchanged by the name table", "conversion",
+        "forward", "*.mlp.experts.*", plant="expert_gates_as_ups"),
 )
 DEEPSEEK = (
     mindformers("deepseek_v3", "group_limit", "DeepSeek-V3: topk_group 4 for 2", "experts", "forward", "topk_group",

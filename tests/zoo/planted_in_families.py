@@ -1,4 +1,4 @@
-"""``pretrain_gpt.py`` with one misalignment of :mod:`zoo.of_families`, named by the variable PLANTED, put into Megatron before it trains."""
+"""``pretrain_gpt.py`` with one misalignment of :mod:`zoo.of_families`, named by the variable PLANTED."""
 
 from __future__ import annotations
 

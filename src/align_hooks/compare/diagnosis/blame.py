@@ -12,12 +12,15 @@ measured on noise these are the tensors next to the fault. With defaults queries
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from align_hooks.compare.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
+from align_hooks.compare import places
+from align_hooks.compare.arguments import ACTS
+from align_hooks.compare.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.random_states import Drawn
@@ -32,7 +35,7 @@ from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.routing import routing
-from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.stages.stage import Phase, Stage
 from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted, Rows
@@ -43,6 +46,13 @@ ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
 TENSORS = (gradients, local_norms)
 """Stages with one finding a tensor, the more telling first."""
+PHASES = {
+    Place.FORWARD: Phase.FORWARD,
+    Place.STATE: Phase.FORWARD,
+    Place.GRADIENTS: Phase.BACKWARD,
+    Place.OPTIMIZER: Phase.UPDATE,
+}
+"""Places of which settings of the model can be the fault, and the phase in which these act."""
 SUSPECTS, CAUSES = 5, 2
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
@@ -51,17 +61,23 @@ MOST = 0.5
 @dataclass(frozen=True)
 class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
-    first drew other random numbers, where that is early enough to be the cause."""
+    first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
+    predict further tokens."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
     settings: Sequence[Finding]
     parted: Parted
     drawn: Drawn | None
+    layers: int
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
         return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
+
+    def acting(self, place: Place) -> list[Finding]:
+        """The settings that differ and act where a fault sits."""
+        return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
 
     @property
     def same_loss(self) -> bool:
@@ -91,6 +107,8 @@ class Seen:
         return {
             Sign.SHIFT: self.parted.shift is not None,
             Sign.DRAWN: self.drawn is not None,
+            Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
+            Sign.PREDICTED: bool(self.wrong) and 0 < self.layers <= places.place(self.wrong[0].name).depth < math.inf,
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
@@ -109,7 +127,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
         drawn = None  # too late to be the cause, or of no effect
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
-    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn)
+    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers)
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
@@ -134,7 +152,7 @@ def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
 def place_of(seen: Seen) -> Place:
     """Where the fault sits."""
     stage, rows = seen.first.stage, seen.parted.rows.rows
-    if seen.drawn is not None and stage.draws and not seen.settings:
+    if seen.drawn is not None and stage.draws and not seen.acting(Place.FORWARD):
         return Place.STATE
     carried = rows is Rows.LATER or (seen.parted.later and rows is not Rows.RANK)
     if stage is token_losses and carried:
@@ -181,13 +199,15 @@ def is_of_the_scores(stage: StageResult) -> bool:
 def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
-    if seen.first.stage in (first_updates, initial_optimizer_state):
+    settings = [suspect(finding) for finding in seen.acting(place)]
+    if seen.first.stage is initial_optimizer_state:
         return (*common(seen.first.common), *shown)
+    if seen.first.stage is first_updates:
+        return (*settings, *common(seen.first.common), *shown)
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
-        return shown
+        return (*settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
-    settings = [suspect(finding) for finding in seen.settings] if place in (Place.FORWARD, Place.STATE) else []
     routed = shown if seen.first.stage in (routing, loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
@@ -231,5 +251,10 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[Suspect]) -> bool:
     asked = culprits if signature.only else culprits[:1]
     if signature.ids and not (asked and all(suspect.id in signature.ids for suspect in asked)):
         return False
-    named = all(any(fnmatchcase(suspect.name, pattern) for pattern in signature.first) for suspect in asked)
+    named = all(is_like(suspect.name, signature.first) for suspect in asked)
     return not signature.first or (bool(asked) and named)
+
+
+def is_like(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of some patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
