@@ -1,13 +1,12 @@
 """Train every pair of the zoo, compare it, and say what ``compare`` found: ``python tests/zoo/run.py [names] [--precision bfloat16]``.
 
-Runs that are there are not trained again, so that a comparison can be judged anew in a minute. With every case judged, the grades are
-written beside this file, from which ``table.py`` makes the tables of the docs.
+Runs that are there are not trained again, so that a comparison can be judged anew in a minute. The grades of all cases, or with ``--keep``
+of those that are named, are kept beside this file; ``table.py`` makes the tables of the docs of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from zoo import altered
 from zoo.case import MINDFORMERS, Case, Flags, Reference
 from zoo.cases import CASES, REFERENCES
 from zoo.grade import WAYS, Grade, grades, summary
+from zoo.kept import keep
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -60,9 +60,9 @@ def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASE
     return runs
 
 
-def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, Path]:
-    """Each reference once more, its weights moved by one rounding step."""
-    runs = {name: run.parents[1] / f"{name}_noise" / "run" for name, run in references.items()}
+def train_noise(references: Mapping[str, Path], precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
+    """Each reference that a case is held against once more, its weights moved by one rounding step."""
+    runs = {name: references[name].parents[1] / f"{name}_noise" / "run" for name in dict.fromkeys(case.reference for case in cases)}
     for name, run in runs.items():
         if not (run / "run.json").exists():
             train_reference(REFERENCES[name], run, precision, frameworks.fed_by(references[name]) | {"PERTURB": 1})
@@ -132,12 +132,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides compute in")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="put the grades of the cases that are named among the results")
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]
     references = train_references(where, precision, cases)
-    noise = train_noise({name: run for name, run in references.items() if any(case.reference == name for case in cases)}, precision)
+    noise = train_noise(references, precision, cases)
 
     def judged(case: Case) -> dict[str, Grade]:
         try:
@@ -152,10 +153,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
         for judgement in pool.map(judged, cases):
             print(judgement["measured"].line, flush=True)
             judgements.append(judgement)
-    if not options.names:
-        RESULTS.mkdir(exist_ok=True)
-        rows = [{way: grade.facts() for way, grade in judgement.items()} for judgement in judgements]
-        (RESULTS / f"{options.precision}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    if options.keep or not options.names:
+        rows = {judgement["measured"].name: {way: grade.facts() for way, grade in judgement.items()} for judgement in judgements}
+        keep(RESULTS / f"{options.precision}.json", rows, CASES)
     for way, description in WAYS.items():
         print(f"{description}: {summary([judgement[way] for judgement in judgements])}")
     return int(not all(judgement["measured"].good for judgement in judgements))

@@ -8,11 +8,13 @@ forward pass, whenever they part.
 
 Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits. With limits
 measured on noise these are the tensors next to the fault. With defaults queries and keys stand too far up, which any fault moves most.
+Where several experts of one layer come first, what they have in common is suspected with them: the router, which gives them their tokens.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -53,7 +55,8 @@ PHASES = {
     Place.OPTIMIZER: Phase.UPDATE,
 }
 """Places of which settings of the model can be the fault, and the phase in which these act."""
-SUSPECTS, CAUSES = 5, 2
+SUSPECTS, CAUSES, LEADING = 5, 2, 3
+EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
@@ -107,8 +110,11 @@ class Seen:
         return {
             Sign.SHIFT: self.parted.shift is not None,
             Sign.DRAWN: self.drawn is not None,
+            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
             Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
-            Sign.PREDICTED: bool(self.wrong) and 0 < self.layers <= places.place(self.wrong[0].name).depth < math.inf,
+            Sign.PREDICTED: self.frontier is not None
+            and not self.frontier.above
+            and 0 < self.layers <= places.place(self.wrong[0].name).depth < math.inf,
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
@@ -217,11 +223,23 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
         listed += common(seen.frontier.words)
         tensors += [*seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
-        tensors += [finding.name for finding in seen.wrong]
+        wrong = [finding.name for finding in seen.wrong]
+        router = router_of(wrong) if place is Place.FORWARD else None
+        tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
     unlike: dict[object, Suspect] = {}
     for suspected in (*listed, *(Suspect(name, name) for name in tensors)):
         unlike.setdefault(suspected.name or suspected.what, suspected)
     return tuple(unlike.values()) or shown
+
+
+def router_of(names: Sequence[str]) -> str | None:
+    """The router of the experts that differ most, where these are several of one layer, and it differs too."""
+    leading = [EXPERT.match(name) for name in names[:LEADING]]
+    layers = {found and found["layer"] for found in leading}
+    if len(layers) != 1 or len({found and found["expert"] for found in leading}) < 2:
+        return None
+    router = f"{layers.pop()}.gate.weight"
+    return router if router in names else None
 
 
 def suspect(finding: Finding) -> Suspect:

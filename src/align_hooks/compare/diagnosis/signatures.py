@@ -64,8 +64,9 @@ class Sign(Enum):
 
     SHIFT = "every token is off by one number"
     DRAWN = "other random numbers were drawn"
+    SEVERAL_EXPERTS = "several experts of one layer differ most"
     ROUTER = "gradients agree from the output back to experts, and differ from their router on"
-    PREDICTED = "gradients of a predicting layer differ most"
+    PREDICTED = "gradients differ from the output on, and those of a predicting layer most"
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
     ALONE = "one tensor differs"
@@ -117,6 +118,7 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.ROUTER, first=ROUTERS),
     Signature(Place.FORWARD, Cause.SHARED_EXPERTS, first=("*.shared_experts.*",)),
     Signature(Place.FORWARD, Cause.EXPERTS, first=("*.experts.*",)),
+    Signature(Place.FORWARD, Cause.ROUTER, sign=Sign.SEVERAL_EXPERTS),
     Signature(Place.FORWARD, Cause.QUERY_AND_KEY_NORMS, first=("*.q_norm.weight", "*.k_norm.weight")),
     Signature(Place.FORWARD, Cause.LATENT_NORMS, first=("*.q_a_layernorm.weight", "*.kv_a_layernorm.weight")),
     Signature(Place.FORWARD, Cause.ATTENTION_BIASES, first=("*.self_attn.*.bias",)),
