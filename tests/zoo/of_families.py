@@ -110,9 +110,11 @@ HONEST = (
         change=TIED[1]),
     megatron("qwen3", "qwen3_micro_batches", "Qwen3: Megatron's micro-batches of one for MindFormers' four", "honest",
         flags={"--micro-batch-size": "1"}),
+    mindformers("qwen3_moe", "qwen3_moe_pair", "Qwen3-MoE: MindFormers for Megatron", "honest"),
     megatron("qwen3_moe", "experts_in_reverse", "Qwen3-MoE: the last expert computes first", "honest", plant="experts_in_reverse"),
     mindformers("qwen3_moe", "sequences_of_one_rank", "Qwen3-MoE: seq_aux_loss for sub_seq_aux_loss on one device", "honest",
         of_model={"moe_router_load_balancing_type": "seq_aux_loss"}),
+    mindformers("deepseek_v3", "deepseek_pair", "DeepSeek-V3: MindFormers for Megatron", "honest"),
     megatron("deepseek_v3_mtp", "deepseek_micro_batches", "DeepSeek-V3: Megatron's micro-batches of one for MindFormers' four", "honest",
         flags={"--micro-batch-size": "1"}),
 )

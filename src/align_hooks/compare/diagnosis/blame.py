@@ -53,6 +53,8 @@ PHASES = {
     Place.STATE: Phase.FORWARD,
     Place.GRADIENTS: Phase.BACKWARD,
     Place.OPTIMIZER: Phase.UPDATE,
+    Place.NEXT_LOSS: Phase.UPDATE,
+    Place.CURVE: Phase.UPDATE,
 }
 """Places of which settings of the model can be the fault, and the phase in which these act."""
 SUSPECTS, CAUSES, LEADING = 5, 2, 3
