@@ -23,17 +23,18 @@ YARN = {"kv_lora_rank": 32, "rope_scaling": {"factor": 40.0, "mscale": 1.0, "msc
 CALLBACK = "[{'type': 'TopkBiasBalanceCallback'}]"
 
 
-def megatron(model: dict[str, Any], micro: int = 4, **arguments: object) -> Facts:
+def megatron(model: dict[str, Any], micro: int = 4, batch: int = 8, **arguments: object) -> Facts:
     """What Megatron-LM records: every argument, as text."""
     given = {"moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": 0.0, "moe_z_loss_coeff": None} | arguments
     given = {"rotary_scaling_factor": 1.0, "mscale_all_dim": 0.0} | given
-    return Facts(side="torch", model=model, arguments=texts(given), training=Training(micro_batch_size=micro))
+    return Facts(side="torch", model=model, arguments=texts(given), training=Training(micro_batch_size=micro, global_batch_size=batch))
 
 
-def mindformers(model: dict[str, Any], micro: int = 4, *, callbacks: str = CALLBACK, **arguments: object) -> Facts:
+def mindformers(model: dict[str, Any], micro: int = 4, batch: int = 8, *, callbacks: str = CALLBACK, **arguments: object) -> Facts:
     """What MindFormers records: what its YAML holds."""
     given = {f"model.model_config.{name}": value for name, value in arguments.items()}
-    return Facts(side="ms", model=model, arguments=texts(given | {"callbacks": callbacks}), training=Training(micro_batch_size=micro))
+    training = Training(micro_batch_size=micro, global_batch_size=batch)
+    return Facts(side="ms", model=model, arguments=texts(given | {"callbacks": callbacks}), training=training)
 
 
 def texts(arguments: dict[str, object]) -> dict[str, object]:
@@ -58,6 +59,16 @@ PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
     "by default": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, moe_aux_loss_coeff=0.01), []),
     "of a rank": (megatron(EXPERTS, **balanced("aux_loss")), mindformers(EXPERTS, **balanced("seq_aux_loss")), []),
     "of the batch": (megatron(EXPERTS, **balanced("global_aux_loss")), mindformers(EXPERTS, 2, **balanced("gbs_aux_loss")), []),
+    "of a batch of one micro-batch": (
+        megatron(EXPERTS, batch=4, **balanced("aux_loss")),
+        mindformers(EXPERTS, batch=4, **balanced("gbs_aux_loss")),
+        [],
+    ),
+    "of a batch of several": (
+        megatron(EXPERTS, batch=8, **balanced("aux_loss")),
+        mindformers(EXPERTS, batch=8, **balanced("gbs_aux_loss")),
+        ["moe_router_load_balancing_type"],
+    ),
     "of a sequence": (
         megatron(EXPERTS, **balanced("seq_aux_loss")),
         mindformers(EXPERTS, **balanced("seq_aux_loss")),

@@ -91,11 +91,12 @@ def coefficient(facts: Facts) -> object:
 
 
 def balancing(facts: Facts) -> object:
-    """How experts are balanced, by Megatron-LM's name for it."""
-    kind = told_balancing(facts)
+    """How experts are balanced, by Megatron-LM's name for it. A micro-batch may be one sequence, or the whole batch."""
+    kind, rows = told_balancing(facts), facts.training.micro_batch_size
     if of_mindformers(facts):
-        return IN_MINDFORMERS.get(str(kind), kind)
-    return "aux_loss" if kind == "seq_aux_loss" and facts.training.micro_batch_size == 1 else kind
+        kind = IN_MINDFORMERS.get(str(kind), kind)
+    alike = {"seq_aux_loss": 1, "global_aux_loss": facts.training.global_batch_size}
+    return "aux_loss" if rows and rows == alike.get(str(kind)) else kind
 
 
 def told_balancing(facts: Facts) -> object:
@@ -127,7 +128,7 @@ def bias_rate(facts: Facts) -> object:
     """By how much the bias of experts moves after a step."""
     if of_mindformers(facts) and MOVES_THE_BIAS not in str((facts.arguments or {}).get("callbacks")):
         return 0.0
-    return told(facts, "moe_router_bias_update_rate", "moe_router_bias_update_rate topk_bias_update_rate", 0.001)
+    return told(facts, "moe_router_bias_update_rate", default=0.001)
 
 
 # ---- multi-token prediction, latent attention
