@@ -114,7 +114,7 @@ HONEST = (
     megatron("qwen3_moe", "experts_in_reverse", "Qwen3-MoE: the last expert computes first", "honest", plant="experts_in_reverse"),
     mindformers("qwen3_moe", "sequences_of_one_rank", "Qwen3-MoE: seq_aux_loss for sub_seq_aux_loss on one device", "honest",
         of_model={"moe_router_load_balancing_type": "seq_aux_loss"}),
-    mindformers("qwen3_moe", "batch_of_one_micro_batch", "Qwen3-MoE: gbs_aux_loss for aux_loss where the batch is one micro-batch", "honest",
+    mindformers("qwen3_moe", "batch_of_one_micro_batch", "Qwen3-MoE: gbs_aux_loss for aux_loss in a batch of one micro-batch", "honest",
         of_model={"moe_router_load_balancing_type": "gbs_aux_loss"}),
     mindformers("deepseek_v3", "scale_of_no_weight", "DeepSeek-V3: rotary_scaling_factor 2 with mscale 0 for 1", "honest",
         of_model={"rotary_scaling_factor": 2.0, "mscale": 0.0}),
