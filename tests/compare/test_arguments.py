@@ -76,6 +76,8 @@ PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
     ),
     "of the only one": (megatron(EXPERTS, 1, **balanced("seq_aux_loss")), mindformers(EXPERTS, 1, **balanced("seq_aux_loss")), []),
     "of several kinds": (megatron(EXPERTS, **balanced("['aux_loss', 'seq_aux_loss']")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of several weights": (megatron(EXPERTS, **balanced("aux_loss", "[0.1]")), mindformers(EXPERTS), []),  # type: ignore[arg-type]
+    "of no number": (megatron(LATENT, rotary_scaling_factor="9" * 400, mscale_all_dim="1e300"), mindformers(LATENT, mscale="x"), []),
     "micro-batch": (
         megatron(EXPERTS, 2, **balanced("aux_loss")),
         mindformers(EXPERTS, **balanced("sub_seq_aux_loss")),

@@ -8,7 +8,6 @@ default does, is not compared.
 from __future__ import annotations
 
 import math
-from ast import literal_eval
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,10 +16,13 @@ from align_hooks.record.schema import Facts
 
 MINDFORMERS = "ms"
 MODEL = "model.model_config."
+WORDS = {"None": None, "True": True, "False": False}
 UNKNOWN = object()
 """The value of a setting that a record does not say."""
 OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """Keys of ``config.json``, one of which a model with experts has."""
+UNBALANCED = ("none", "sinkhorn", "quantile_balancing", None)
+"""Megatron-LM's ways of balancing without an auxiliary loss."""
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 """Megatron-LM's auxiliary losses: over a micro-batch, over each sequence, over the batch."""
 IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "gbs_aux_loss": "global_aux_loss"}
@@ -62,11 +64,16 @@ def told(facts: Facts, megatron: str, mindformers: str = "", default: object = U
 
 
 def plain(value: object) -> object:
-    """A value as it was before it was recorded as text."""
+    """A word as it was before it was recorded as text."""
+    return WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def number(value: object) -> object:
+    """The number that a setting says. A list of several kinds has none."""
     try:
-        return literal_eval(value) if isinstance(value, str) else value
-    except (ValueError, SyntaxError):
-        return value
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return UNKNOWN
 
 
 def of_mindformers(facts: Facts) -> bool:
@@ -85,9 +92,9 @@ def has_experts(facts: Facts) -> bool:
 def coefficient(facts: Facts) -> object:
     """The weight of the auxiliary loss, 0 where there is none."""
     kind = balancing(facts)
-    if kind is UNKNOWN or isinstance(kind, list):
-        return UNKNOWN
-    return told(facts, "moe_aux_loss_coeff", default=0.0) if kind in AUXILIARY else 0.0
+    if kind in UNBALANCED:
+        return 0.0
+    return number(told(facts, "moe_aux_loss_coeff", default=0.0)) if kind in AUXILIARY else UNKNOWN
 
 
 def balancing(facts: Facts) -> object:
@@ -106,7 +113,7 @@ def told_balancing(facts: Facts) -> object:
 
 def is_balanced(facts: Facts) -> bool:
     """Whether an auxiliary loss balances the experts."""
-    return has_experts(facts) and coefficient(facts) not in (UNKNOWN, 0, 0.0)
+    return has_experts(facts) and coefficient(facts) not in (UNKNOWN, 0.0)
 
 
 def micro_batch(facts: Facts) -> object:
@@ -116,7 +123,7 @@ def micro_batch(facts: Facts) -> object:
 
 def logits_loss(facts: Facts) -> object:
     """The weight of the loss of the router's logits, which MindFormers does not read."""
-    return 0.0 if of_mindformers(facts) else told(facts, "moe_z_loss_coeff") or 0.0
+    return 0.0 if of_mindformers(facts) else number(told(facts, "moe_z_loss_coeff") or 0.0)
 
 
 def has_bias(facts: Facts) -> bool:
@@ -128,7 +135,7 @@ def bias_rate(facts: Facts) -> object:
     """By how much the bias of experts moves after a step."""
     if of_mindformers(facts) and MOVES_THE_BIAS not in str((facts.arguments or {}).get("callbacks")):
         return 0.0
-    return told(facts, "moe_router_bias_update_rate", default=0.001)
+    return number(told(facts, "moe_router_bias_update_rate", default=0.001))
 
 
 # ---- multi-token prediction, latent attention
@@ -137,6 +144,11 @@ def bias_rate(facts: Facts) -> object:
 def predicts(facts: Facts) -> bool:
     """Whether layers predict further tokens."""
     return bool(facts.model.get("num_nextn_predict_layers"))
+
+
+def prediction_loss(facts: Facts) -> object:
+    """The weight of the loss of these layers."""
+    return number(told(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"))
 
 
 def is_latent(facts: Facts) -> bool:
@@ -150,16 +162,17 @@ def latent_stretch(facts: Facts) -> tuple[object, object]:
     weight = "mscale" if of_mindformers(facts) else "mscale_all_dim"
     scaling = facts.model.get("rope_scaling")
     if isinstance(scaling, dict):
-        return scaling.get("factor", UNKNOWN), scaling.get(weight, UNKNOWN)
-    return told(facts, "rotary_scaling_factor", default=40.0), told(facts, weight, default=0.707)
+        return number(scaling.get("factor")), number(scaling.get(weight))
+    return number(told(facts, "rotary_scaling_factor", default=40.0)), number(told(facts, weight, default=0.707))
 
 
 def latent_scale(facts: Facts) -> object:
     """What latent scores are multiplied by beside the root of their size."""
     factor, weight = latent_stretch(facts)
-    if not (isinstance(factor, int | float) and isinstance(weight, int | float)):
+    if not (isinstance(factor, float) and isinstance(weight, float)):
         return UNKNOWN
-    return (0.1 * weight * math.log(factor) + 1) ** 2 if factor > 1 else 1.0
+    scale = 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+    return scale * scale
 
 
 ARGUMENTS = (
@@ -168,12 +181,7 @@ ARGUMENTS = (
     Argument("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, told_balancing),
     Argument("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),
     Argument("moe_z_loss_coeff", Phase.BACKWARD, has_experts, logits_loss),
-    Argument(
-        "mtp_loss_scaling_factor",
-        Phase.BACKWARD,
-        predicts,
-        lambda facts: told(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"),
-    ),
+    Argument("mtp_loss_scaling_factor", Phase.BACKWARD, predicts, prediction_loss),
     Argument("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
 )
 ACTS = {argument.name: argument.acts for argument in ARGUMENTS}

@@ -100,6 +100,8 @@ class Signature:
 ROUTERS = ("*.mlp.gate.weight", "*.block_sparse_moe.gate.weight")
 ROUTING = ("norm_topk_prob", "routed_scaling_factor", "num_experts_per_tok", "n_group", "topk_group")
 """Settings by which a router chooses experts and weighs what they compute."""
+BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff")
+"""Settings of the losses of a router."""
 
 SIGNATURES = (
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
@@ -128,7 +130,7 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.NORM, first=("*norm.weight*",)),
     Signature(Place.FORWARD, Cause.MLP, first=("*.mlp.*",)),
     Signature(Place.FORWARD, Cause.ATTENTION, unless=Where.AFTER_THE_FIRST, first=("*.self_attn.*",)),
-    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=("moe_aux_loss_coeff", "moe_router_load_balancing_type", "moe_z_loss_coeff")),
+    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=BALANCING),
     Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, sign=Sign.ROUTER),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor",)),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, sign=Sign.PREDICTED),
