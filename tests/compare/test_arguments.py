@@ -124,6 +124,14 @@ def test_a_setting_is_suspected_where_it_acts(compared: Compared, candidate: Syn
     assert outcome.causes[0] is Cause.AUXILIARY_LOSS
 
 
+def test_it_is_to_be_set_alike_where_it_is_suspected(compared: Compared, candidate: Synthetic) -> None:
+    forward, reference = with_loss(0.1, Synthetic().drifted()), with_loss(0.01, Synthetic())
+    tokens(forward, 0)
+    assert compared(forward, against=reference).next.id != "next.set_alike"
+    bent(with_loss(0.1, candidate), noisy(3))
+    assert compared(candidate, against=reference).next.id == "next.set_alike"
+
+
 def test_it_is_no_suspect_before_it_acts(compared: Compared, candidate: Synthetic) -> None:
     tokens(with_loss(0.1, candidate), 0)
     outcome = compared(candidate, against=with_loss(0.01, Synthetic()))
