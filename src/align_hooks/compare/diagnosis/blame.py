@@ -84,6 +84,10 @@ class Seen:
         """The settings that differ and act where a fault sits."""
         return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
 
+    def predicts(self, name: str) -> bool:
+        """Whether a tensor is of a layer that predicts further tokens."""
+        return 0 < self.layers <= places.place(name).depth < math.inf
+
     @property
     def same_loss(self) -> bool:
         """Whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
@@ -114,9 +118,7 @@ class Seen:
             Sign.DRAWN: self.drawn is not None,
             Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
             Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
-            Sign.PREDICTED: self.frontier is not None
-            and not self.frontier.above
-            and 0 < self.layers <= places.place(self.wrong[0].name).depth < math.inf,
+            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
@@ -221,11 +223,12 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     listed += routed
     tensors: list[str] = []
+    wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
         listed += common(seen.frontier.words)
-        tensors += [*seen.frontier.below, *seen.frontier.above]
+        own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
+        tensors += [*own, *seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
-        wrong = [finding.name for finding in seen.wrong]
         router = router_of(wrong) if place is Place.FORWARD else None
         tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
     unlike: dict[object, Suspect] = {}
