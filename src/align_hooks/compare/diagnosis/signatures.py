@@ -9,7 +9,6 @@ from enum import Enum
 from align_hooks.compare.token_losses import Rows, Where
 from align_hooks.compare.verdict import Place
 from align_hooks.messages import Message, message
-from align_hooks.record.terms import AUXILIARY, PREDICTION
 
 
 class Cause(Enum):
@@ -131,9 +130,9 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.NORM, first=("*norm.weight*",)),
     Signature(Place.FORWARD, Cause.MLP, first=("*.mlp.*",)),
     Signature(Place.FORWARD, Cause.ATTENTION, unless=Where.AFTER_THE_FIRST, first=("*.self_attn.*",)),
-    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=(*BALANCING, AUXILIARY)),
+    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=(*BALANCING, "auxiliary")),
     Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, sign=Sign.ROUTER),
-    Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor", PREDICTION)),
+    Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor", "multi_token_prediction")),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, sign=Sign.PREDICTED),
     Signature(Place.GRADIENTS, Cause.NORM_COPIES, first=("*norm.weight*",), only=True),
     Signature(Place.GRADIENTS, Cause.BACKWARD_AT_BOUNDARY, sign=Sign.BOUNDARY),
