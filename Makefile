@@ -55,6 +55,7 @@ zoo: $(READY)  ## every planted misalignment and every honest difference: the ta
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS) --precision bfloat16
 	$(BIN)/python -W ignore tests/zoo/depth.py
 	$(BIN)/python tests/zoo/table.py
+	$(BIN)/python tests/zoo/table.py families
 	$(BIN)/python tests/zoo/table.py depth
 
 pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culprit stands, and the pictures of docs/report.md

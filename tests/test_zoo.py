@@ -14,7 +14,7 @@ from zoo.case import MEGATRON, MINDFORMERS, Case
 from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
 from zoo.grade import rates
 from zoo.run import script
-from zoo.table import PRECISIONS, depth, pages, read, table
+from zoo.table import PRECISIONS, depth, families, pages, read, table
 
 ZOO = Path(__file__).parent / "zoo"
 README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
@@ -59,7 +59,12 @@ def test_every_case_has_a_result(precision: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "command", "made"),
-    [("zoo.md", "table.py", table), ("zoo.md", "table.py depth", depth), ("report.md", "table.py pages", pages)],
+    [
+        ("zoo.md", "table.py", table),
+        ("zoo.md", "table.py families", families),
+        ("zoo.md", "table.py depth", depth),
+        ("report.md", "table.py pages", pages),
+    ],
 )
 def test_the_docs_show_the_results(page: str, command: str, made: Callable[[], str]) -> None:
     assert (DOCS / page).read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
@@ -70,19 +75,31 @@ def test_what_the_readme_says_of_pages_is_what_was_found() -> None:
     assert [one["name"] for one in places] == [case.name for case in FAULTS]
     first = sum(one["scrolls"] == 0 for one in places)
     assert f"on its first screen for {first} of the {len(places)} planted faults" in README.read_text()
+    assert f"{len(places)}处植入的偏差中，{first}处的原因" in README.with_name("README.zh-CN.md").read_text()
 
 
 def test_what_the_readme_says_is_what_was_found() -> None:
-    found = rates([row["measured"] for row in read("float32")])
-    guide = rates([row["guide"] for row in read("float32")])
-    sketched, half = (rates([row[way] for row in read(kind)]) for way, kind in (("sketches", "float32"), ("measured", "bfloat16")))
-    for said in (
-        f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged",
-        f"{found['placed']} on the right stage, {found['culprit']} with the culprit",
-        f"The guide's acceptance standard sees {guide['detected']}.",
-        f"sketches: {sketched['detected']}, {sketched['placed']} on the right stage, {sketched['culprit']} named",
-        f"{half['detected']} of {half['faults']}, {half['placed']} and {half['culprit']}, none of {half['honest']} honest ones",
-    ):
-        assert said in " ".join(README.read_text().split())
+    found, guide, sketched = (rates([row[way] for row in read("float32")]) for way in ("measured", "guide", "sketches"))
+    half = rates([row["measured"] for row in read("bfloat16")])
+    said = {
+        "README.md": (
+            f"Of {found['faults']} misalignments planted on real runs, one at a time, {found['detected']} are flagged",
+            f"{found['placed']} on the right stage, {found['culprit']} with the culprit",
+            f"of {found['honest']} honest differences none is. The guide's acceptance standard sees {guide['detected']}.",
+            f"sketches: {sketched['detected']}, {sketched['placed']} on the right stage, {sketched['culprit']} named",
+            f"{half['detected']} of {half['faults']}, {half['placed']} and {half['culprit']}, none of {half['honest']} honest ones",
+        ),
+        "README.zh-CN.md": (
+            f"共{found['faults']}处，全部检出，{found['placed']}处阶段判断正确，{found['culprit']}处在前三个怀疑对象中点出了原因",
+            f"{found['honest']}种正常差异没有一种误报。 指南的精度标准只能看出{guide['detected']}处。",
+            f"检出{sketched['detected']}处，阶段正确{sketched['placed']}处，点出原因{sketched['culprit']}处",
+            f"{half['faults']}处中检出{half['detected']}处，阶段正确{half['placed']}处，点出原因{half['culprit']}处，{half['honest']}种正常",
+        ),
+        "docs/guide.md": (f"of {guide['faults']} faults planted one at a time it sees {guide['detected']} (",),
+        "docs/guide.zh-CN.md": (f"逐一植入的{guide['faults']}处偏差，它能看出{guide['detected']}处",),
+    }
+    for page, sentences in said.items():
+        text = " ".join((DOCS.parent / page).read_text().split())
+        assert [sentence for sentence in sentences if sentence not in text] == []
     assert found["detected"] == found["faults"]
     assert (found["flagged"], half["flagged"]) == (0, 0)

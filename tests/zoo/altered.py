@@ -81,8 +81,41 @@ def through_bfloat16(tensors: Tensors) -> None:
         tensors[name] = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
 
 
+def scattered(tensors: Tensors) -> None:
+    """Norms that are not 1, and biases that are not 0, as in a trained checkpoint: exchanged or lost, they are seen."""
+    generator = np.random.default_rng(0)
+    for name, tensor in sorted(tensors.items()):
+        if tensor.ndim == 1:
+            noise = generator.standard_normal(tensor.shape).astype(tensor.dtype)
+            size = 0.02 if name.endswith("e_score_correction_bias") else 0.2
+            tensors[name] = tensor + size * noise
+
+
+def biases_lost(tensors: Tensors) -> None:
+    """A conversion script that knows Llama's tensors alone."""
+    for name in tensors:
+        if name.endswith("_proj.bias"):
+            tensors[name] = np.zeros_like(tensors[name])
+
+
+def experts_permuted(tensors: Tensors) -> None:
+    for name in [name for name in tensors if name.startswith(LAYER.format(1) + "mlp.experts.0.")]:
+        exchange(tensors, name, name.replace("experts.0.", "experts.1."))
+
+
+def expert_gate_as_up(tensors: Tensors) -> None:
+    for name in [name for name in tensors if ".experts." in name and name.endswith("gate_proj.weight")]:
+        exchange(tensors, name, name.replace("gate_proj", "up_proj"))
+
+
+def query_and_key_norms(tensors: Tensors) -> None:
+    for name in [name for name in tensors if name.endswith("q_norm.weight")]:
+        exchange(tensors, name, name.replace("q_norm", "k_norm"))
+
+
 WEIGHTS = by_name(keys_as_values, queries_transposed, queries_interleaved, gate_as_up, values_negated, norm_not_loaded)
 WEIGHTS |= by_name(embedding_rolled, head_of_embedding, layers_exchanged, through_bfloat16)
+WEIGHTS |= by_name(scattered, biases_lost, experts_permuted, expert_gate_as_up, query_and_key_norms)
 
 
 def batches(name: str, reference: Path, where: Path) -> Path:

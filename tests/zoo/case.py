@@ -11,7 +11,8 @@ Flags = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Reference:
-    """A run that candidates are held against. It starts from the weights of ``plain``.
+    """A run that candidates are held against. It starts from the weights of the reference ``start``, altered by ``weights``, a function of
+    ``altered.py``; from its own without one. ``family`` names the files of its model, as in :class:`Case`.
 
     ``fed`` names the reference whose batches it is fed, altered by ``batches``, a function of ``altered.py``; without one it trains on its
     own data. With dropout it must be fed: on a CPU masks are drawn from the generator that a data loader seeds itself from.
@@ -22,11 +23,16 @@ class Reference:
     batches: str = ""
     side: str = MEGATRON
     ranks: int | None = None
+    family: str = "llama"
+    change: Mapping[str, object] = field(default_factory=dict)
+    start: str = "plain"
+    weights: str = ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One pair of runs. ``reference`` names what it is held against: one of ``REFERENCES`` of ``cases.py``.
+    """One pair of runs. ``reference`` names what it is held against: one of ``REFERENCES`` of ``cases.py``. ``family`` names the model's
+    files in ``launch/``.
 
     ``earlier`` are arguments of a first part of training, which ends with a checkpoint after iteration 2 and records nothing; the
     candidate is the second part. ``replayed`` says whether it is fed the reference's batches, or trains on its own data. One of the
@@ -50,7 +56,10 @@ class Case:
     replayed: bool = True
     among: int = 3
     script: str = ""
+    family: str = "llama"
 
     def is_in(self, precision: str) -> bool:
-        """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run."""
-        return precision == "float32" or (self.side == MEGATRON and self.kind != "precision" and self.name != "through_bfloat16")
+        """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run. Families
+        other than Llama are pairs of both frameworks, in float32."""
+        of_megatron = self.side == MEGATRON and self.family == "llama"
+        return precision == "float32" or (of_megatron and self.kind != "precision" and self.name != "through_bfloat16")

@@ -4,12 +4,12 @@
 ``planted_mindformers.py``; ``weights`` and ``batches`` alter, by a function of ``altered.py``, what the run is fed. ``stage`` is the
 place to blame; ``culprit`` are patterns of canonical names, settings or words, one of which must be among the first three of what is
 named. A case without a stage is honest: nothing may be flagged. Cases that were written before ``compare`` had ever been run on them
-stand in ``held_out.py``.
+stand in ``held_out.py``, those of families other than Llama in ``of_families.py``.
 """
 
 from __future__ import annotations
 
-from zoo import held_out
+from zoo import held_out, of_families
 from zoo.case import MINDFORMERS, Case, Reference
 
 QK = ("*.q_proj.weight", "*.k_proj.weight", "*.self_attn.*")
@@ -174,10 +174,11 @@ ALIKE = (
 
 # fmt: on
 REFERENCES = {
-    "plain": Reference(),
+    "plain": Reference(start=""),
     "masked": Reference(fed="plain", batches="masked"),
     "warming": Reference({"--lr-warmup-iters": "2"}),
-} | held_out.REFERENCES
-FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS
-HONEST = ALIKE + held_out.HONEST
+}
+REFERENCES |= held_out.REFERENCES | of_families.REFERENCES
+FAULTS = CONFIGURATION + DATA + WEIGHTS + MODEL + LOSS + GRADIENTS + OPTIMIZER + PAIR + held_out.FAULTS + of_families.FAULTS
+HONEST = ALIKE + held_out.HONEST + of_families.HONEST
 CASES = {case.name: case for case in FAULTS + HONEST}

@@ -1,13 +1,12 @@
 """Where on its page a culprit stands: every fault of the zoo as a page in headless Chromium, and the pictures of the docs.
 
-``python tests/zoo/pages.py [names] [--where build/zoo]``; runs that are there are not trained again. With every case opened, the places
-are written beside this file, from which ``table.py pages`` makes the table of ``docs/report.md``.
+``python tests/zoo/pages.py [names] [--where build/zoo]``; runs that are there are not trained again. The places of all faults, or with
+``--keep`` of those that are named, are kept beside this file; ``table.py pages`` makes the table of ``docs/report.md`` of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shutil
 import sys
@@ -30,6 +29,7 @@ from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from zoo.cases import CASES, FAULTS, Case
+from zoo.kept import keep
 from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_noise, train_references
 from zoo.table import HEIGHT
 
@@ -135,14 +135,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="cases of cases.py; every fault unless named")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
+    parser.add_argument("--keep", action="store_true", help="put the places of the cases that are named among the results")
     options = parser.parse_args()
     where, precision = options.where.resolve() / "float32", PRECISIONS["float32"]
     corpus_in(where)
-    references = train_references(where, precision)
-    noise = train_noise(references, precision)
+    cases = [CASES[name] for name in options.names] or FAULTS
+    references = train_references(where, precision, cases)
+    noise = train_noise(references, precision, cases)
     places: list[Place] = []
     with chromium() as browser:
-        for case in [CASES[name] for name in options.names] or FAULTS:
+        for case in cases:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
             path.write_text(page(compare(*runs, noise=[open_run(noise[case.reference])]), __version__), encoding="utf-8")
@@ -152,9 +154,8 @@ def main() -> int:
             view.context.close()
             if case.name == SHOWN:
                 pictures(browser, path, references[case.reference])
-    if not options.names:
-        facts = [asdict(each) for each in places]
-        (RESULTS / "pages.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    if options.keep or not options.names:
+        keep(RESULTS / "pages.json", {each.name: asdict(each) for each in places}, (case.name for case in FAULTS))
     return int(any(each.scrolls is None for each in places))
 
 

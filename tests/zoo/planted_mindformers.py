@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,45 @@ from mindformers.trainer import base_trainer
 from mindspore import nn, ops
 
 from align_hooks.families import registry
+from align_hooks.families.family import Family, InMindFormers
 from align_hooks.families.llama import LLAMA
+from align_hooks.families.qwen3 import QWEN3
+from align_hooks.families.qwen3_moe import GATE_UP, QWEN3_MOE
+from align_hooks.names.table import Table
 
 LOSS = llama.CrossEntropyLoss
 
 
+def exchanged(family: Family, first: str, second: str) -> None:
+    """Our own name table exchanges two tensors of every layer, as a conversion script may."""
+    other = {first: second, second: first}
+
+    def renamed(table: Table) -> Table:
+        rules = tuple(replace(rule, canonical=tuple(other.get(name, name) for name in rule.canonical)) for rule in table.rules)
+        assert rules != table.rules
+        return replace(table, rules=rules)
+
+    def changed(built: InMindFormers) -> InMindFormers:
+        variant = built.variant
+        return replace(built, table=renamed(built.table), variant=variant and (lambda config: renamed(variant(config))))
+
+    swapped = replace(family, mindformers=tuple(map(changed, family.mindformers)))
+    registry.FAMILIES = tuple(swapped if each is family else each for each in registry.FAMILIES)
+
+
 def keys_as_values() -> None:
-    """Our own name table exchanges keys and values, as a conversion script may."""
-    key, value = (f"model.layers.{{layer}}.self_attn.{name}_proj.weight" for name in "kv")
-    exchanged = {(key,): (value,), (value,): (key,)}
-    (built,) = LLAMA.mindformers[:1]
-    table = built.table
-    rules = tuple(dataclasses.replace(rule, canonical=exchanged.get(rule.canonical, rule.canonical)) for rule in table.rules)
-    assert rules != table.rules
-    changed = dataclasses.replace(built, table=dataclasses.replace(table, rules=rules))
-    swapped = dataclasses.replace(LLAMA, mindformers=(changed, *LLAMA.mindformers[1:]))
-    registry.FAMILIES = tuple(swapped if family is LLAMA else family for family in registry.FAMILIES)
+    """Keys and values."""
+    exchanged(LLAMA, *(f"model.layers.{{layer}}.self_attn.{name}_proj.weight" for name in "kv"))
+
+
+def query_norms_as_key_norms() -> None:
+    """The norms of queries and keys."""
+    exchanged(QWEN3, *(f"model.layers.{{layer}}.self_attn.{name}_norm.weight" for name in "qk"))
+
+
+def expert_gates_as_ups() -> None:
+    """The gate and up projections of experts."""
+    exchanged(QWEN3_MOE, *GATE_UP)
 
 
 class Shifted(nn.Cell):  # type: ignore[misc]
@@ -98,7 +121,10 @@ def mlp_gradient_scaled() -> None:
     llama_transformer.LlamaFeedForward = feed_forward
 
 
-PLANTS = (keys_as_values, labels_shifted, norms_decayed, rope_not_assigned, mlp_gradient_scaled)
+PLANTS = (
+    *(keys_as_values, query_norms_as_key_norms, expert_gates_as_ups),
+    *(labels_shifted, norms_decayed, rope_not_assigned, mlp_gradient_scaled),
+)
 
 if __name__ == "__main__":
     {function.__name__: function for function in PLANTS}[os.environ["PLANTED"]]()

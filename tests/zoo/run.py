@@ -1,13 +1,12 @@
 """Train every pair of the zoo, compare it, and say what ``compare`` found: ``python tests/zoo/run.py [names] [--precision bfloat16]``.
 
-Runs that are there are not trained again, so that a comparison can be judged anew in a minute. With every case judged, the grades are
-written beside this file, from which ``table.py`` makes the tables of the docs.
+Runs that are there are not trained again, so that a comparison can be judged anew in a minute. The grades of all cases, or with ``--keep``
+of those that are named, are kept beside this file; ``table.py`` makes the tables of the docs of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from zoo import altered
 from zoo.case import MINDFORMERS, Case, Flags, Reference
 from zoo.cases import CASES, REFERENCES
 from zoo.grade import WAYS, Grade, grades, summary
+from zoo.kept import keep
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -41,14 +41,18 @@ def corpus_in(where: Path) -> None:
 
 
 def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
-    """The run of every reference that ``cases`` need, trained if it is not there; all start from the weights of ``plain``."""
-    needed = {"plain", *(case.reference for case in cases)}
-    needed |= {REFERENCES[name].fed for name in needed}
+    """The run of every reference that ``cases`` need, and of those that it is made of, trained if it is not there."""
+    needed = {case.reference for case in cases}
+    for name in reversed(REFERENCES):  # one that others are made of stands before them
+        if name in needed:
+            needed |= {REFERENCES[name].fed, REFERENCES[name].start} - {""}
     runs = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
     for name, run in runs.items():
         if not (run / "run.json").exists():
             reference = REFERENCES[name]
-            given: dict[str, object] = {"LOAD_WEIGHTS": runs["plain"]} if name != "plain" else {}
+            given: dict[str, object] = {"LOAD_WEIGHTS": runs[reference.start]} if reference.start else {}
+            if reference.weights:
+                given["LOAD_WEIGHTS"] = altered.checkpoint(reference.weights, runs[reference.start], run.parent / "weights")
             if reference.fed:
                 fed = runs[reference.fed]
                 given["REPLAY_BATCHES"] = altered.batches(reference.batches, fed, run.parent / "batches") if reference.batches else fed
@@ -56,9 +60,9 @@ def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASE
     return runs
 
 
-def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, Path]:
-    """Each reference once more, its weights moved by one rounding step."""
-    runs = {name: run.parents[1] / f"{name}_noise" / "run" for name, run in references.items()}
+def train_noise(references: Mapping[str, Path], precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
+    """Each reference that a case is held against once more, its weights moved by one rounding step."""
+    runs = {name: references[name].parents[1] / f"{name}_noise" / "run" for name in dict.fromkeys(case.reference for case in cases)}
     for name, run in runs.items():
         if not (run / "run.json").exists():
             train_reference(REFERENCES[name], run, precision, frameworks.fed_by(references[name]) | {"PERTURB": 1})
@@ -68,9 +72,10 @@ def train_noise(references: Mapping[str, Path], precision: Flags) -> dict[str, P
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
     if reference.side == MINDFORMERS:
-        frameworks.recorded(frameworks.mindformers, run.parent, **fed)
+        frameworks.recorded(frameworks.mindformers, run.parent, family=reference.family, change=reference.change, **fed)
     else:
-        frameworks.recorded(frameworks.megatron, run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **fed)
+        change = {**reference.flags, **precision}
+        frameworks.recorded(frameworks.megatron, run.parent, family=reference.family, change=change, ranks=reference.ranks, **fed)
 
 
 def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
@@ -80,6 +85,7 @@ def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
         return run
     fed = fed_to(case, reference, where / case.name)
     planted: dict[str, object] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
+    planted["family"] = case.family
     if case.side == MINDFORMERS:
         done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     else:
@@ -115,7 +121,7 @@ def checkpoint(case: Case, fed: Mapping[str, object], where: Path, change: Flags
     saved, form = str(where / "checkpoint"), {"--ckpt-format": "torch"}
     if not (where / "checkpoint" / "latest_checkpointed_iteration.txt").exists():
         first = {**change, **form, "--save": saved, "--save-interval": EARLIER, "--exit-interval": EARLIER}
-        frameworks.megatron(where, change=first, ranks=case.ranks, **fed).succeeded()
+        frameworks.megatron(where, family=case.family, change=first, ranks=case.ranks, **fed).succeeded()
     return {**form, "--load": saved}
 
 
@@ -126,12 +132,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides compute in")
     parser.add_argument("--where", type=Path, default=Path("build/zoo"), help="where runs are kept")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="put the grades of the cases that are named among the results")
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]
     references = train_references(where, precision, cases)
-    noise = train_noise(references, precision)
+    noise = train_noise(references, precision, cases)
 
     def judged(case: Case) -> dict[str, Grade]:
         try:
@@ -146,10 +153,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
         for judgement in pool.map(judged, cases):
             print(judgement["measured"].line, flush=True)
             judgements.append(judgement)
-    if not options.names:
-        RESULTS.mkdir(exist_ok=True)
-        rows = [{way: grade.facts() for way, grade in judgement.items()} for judgement in judgements]
-        (RESULTS / f"{options.precision}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    if options.keep or not options.names:
+        rows = {judgement["measured"].name: {way: grade.facts() for way, grade in judgement.items()} for judgement in judgements}
+        keep(RESULTS / f"{options.precision}.json", rows, CASES)
     for way, description in WAYS.items():
         print(f"{description}: {summary([judgement[way] for judgement in judgements])}")
     return int(not all(judgement["measured"].good for judgement in judgements))

@@ -11,7 +11,7 @@ from align_hooks.compare.limits import limits_for
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.random_states import Drawn, first_difference
-from align_hooks.compare.settings import model_settings
+from align_hooks.compare.settings import argument_settings, model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.messages import Message, message, terms
@@ -40,12 +40,13 @@ class Ladder:
 
     @cached_property
     def settings(self) -> list[Finding]:
-        """Settings of the model that differ, the compute type first."""
+        """Settings of the model that differ, the compute type first, those that its configuration has no place for last."""
         models = [run.facts.model for run in self.pair.runs]
         subject = message("settings.compute_type")
         types = self.pair.unlike_types
         finding = [Finding(subject, *types, name="compute type", quantity=Quantity.MODEL_SETTING)] if types else []
-        return finding + (model_settings(*models) if all(models) else [])
+        facts = [run.facts for run in self.pair.runs]
+        return finding + (model_settings(*models) + argument_settings(*facts) if all(models) else [])
 
     @cached_property
     def drawn(self) -> Drawn | None:

@@ -26,7 +26,7 @@ from align_hooks.compare.batches import differences
 from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
-from align_hooks.compare.settings import hyper_parameters, model_settings, show
+from align_hooks.compare.settings import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.compare.verdict import Words
 from align_hooks.messages import Message, message
 from align_hooks.record.reader import Run
@@ -124,7 +124,7 @@ def _other_settings(reference: Run, run: Run) -> Message | None:
     """A setting of the model or the optimizer, or a learning rate, that differs."""
     ours, theirs = reference.facts, run.facts
     optimizers = hyper_parameters(ours.optimizer, theirs.optimizer) if ours.optimizer and theirs.optimizer else []
-    for finding in model_settings(ours.model, theirs.model) + optimizers:
+    for finding in model_settings(ours.model, theirs.model) + argument_settings(ours, theirs) + optimizers:
         if not finding.name:  # it is about parameters, and not a setting with a value
             return message("noise.optimizer", what=finding.what)
         return message("noise.setting", what=finding.what, reference=show(finding.reference), candidate=show(finding.candidate))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+from align_hooks.compare.arguments import ARGUMENTS
 from align_hooks.compare.limits import SETTING
 from align_hooks.compare.measures import relative_difference
 from align_hooks.compare.verdict import Finding, Quantity, Value
 from align_hooks.messages import Message, message
 from align_hooks.quantities.weights import NO_FAMILY
-from align_hooks.record.schema import Group, Optimizer, Table
+from align_hooks.record.schema import Facts, Group, Optimizer, Table
 
 PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
 LONGEST = "max_position_embeddings"
@@ -91,6 +92,16 @@ def model_settings(reference: Table, candidate: Table) -> list[Finding]:
     keys = sorted((reference.keys() | candidate.keys()) - {LONGEST, NO_FAMILY})
     pairs = {key: (reference.get(key), candidate.get(key)) for key in keys}
     return [_setting(key, *pair, Quantity.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
+
+
+def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
+    """What differs between the settings that two runs were given for parts of their models, in what they mean."""
+    findings = []
+    for argument in ARGUMENTS:
+        compared, shown = argument.compared(reference, candidate), argument.shown or argument.means
+        if compared is not None and not equal(*compared):
+            findings.append(_setting(argument.name, shown(reference), shown(candidate), Quantity.MODEL_SETTING))
+    return findings
 
 
 def _setting(key: str, reference: object, candidate: object, quantity: Quantity) -> Finding:

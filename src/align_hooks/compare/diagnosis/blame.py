@@ -8,16 +8,21 @@ forward pass, whenever they part.
 
 Suspects of the forward pass are the settings that differ, then the tensors whose gradients are furthest beyond their limits. With limits
 measured on noise these are the tensors next to the fault. With defaults queries and keys stand too far up, which any fault moves most.
+Where several experts of one layer come first, what they have in common is suspected with them: the router, which gives them their tokens.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from align_hooks.compare.diagnosis.signatures import SIGNATURES, Cause, Sign, Signature
+from align_hooks.compare import places
+from align_hooks.compare.arguments import ACTS
+from align_hooks.compare.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.random_states import Drawn
@@ -32,7 +37,7 @@ from align_hooks.compare.stages.later_losses import later_losses
 from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.routing import routing
-from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.stages.stage import Phase, Stage
 from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted, Rows
@@ -43,7 +48,17 @@ ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
 TENSORS = (gradients, local_norms)
 """Stages with one finding a tensor, the more telling first."""
-SUSPECTS, CAUSES = 5, 2
+PHASES = {
+    Place.FORWARD: Phase.FORWARD,
+    Place.STATE: Phase.FORWARD,
+    Place.GRADIENTS: Phase.BACKWARD,
+    Place.OPTIMIZER: Phase.UPDATE,
+    Place.NEXT_LOSS: Phase.UPDATE,
+    Place.CURVE: Phase.UPDATE,
+}
+"""Places of which settings of the model can be the fault, and the phase in which these act."""
+SUSPECTS, CAUSES, LEADING = 5, 2, 3
+EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
 MOST = 0.5
 """The smallest part of all tensors that a fault of the forward pass moves."""
 
@@ -51,17 +66,27 @@ MOST = 0.5
 @dataclass(frozen=True)
 class Seen:
     """The stages of a comparison, the first that differs, the settings that differ, and how token losses part. ``drawn`` is where both runs
-    first drew other random numbers, where that is early enough to be the cause."""
+    first drew other random numbers, where that is early enough to be the cause. ``layers`` are those of the decoder; any behind them
+    predict further tokens."""
 
     first: StageResult
     stages: dict[Stage, StageResult]
     settings: Sequence[Finding]
     parted: Parted
     drawn: Drawn | None
+    layers: int
 
     def status(self, stage: Stage) -> Status:
         """How a stage ended."""
         return self.stages[stage].status if stage in self.stages else Status.NOT_COMPARED
+
+    def acting(self, place: Place) -> list[Finding]:
+        """The settings that differ and act where a fault sits."""
+        return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
+
+    def predicts(self, name: str) -> bool:
+        """Whether a tensor is of a layer that predicts further tokens."""
+        return 0 < self.layers <= places.place(name).depth < math.inf
 
     @property
     def same_loss(self) -> bool:
@@ -91,6 +116,9 @@ class Seen:
         return {
             Sign.SHIFT: self.parted.shift is not None,
             Sign.DRAWN: self.drawn is not None,
+            Sign.SEVERAL_EXPERTS: router_of([finding.name for finding in self.wrong]) is not None,
+            Sign.ROUTER: self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below),
+            Sign.PREDICTED: self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
             Sign.BOUNDARY: self.frontier is not None and bool(self.frontier.above),
             Sign.FROM_THE_OUTPUT: self.frontier is not None and not self.frontier.above,
             Sign.ALONE: alone,
@@ -109,7 +137,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], ladder: Ladd
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, first_loss))):
         drawn = None  # too late to be the cause, or of no effect
     parted = ladder.parted if first.stage is token_losses else Parted()  # how they part later follows from the first difference
-    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn)
+    seen = Seen(first, {result.stage: result for result in stages}, ladder.settings, parted, drawn, ladder.pair.layers)
     place = place_of(seen)
     culprits = suspects(seen, place)
     fitting = causes(seen, place, culprits)
@@ -134,7 +162,7 @@ def not_ruled_out(seen: Seen, place: Place, ladder: Ladder) -> list[Message]:
 def place_of(seen: Seen) -> Place:
     """Where the fault sits."""
     stage, rows = seen.first.stage, seen.parted.rows.rows
-    if seen.drawn is not None and stage.draws and not seen.settings:
+    if seen.drawn is not None and stage.draws and not seen.acting(Place.FORWARD):
         return Place.STATE
     carried = rows is Rows.LATER or (seen.parted.later and rows is not Rows.RANK)
     if stage is token_losses and carried:
@@ -181,27 +209,42 @@ def is_of_the_scores(stage: StageResult) -> bool:
 def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
-    if seen.first.stage in (first_updates, initial_optimizer_state):
+    settings = [suspect(finding) for finding in seen.acting(place)]
+    if seen.first.stage is initial_optimizer_state:
         return (*common(seen.first.common), *shown)
+    if seen.first.stage is first_updates:
+        return (*settings, *common(seen.first.common), *shown)
     if place not in (Place.FORWARD, Place.STATE, Place.NORMALISATION, Place.GRADIENTS):
-        return shown
+        return (*settings, *shown)
     drawn = common(seen.drawn.words) if place is Place.STATE and seen.drawn is not None else ()
     patterns = [*common(seen.first.common), *common(seen.tensors.common if seen.tensors else None)]
-    settings = [suspect(finding) for finding in seen.settings] if place in (Place.FORWARD, Place.STATE) else []
     routed = shown if seen.first.stage in (routing, loss_terms) else ()
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     listed += routed
     tensors: list[str] = []
+    wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
         listed += common(seen.frontier.words)
-        tensors += [*seen.frontier.below, *seen.frontier.above]
+        own = filter(seen.predicts, wrong) if seen.signs[Sign.PREDICTED] else ()  # what stands below has the model's own loss as well
+        tensors += [*own, *seen.frontier.below, *seen.frontier.above]
     if place is not Place.NORMALISATION and seen.tensors is not None:
-        tensors += [finding.name for finding in seen.wrong]
+        router = router_of(wrong) if place is Place.FORWARD else None
+        tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]
     unlike: dict[object, Suspect] = {}
     for suspected in (*listed, *(Suspect(name, name) for name in tensors)):
         unlike.setdefault(suspected.name or suspected.what, suspected)
     return tuple(unlike.values()) or shown
+
+
+def router_of(names: Sequence[str]) -> str | None:
+    """The router of the experts that differ most, where these are several of one layer, and it differs too."""
+    leading = [EXPERT.match(name) for name in names[:LEADING]]
+    layers = {found and found["layer"] for found in leading}
+    if len(layers) != 1 or len({found and found["expert"] for found in leading}) < 2:
+        return None
+    router = f"{layers.pop()}.gate.weight"
+    return router if router in names else None
 
 
 def suspect(finding: Finding) -> Suspect:
@@ -231,5 +274,10 @@ def fits(signature: Signature, seen: Seen, culprits: Sequence[Suspect]) -> bool:
     asked = culprits if signature.only else culprits[:1]
     if signature.ids and not (asked and all(suspect.id in signature.ids for suspect in asked)):
         return False
-    named = all(any(fnmatchcase(suspect.name, pattern) for pattern in signature.first) for suspect in asked)
+    named = all(is_like(suspect.name, signature.first) for suspect in asked)
     return not signature.first or (bool(asked) and named)
+
+
+def is_like(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of some patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -49,7 +49,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 
 Fact = Enum(
     "Fact",
-    "MEASURED SETTINGS ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
+    "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
     "CHECKPOINT PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
@@ -73,7 +73,7 @@ ADVICE = (
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
     Advice(DIVERGED, "next.mend_conversion", (Place.WEIGHTS,), (Fact.FED,)),
-    Advice(DIVERGED, "next.set_alike", (Place.FORWARD, Place.STATE), (Fact.SETTINGS,)),
+    Advice(DIVERGED, "next.set_alike", (), (Fact.SUSPECTED,)),
     Advice(DIVERGED, "next.without_overlap", (Place.FORWARD,), (Fact.FED, Fact.ONE_RANK)),
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
     Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED,)),
@@ -113,7 +113,7 @@ ADVICE = (
 
 def next_step(verdict: Verdict, blame: Blame | None, ladder: Ladder, stages: Sequence[StageResult]) -> Message:
     """What to do after a comparison."""
-    advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages))
+    advice = first_advice(verdict, blame.place if blame else None, facts(ladder, stages, blame))
     return message(advice.id, **slots(ladder, stages, blame))
 
 
@@ -126,7 +126,7 @@ def first_advice(verdict: Verdict, place: Place | None, known: frozenset[Fact]) 
     raise LookupError(f"no advice for {verdict}")
 
 
-def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
+def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
     """What is known of a comparison."""
     pair, (reference, candidate) = ladder.pair, ladder.pair.runs
     first, settings = pair.first or 0, candidate.facts.settings
@@ -136,6 +136,8 @@ def facts(ladder: Ladder, stages: Sequence[StageResult]) -> frozenset[Fact]:
     known = {
         Fact.MEASURED: bool(ladder.noise.repeats),
         Fact.SETTINGS: bool(ladder.settings),
+        Fact.SUSPECTED: blame is not None
+        and any(suspect.name == finding.name for suspect in blame.suspects for finding in ladder.settings),
         Fact.ITSELF: pair.is_itself,
         Fact.RATES: bool(differing(stages, hyper_parameters)),
         Fact.RESUMED: first > 0,

@@ -23,14 +23,24 @@ class Cause(Enum):
     RANK_ALONE = "rank_alone"
     ROTARY_POSITIONS = "rotary_positions"
     NORM_EPSILON = "norm_epsilon"
+    LATENT_SCALE = "latent_scale"
+    ROUTING_SETTINGS = "routing_settings"
     ATTENTION_SCORES = "attention_scores"
     ATTENTION_FORGETS = "attention_forgets"
+    ROUTER = "router"
+    SHARED_EXPERTS = "shared_experts"
+    EXPERTS = "experts"
+    QUERY_AND_KEY_NORMS = "query_and_key_norms"
+    LATENT_NORMS = "latent_norms"
+    ATTENTION_BIASES = "attention_biases"
     EMBEDDING = "embedding"
     LOGITS_OR_LOSS = "logits_or_loss"
     MLP_OR_ITS_NORM = "mlp_or_its_norm"
     NORM = "norm"
     MLP = "mlp"
     ATTENTION = "attention"
+    AUXILIARY_LOSS = "auxiliary_loss"
+    PREDICTION_LOSS = "prediction_loss"
     NORM_COPIES = "norm_copies"
     BACKWARD_AT_BOUNDARY = "backward_at_boundary"
     BACKWARD_OF_LOSS = "backward_of_loss"
@@ -39,6 +49,7 @@ class Cause(Enum):
     OTHER_DATA = "other_data"
     OTHER_DECAY = "other_decay"
     RATE_SCHEDULE = "rate_schedule"
+    BIAS_OF_EXPERTS = "bias_of_experts"
     UPDATES_BY_A_FACTOR = "updates_by_a_factor"
     UPDATES_OF_SOME = "updates_of_some"
 
@@ -53,6 +64,9 @@ class Sign(Enum):
 
     SHIFT = "every token is off by one number"
     DRAWN = "other random numbers were drawn"
+    SEVERAL_EXPERTS = "several experts of one layer differ most"
+    ROUTER = "gradients agree from the output back to experts, and differ from their router on"
+    PREDICTED = "gradients differ from the output on, and those of a predicting layer most"
     BOUNDARY = "gradients agree from the output back to a tensor"
     FROM_THE_OUTPUT = "gradients differ from the output on"
     ALONE = "one tensor differs"
@@ -83,6 +97,12 @@ class Signature:
     source: str = "zoo"
 
 
+ROUTERS = ("*.mlp.gate.weight", "*.block_sparse_moe.gate.weight")
+ROUTING = ("norm_topk_prob", "routed_scaling_factor", "num_experts_per_tok", "n_group", "topk_group")
+"""Settings by which a router chooses experts and weighs what they compute."""
+BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff")
+"""Settings of the losses of a router."""
+
 SIGNATURES = (
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
     Signature(Place.STATE, Cause.OPTIMIZER_START, sign=Sign.OPTIMIZER_STATE, source="Megatron-LM issue 761; zoo"),
@@ -93,14 +113,27 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.RANK_ALONE, rows=Rows.RANK),
     Signature(Place.FORWARD, Cause.ROTARY_POSITIONS, first=("rope*", "partial_rotary*")),
     Signature(Place.FORWARD, Cause.NORM_EPSILON, first=("rms_norm_eps*",)),
+    Signature(Place.FORWARD, Cause.LATENT_SCALE, first=("rotary_scaling_factor*",), source="MindFormers 1.9 and 2.1; zoo"),
+    Signature(Place.FORWARD, Cause.ROUTING_SETTINGS, first=ROUTING),
     Signature(Place.FORWARD, Cause.ATTENTION_SCORES, where=Where.AFTER_THE_FIRST),
     Signature(Place.FORWARD, Cause.ATTENTION_FORGETS, where=Where.FROM_ONE_ON),
+    Signature(Place.FORWARD, Cause.ROUTER, first=ROUTERS),
+    Signature(Place.FORWARD, Cause.SHARED_EXPERTS, first=("*.shared_experts.*",)),
+    Signature(Place.FORWARD, Cause.EXPERTS, first=("*.experts.*",)),
+    Signature(Place.FORWARD, Cause.ROUTER, sign=Sign.SEVERAL_EXPERTS),
+    Signature(Place.FORWARD, Cause.QUERY_AND_KEY_NORMS, first=("*.q_norm.weight", "*.k_norm.weight")),
+    Signature(Place.FORWARD, Cause.LATENT_NORMS, first=("*.q_a_layernorm.weight", "*.kv_a_layernorm.weight")),
+    Signature(Place.FORWARD, Cause.ATTENTION_BIASES, first=("*.self_attn.*.bias",)),
     Signature(Place.FORWARD, Cause.EMBEDDING, first=("*embed_tokens*",), source="the guide's case study; zoo"),
     Signature(Place.FORWARD, Cause.LOGITS_OR_LOSS, first=("lm_head*", "model.norm*")),
     Signature(Place.FORWARD, Cause.MLP_OR_ITS_NORM, first=("*post_attention_layernorm*",)),
     Signature(Place.FORWARD, Cause.NORM, first=("*norm.weight*",)),
     Signature(Place.FORWARD, Cause.MLP, first=("*.mlp.*",)),
     Signature(Place.FORWARD, Cause.ATTENTION, unless=Where.AFTER_THE_FIRST, first=("*.self_attn.*",)),
+    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, first=(*BALANCING, "auxiliary")),
+    Signature(Place.GRADIENTS, Cause.AUXILIARY_LOSS, sign=Sign.ROUTER),
+    Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor", "multi_token_prediction")),
+    Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, sign=Sign.PREDICTED),
     Signature(Place.GRADIENTS, Cause.NORM_COPIES, first=("*norm.weight*",), only=True),
     Signature(Place.GRADIENTS, Cause.BACKWARD_AT_BOUNDARY, sign=Sign.BOUNDARY),
     Signature(Place.GRADIENTS, Cause.BACKWARD_OF_LOSS, sign=Sign.FROM_THE_OUTPUT),
@@ -111,6 +144,7 @@ SIGNATURES = (
         Place.CONFIGURATION, Cause.OTHER_DECAY, first=("weight_decay",), ids=("hyper_parameters.of",), source="the guide's case study"
     ),
     Signature(Place.CONFIGURATION, Cause.RATE_SCHEDULE, first=("learning rate",)),
+    Signature(Place.OPTIMIZER, Cause.BIAS_OF_EXPERTS, first=("moe_router_bias_update_rate", "*e_score_correction_bias")),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, ids=("first_updates.every_update_scaled",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_BY_A_FACTOR, first=("bias_correction",)),
     Signature(Place.OPTIMIZER, Cause.UPDATES_OF_SOME, first=("model.*", "lm_head*")),
