@@ -125,7 +125,7 @@ def test_nothing_imports_an_entrance() -> None:
 
 
 READS = (
-    *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems", "routing"),
+    *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems", "routing", "terms"),
     "layout",  # for the type of an array
 )
 """What of a record its readers import: what a run is and what it gives, and nothing that writes one."""

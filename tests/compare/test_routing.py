@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from align_hooks.compare.routing import apart
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Status, Verdict
 from align_hooks.messages import rendered
+from align_hooks.record.terms import AUXILIARY
 from compare.conftest import stage
 from synthetic import ROUTERS, ROWS, SEQUENCE, STEPS, Synthetic, routed
 
@@ -51,6 +52,7 @@ def wrong_gradients(run: Synthetic, step: int) -> None:
     for name, tensor in run.gradients[step].items():
         run.gradients[step][name] = tensor * (1 + 0.01 * random.standard_normal(tensor.shape)).astype(np.float32)
     run.norms[step] = {name: float(np.square(tensor, dtype=np.float64).sum()) for name, tensor in run.gradients[step].items()}
+    run.train()
 
 
 def pair(tmp_path: Path, reference: Synthetic, candidate: Synthetic) -> Comparison:
@@ -198,3 +200,65 @@ def test_tokens_that_attend_to_one_that_changed_are_apart(tmp_path: Path) -> Non
 
 def test_more_tokens_may_change_in_a_coarser_type() -> None:
     assert limits.DEFAULTS["float32"].ties < limits.DEFAULTS["float16"].ties < limits.DEFAULTS["bfloat16"].ties < 0.5
+
+
+def other_data(run: Synthetic) -> None:
+    run.batches[2]["tokens"][0, 0] = (run.batches[2]["tokens"][0, 0] + 1) % 10
+
+
+def other_decay(run: Synthetic) -> None:
+    run.optimizer["groups"][0]["weight_decay"] = 0.0  # type: ignore[index]
+    run.train()
+
+
+def other_rate(run: Synthetic) -> None:
+    run.rows[1]["learning_rate"] = 5e-3
+    run.train()
+
+
+def other_clipping(run: Synthetic) -> None:
+    run.rows[0]["clip_coefficient"] = 0.5
+    run.train()
+
+
+@pytest.mark.parametrize("fault", [other_data, other_decay, other_rate, other_clipping])
+def test_a_fault_that_no_expert_can_make_stays_one_beside_a_near_tie(tmp_path: Path, fault: Callable[[Synthetic], None]) -> None:
+    candidate = routed("routing")
+    moved(candidate, 0, 1)
+    fault(candidate)
+    assert pair(tmp_path, routed("routing"), candidate).verdict is Verdict.DIVERGED
+
+
+def test_another_coefficient_stays_a_fault_beside_a_near_tie(tmp_path: Path) -> None:
+    """Ten times the term does not follow from one token of twenty."""
+    reference, candidate = routed("routing"), routed("routing")
+    moved(candidate, 0, 1)
+    for run, term in ((reference, 0.002), (candidate, 0.02)):
+        for scalars in run.rows:
+            scalars["terms"] = {AUXILIARY: term}  # type: ignore[assignment]
+    assert pair(tmp_path, reference, candidate).verdict is Verdict.DIVERGED
+
+
+def test_counts_are_looked_at_where_choices_are_of_other_steps(tmp_path: Path) -> None:
+    """An honest near tie of step 0, which the counts of step 0 show; choices were asked for at step 2 alone."""
+    reference, candidate = routed(), routed()
+    for run in (reference, candidate):
+        run.settings["routing"] = "2"
+    chosen = candidate.routing[0][ROUTERS[0]]
+    chosen[0, SEQUENCE - 1] = (0, 0) if chosen[0, SEQUENCE - 1].tolist() != [0, 0] else (1, 1)
+    off(candidate, 0, slice(SEQUENCE - 1, None), rows=slice(1))
+    wrong_gradients(candidate, 0)
+    assert pair(tmp_path, reference, candidate).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("lacks", ["all layers", "one layer", "an expert of each token"])
+def test_a_run_that_lacks_choices_that_it_was_asked_for_is_not_aligned(tmp_path: Path, lacks: str) -> None:
+    candidate = routed("routing")
+    for step, layers in candidate.routing.items():
+        candidate.routing[step] = {
+            "all layers": {},
+            "one layer": {ROUTERS[0]: layers[ROUTERS[0]]},
+            "an expert of each token": {name: np.ascontiguousarray(experts[:, :, :1]) for name, experts in layers.items()},
+        }[lacks]
+    comparison = pair(tmp_path, routed("routing"), candidate)
+    assert comparison.verdict is not Verdict.ALIGNED, stage(comparison, "routing").status

@@ -149,3 +149,15 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(RecordError, match="was changed since it was recorded"):
         _ = open_run(path).routing(0)[LAYERS[0]]
+
+
+@pytest.mark.parametrize("dimensions", [0, 1, 2])
+def test_tensors_of_any_rank_have_three_dimensions(tmp_path: Path, dimensions: int) -> None:
+    def record(writer: Writer, rank: int) -> None:
+        whole = experts(0, ROWS)
+        writer.routing(0, dict.fromkeys(LAYERS, whole[(0,) * (3 - dimensions)] if rank else whole), [ROWS])
+        writer.scalars(row(0))
+
+    run = open_run(of_ranks(tmp_path / "run", [{"dp": 0, "dp_size": 2}, {"dp": 1, "dp_size": 2}], record))
+    with pytest.raises(RecordError, match="holds no experts of tokens"):
+        run.routing(0)

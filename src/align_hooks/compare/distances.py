@@ -62,7 +62,7 @@ def of_losses(ours: Row | None, theirs: Row | None) -> Distances:
 
 def language_model(row: Row) -> float | None:
     """The language model's part of what was differentiated."""
-    return None if row.objective_loss is None else row.objective_loss - math.fsum((row.terms or {}).values())
+    return None if row.objective_loss is None else row.objective_loss - sum((row.terms or {}).values())
 
 
 def of_terms(ours: Row | None, theirs: Row | None) -> Distances:

@@ -51,6 +51,13 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
                 yield name, float(np.abs(counts - theirs[name]).sum()) / 2 / chosen, chosen
 
 
+def unlike(reference: Run, run: Run, step: int) -> str | None:
+    """The first router whose choices one run lacks, or has of another number of experts or tokens; None where there is none."""
+    ours, theirs = reference.routing(step), run.routing(step)
+    names = dict.fromkeys((*ours, *theirs))
+    return next((name for name in names if name not in ours or name not in theirs or ours.shape(name) != theirs.shape(name)), None)
+
+
 def apart(reference: Run, run: Run, step: int) -> Flags | None:
     """Which tokens of a step, ``[rows, sequence]``, were given to other experts in any layer, or can attend to one that was; None where
     not both runs recorded the experts of each token, or of other rows, and where the experts of one were given to the other."""

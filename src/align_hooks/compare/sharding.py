@@ -108,7 +108,7 @@ def objective_alone(runs: tuple[Run, Run], findings: Sequence[Finding]) -> Messa
 
 def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
     """Which of the two runs' own numbers a factor is; None where it is none of them."""
-    for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor)):
+    for side, run, value in ((Side.CANDIDATE, runs[1], factor), (Side.REFERENCE, runs[0], 1 / factor if factor else math.inf)):
         numbers = {divisor: number for divisor, number in own_numbers(run).items() if number > 1}
         summed = [divisor for divisor, number in numbers.items() if abs(value - number) <= CLOSE * number]
         divided = [divisor for divisor, number in numbers.items() if abs(value * number - 1) <= CLOSE]

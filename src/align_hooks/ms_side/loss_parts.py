@@ -7,8 +7,6 @@ without experts and without layers for multi-token prediction has one term, and 
 
 from __future__ import annotations
 
-from mindformers.utils import parameter_register as registered
-
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
@@ -32,7 +30,9 @@ def read_terms(cell: Cell, model: Model) -> dict[str, float]:
     """
     if not getattr(cell, "print_separate_loss", False):
         return {}
-    config, known = model.config, registered.parameter_register
+    from mindformers.utils.parameter_register import parameter_register as known  # older versions have none, and no model of several terms
+
+    config = model.config
     there = {LANGUAGE_MODEL: True, AUXILIARY: config.num_moe_experts, PREDICTION: config.mtp_num_layers}
     terms = {term: number(known.get(name)) for term, name in TERMS.items() if there[term]}
     if AUXILIARY in terms:

@@ -39,12 +39,12 @@ UNTOUCHED = -1
 @dataclass(frozen=True)
 class Choice:
     """What one router chooses in a step: its buffer, and what is chosen for it where the switch is on. ``groups`` is 0 without groups;
-    ``weighs_by_scores`` says that experts are weighed by the very scores that they are chosen by."""
+    ``is_led`` says that the router must be led to the groups of the experts that are given to its tokens."""
 
     name: str
     facts: Router
     groups: int
-    weighs_by_scores: bool
+    is_led: bool
     kept: Parameter
     given: Parameter
     giving: Parameter
@@ -69,7 +69,7 @@ class Choose(nn.Cell):
 
     A router calls it with the scores of its experts, ``[1, tokens, experts]``, and where it has groups before that with the scores of
     these. Scores of experts outside the chosen groups are then 0. A router with a bias takes the weights of the experts from elsewhere; for
-    one without, the groups of the given experts are returned, one for each, so that what is kept is its choice among these.
+    one without, the groups of the given experts are returned, one for each. Then its own choice is not seen, and nothing is kept.
     """
 
     kept: Parameter
@@ -81,7 +81,8 @@ class Choose(nn.Cell):
         self.original = original
         self.experts, self.chosen = choice.facts.experts, choice.facts.chosen
         self.group_size = choice.facts.experts // max(choice.groups, 1)
-        self.keeps, self.gives, self.gives_groups = keeps, gives, gives and choice.weighs_by_scores
+        self.gives, self.gives_groups = gives, gives and choice.is_led
+        self.keeps = keeps and not self.gives_groups
         self.shape = tuple(choice.kept.shape)
         self.select = ops.Select()
         self.gather = ops.GatherD()
@@ -112,6 +113,16 @@ def routers(model: Model) -> list[Cell]:
     return [cell for _, cell in model.network.cells_and_names() if type(cell).__name__ == ROUTER]
 
 
+def groups_of(router: Cell) -> int:
+    """In how many groups a router's experts are; 0 without groups, as before MindFormers 1.8."""
+    return int(router.num_groups) if getattr(router, "enable_group_limited", False) else 0
+
+
+def is_led(router: Cell) -> bool:
+    """Whether experts of a router have groups, and are weighed by the very scores by which they are chosen."""
+    return bool(groups_of(router)) and not getattr(router, "moe_router_enable_expert_bias", False)
+
+
 def refuse_unrouted(session: MsSession) -> None:
     """Refuse, before training, to record or replay the routing of a model without experts, or of a job that routes parts of a batch."""
     variable = f"{PREFIX}ROUTING" if session.settings.steps(ROUTING) else REPLAY
@@ -119,6 +130,9 @@ def refuse_unrouted(session: MsSession) -> None:
         return
     if not routers(model_of(session.train_cell)):
         raise RefusedRun(f"{variable}: this model has no {ROUTER}; unset it")
+    model = model_of(session.train_cell)
+    if session.settings.steps(ROUTING) and session.routing is not None and any(is_led(router) for router in routers(model)):
+        raise RefusedRun(f"{PREFIX}ROUTING beside {REPLAY}: routers with groups and no bias do not show their own choice; unset the first")
     if session.sizes is not None or session.launch.world_size > 1 or not is_called_whole(session.train_cell):
         raise RefusedRun(f"{variable} is for a job of MindFormers on one device, whose model is called with the whole batch; unset it")
 
@@ -142,7 +156,7 @@ def choice_of(session: MsSession, model: Model, router: Cell, tokens: int) -> Ch
     """What a router chooses for so many tokens. Raises RefusedRun where its groups cannot be told from its experts."""
     assert session.parameters is not None
     facts = Router(int(router.expert_dim), int(router.num_experts_chosen))
-    groups = int(router.num_groups) if router.enable_group_limited else 0
+    groups = groups_of(router)
     if groups == facts.experts:
         raise RefusedRun(f"{router.weight.name}: as many groups as experts; set moe_router_num_groups to 1, which is the same")
     fused = model.fused(router.weight.name, router.weight.shape, session.parameters.dims)
@@ -152,7 +166,7 @@ def choice_of(session: MsSession, model: Model, router: Cell, tokens: int) -> Ch
         name,
         facts,
         groups,
-        not router.moe_router_enable_expert_bias,
+        is_led(router),
         kept=numbers(f"experts.{name}", shape, UNTOUCHED),
         given=numbers(f"given.{name}", shape, 0),
         giving=Parameter(Tensor(False), name=f"align_hooks.giving.{name}", requires_grad=False),

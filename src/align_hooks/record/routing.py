@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NONE = -1
 """The number in the place of an expert, of a token that was given to fewer than others."""
+DIGITS = 20
+"""Digits that no number of a layer has; names are what a file holds, and Python refuses to read thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def read_routing(run: Run, step: int) -> Routing:
     if not parts:
         raise RecordError(f"{run.path} was made by hand and holds no routing; record the run with {PREFIX}ROUTING={step}")
     names = {name for of_rank in parts.values() for part in of_rank for name in part.file}
-    if wrong := [name for part in parts[min(parts)] for name in part.file if len(part.file.shape(name)) != 3]:
+    if wrong := [name for of_rank in parts.values() for part in of_rank for name in part.file if len(part.file.shape(name)) != 3]:
         raise RecordError(f"{run.path}: step {step}: {wrong[0]} holds no experts of tokens; record the step again")
     return Routing(parts, tuple(sorted(names, key=in_layers)), f"{run.path}: step {step}")
 
@@ -118,8 +120,8 @@ def counts_of(run: Run, step: int) -> dict[str, Array]:
 
 
 def in_layers(name: str) -> list[tuple[int, str]]:
-    """A key that sorts names by the numbers in them."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
+    """A key that sorts names by the numbers in them; what has more digits than a number of a layer is none."""
+    return [(int(part), "") if part.isdecimal() and len(part) < DIGITS else (-1, part) for part in name.split(".")]
 
 
 def _routed(file: TensorFile) -> Routed:

@@ -23,7 +23,8 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
     elif holders:
         (holder,) = holders
         row = replace(row, loss=holder.loss, objective_loss=holder.objective_loss, valid_tokens=holder.valid_tokens)
-    row = _with_terms(row, whole(of_rank.terms for of_rank in rows.values()) if len(rows) == len(manifests) else None)
+    ranks = next(iter(manifests.values())).launch.world_size
+    row = _with_terms(row, whole(of_rank.terms for of_rank in rows.values()) if len(rows) == ranks else None)
     parts = [of_rank.squared for of_rank in rows.values() if of_rank.squared is not None]
     if row.grad_norm is None and len(parts) == len(rows):
         row = replace(row, grad_norm=math.sqrt(total) if (total := sum(parts)) >= 0 else math.nan)
@@ -33,7 +34,7 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
 def _with_terms(row: Row, terms: dict[str, float] | None) -> Row:
     """A row of the language model's loss alone, with the other terms of the job, where these are known."""
     objective = row.objective_loss
-    total = None if objective is None else objective + math.fsum((terms or {}).values())
+    total = None if objective is None else objective + sum((terms or {}).values())  # fsum raises beyond a double
     return replace(row, terms=terms, objective_loss=total)
 
 

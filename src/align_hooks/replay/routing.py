@@ -105,6 +105,8 @@ class RoutingReplay:
                     f"{self.source}: step {step}: some tokens of {name} were given to fewer than {router.chosen} experts "
                     f"(they were dropped); record a run without --moe-expert-capacity-factor"
                 )
+            if experts.shape[2] > 1 and (experts[:, :, 1:] <= experts[:, :, :-1]).any():
+                raise RecordError(f"{self.source}: step {step}: {name} gives a token to one expert twice; copy the record again")
             if experts.size and experts.max() >= router.experts:
                 raise RecordError(f"{self.source}: step {step}: {name} chooses expert {experts.max()}, this model has {router.experts}")
             self._layers[step, name] = experts

@@ -31,20 +31,25 @@ def routers_of(chunks: tuple[Module, ...], parameters: Parameters) -> dict[Modul
     return {router: names[id(router.weight)].removesuffix(".weight") for router in routers if id(router.weight) in names}
 
 
-def routing_map_of(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
-    """The bool map ``[tokens, experts]`` of a router's own choice, where other experts were given to the tokens."""
+def routing_map_of(router: Module, weights: torch.Tensor, routing_map: torch.Tensor) -> torch.Tensor:
+    """The bool map ``[tokens, experts]`` of a router's own choice, from the ``weights`` and the map that it returned: where other experts
+    were given to the tokens it is another, and where experts are filled up to their capacity the map has tokens that weigh nothing."""
     own = router.router_replay.own if isinstance(getattr(router, "router_replay", None), Given) else None
-    return routing_map if own is None else torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
+    if own is not None:
+        return torch.zeros_like(routing_map, dtype=torch.bool).scatter(1, own, True)
+    return routing_map.bool() & (weights != 0) if router.config.moe_pad_expert_input_to_capacity else routing_map
 
 
-def refuse_dense(session: TorchSession) -> None:
-    """Refuse to record or replay the routing of a model that has no experts on any rank."""
-    if get_args().num_experts:
+def refuse_unrouted(session: TorchSession) -> None:
+    """Refuse to record or replay the routing of a model that has no experts on any rank, or passes a router several times."""
+    args, asked = get_args(), bool(session.settings.steps(ROUTING))
+    if not asked and session.routing is None:
         return
-    if session.settings.steps(ROUTING):
-        raise RefusedRun(f"{PREFIX}ROUTING: this model has no experts; unset it")
-    if session.routing is not None:
-        raise RefusedRun(f"{REPLAY}: this model has no experts; unset it")
+    variable = f"{PREFIX}ROUTING" if asked else REPLAY
+    if not args.num_experts:
+        raise RefusedRun(f"{variable}: this model has no experts; unset it")
+    if getattr(args, "mtp_use_repeated_layer", False) and (args.mtp_num_layers or 0) > 1:
+        raise RefusedRun(f"{variable}: --mtp-use-repeated-layer passes a router several times a micro-batch; drop it, or unset {variable}")
 
 
 def chosen_by(router: Module, routing_map: torch.Tensor) -> torch.Tensor:
@@ -66,7 +71,9 @@ def routed_slices(session: TorchSession) -> Slices | None:
 
 
 def choices(session: TorchSession) -> Choices | None:
-    """The experts of all tokens of the step that ended, on the host; None where this rank saw no forward pass."""
+    """The experts of all tokens of the step that ended, on the host. Raises RefusedRun where this rank has routers and none was passed."""
+    if session.routers and not session.choices:
+        raise RefusedRun(f"{PREFIX}ROUTING: no router was seen to choose in this step; a captured graph replays it without Python")
     experts = {name: to_numpy(torch.cat(parts)) for name, parts in session.choices.items()}
     rows = [len(part) for part in next(iter(session.choices.values()), [])]
     return Choices(experts, rows, routed_slices(session))
@@ -124,7 +131,7 @@ def give_experts(session: TorchSession, planned: range) -> None:
         return
     for router in session.routers:
         if not hasattr(router, "router_replay"):
-            raise RefusedRun(f"{REPLAY}: routers of this Megatron-LM ask for no recorded experts; use 0.19, or unset it")
+            raise RefusedRun(f"{REPLAY}: routers of this Megatron-LM ask for no recorded experts; use 0.16 or newer, or unset it")
         if otherwise := OTHERWISE.get(str(getattr(router, "routing_type", ""))):
             raise RefusedRun(f"{REPLAY}: {otherwise} chooses experts otherwise; choose another, or unset {REPLAY}")
         if router.config.moe_router_fusion:

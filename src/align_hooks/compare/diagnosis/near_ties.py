@@ -10,15 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from align_hooks.compare.diagnosis.symptom import moment
+from align_hooks.compare.diagnosis.symptom import first_symptom, moment
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.routing import has_choices
+from align_hooks.compare.stages.clipping import clipping
+from align_hooks.compare.stages.curve import curve
+from align_hooks.compare.stages.first_loss import first_loss
+from align_hooks.compare.stages.first_updates import first_updates
+from align_hooks.compare.stages.free_running import free_running
+from align_hooks.compare.stages.gradients import gradients
+from align_hooks.compare.stages.later_losses import later_losses
+from align_hooks.compare.stages.local_norms import local_norms
+from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.stages.stage import Phase
 from align_hooks.compare.stages.token_losses import token_losses
-from align_hooks.compare.verdict import StageResult, Status
+from align_hooks.compare.verdict import Quantity, StageResult, Status
 from align_hooks.messages import message, sentences
 
+FOLLOWING = (token_losses, loss_terms, first_loss, local_norms, gradients, clipping, first_updates, later_losses, curve, free_running)
+"""Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
+MOVED = 10.0
+"""Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
 MOST = 0.5
 """The part of rows whose first tokens must agree, where the tokens that changed their experts are not known by themselves."""
 
@@ -28,6 +41,8 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
     ties = next((result for result in stages if result.stage is routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
         return list(stages), symptom
+    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], ladder.pair.first)) is not None:
+        return list(stages), other
     step = ties.ties or 0
     tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, ladder.pair.first or 0)
     follows = has_choices(*ladder.pair.runs, step=step) or ladder.parted.begun <= MOST  # tokens on the same way differ, too
@@ -36,3 +51,14 @@ def opened(stages: Sequence[StageResult], symptom: StageResult | None, ladder: L
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
     held = replace(ties, status=Status.INCONCLUSIVE, summary=summary, open=True)
     return [held if result is ties else result for result in stages], held
+
+
+def may_follow(result: StageResult, ties: StageResult) -> bool:
+    """Whether what a stage shows may follow from the tokens that changed their experts."""
+    wrong = [finding for finding in result.findings if finding.excess > 1]
+    if result.stage is clipping:  # the norm may, and what is clipped by it
+        return any(finding.quantity is Quantity.GRAD_NORM for finding in wrong)
+    if result.stage is loss_terms:
+        share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
+        return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
+    return result.stage in FOLLOWING

@@ -8,6 +8,7 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import message
+from align_hooks.record.terms import AUXILIARY, PREDICTION
 
 
 @stage("loss terms", Phase.FORWARD, place=Place.GRADIENTS, draws=True, decides=False)
@@ -25,7 +26,9 @@ def loss_terms(ladder: Ladder) -> StageResult | None:
     for ours, theirs in exact:
         limit = ladder.noise.limits("loss_terms", ours.step, pair.limits.gradient)
         for term in distances.of_terms(ours, theirs):
-            what, values = at_step(message(f"loss_terms.{term.name}"), ours.step), (term.reference, term.candidate)
+            known = term.name in (AUXILIARY, PREDICTION)
+            what = at_step(message(f"loss_terms.{term.name}") if known else term.name, ours.step)
+            values = term.reference, term.candidate
             by = {"name": term.name, "step": ours.step, "quantity": Quantity.LOSS, "scale": term.scale}
             findings.append(Finding(what, *values, term.error, limit(term.name), **by))  # type: ignore[arg-type]
     if not findings:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from align_hooks.compare import distances
 from align_hooks.compare.findings import WORST, furthest, steps_text
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.routing import ALWAYS, has_choices, is_given
+from align_hooks.compare.routing import ALWAYS, has_choices, is_given, unlike
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
 from align_hooks.messages import Message, message, sentences
@@ -25,16 +25,20 @@ def routing(ladder: Ladder) -> StageResult | None:
     pair = ladder.pair
     if not any(".experts." in name for run in pair.runs for name in pair.pieces(run)):
         return None
-    by_step = {step: of_step(ladder, step) for step in pair.steps("batches" if not pair.steps("routing") else "routing")}
+    by_step = {step: of_step(ladder, step) for step in sorted({*pair.steps("batches"), *pair.steps("routing")})}
     steps = [step for step, findings in by_step.items() if findings]
     if not steps:
-        return StageResult(routing, Status.NOT_COMPARED, message("routing.none"))
+        status = Status.INCOMPLETE if pair.steps("routing") else Status.NOT_COMPARED
+        return StageResult(routing, status, message("routing.none"))
     findings = [finding for step in steps for finding in by_step[step]]
     changed = [finding for finding in findings if finding.error]
     wrong = [finding for finding in changed if finding.excess > 1 and finding.step is not None and pair.is_exact(finding.step)]
     beyond = [finding for finding in changed if finding.excess > 1]
     status = Status.DIFFERENT if wrong else Status.INCONCLUSIVE if beyond else Status.SAME
-    chosen = has_choices(*pair.runs, step=steps[0])
+    chosen = all(has_choices(*pair.runs, step=step) for step in steps)
+    lacking = next((lack for step in pair.steps("routing") if (lack := unlike(*pair.runs, step))), None)
+    if lacking is not None and status is Status.SAME:
+        return StageResult(routing, Status.INCOMPLETE, message("routing.unlike", name=lacking))
     summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))
     shown = first_wrong(wrong) if wrong else furthest(changed or findings)
     result = StageResult(routing, status, sentences(summary, first_changed(changed)), shown)

@@ -112,7 +112,7 @@ class Ended:
             "clip_coefficient": min(1.0, clip / (max(norm, clip) + 1e-6)) if clip and norm is not None else 1.0,
             "learning_rate": self.update.rate,
             "loss_scale": self.update.loss_scale,
-            "terms": {name: term for name, term in session.terms.items() if name != LANGUAGE_MODEL} or None,
+            "terms": self.terms(),
             "skipped": bool(number(self.outputs[OVERFLOW])),
             "seconds": self.seconds,
             "random": [session.random],
@@ -141,6 +141,11 @@ class Ended:
         if session.model is None or not has_terms(session.model):
             return number(self.outputs[LOSS])
         return session.terms.get(LANGUAGE_MODEL)
+
+    def terms(self) -> dict[str, float] | None:
+        """The other terms of the loss; None where they are not told apart, and of a job of several ranks, which each have them of all."""
+        alone = self.session.sizes is None and self.session.launch.world_size == 1
+        return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None if alone else None
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """The global norm, and this rank's squared part of it where gradients are cut, which the reader adds up.

@@ -26,7 +26,7 @@ from align_hooks.torch_side.model import Parameters, model_facts, parameters_of,
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
-from align_hooks.torch_side.routing import give_experts, refuse_dense, routers_of
+from align_hooks.torch_side.routing import give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 
@@ -50,7 +50,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
-    refuse_dense(session)
+    refuse_unrouted(session)
     if session.settings.load_weights is not None:
         load(session, parameters, optimizer, args)
     if session.replay is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
@@ -29,7 +30,9 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return result
     with session.recording.surviving("the experts of each token"):
         logits = args[0] if args else kwargs["logits"]
-        routing_map = routing_map_of(instance, result[1].detach())
+        routing_map = routing_map_of(instance, result[0].detach(), result[1].detach())
+        if len(routing_map) != logits.shape[0] * logits.shape[1]:  # gathered from all tensor-parallel ranks, which count it all
+            raise RefusedRun(f"{name} routes tokens of other ranks (--moe-token-dispatcher-type alltoall_seq); choose another dispatcher")
         if counted:
             session.counts[name] = session.counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:

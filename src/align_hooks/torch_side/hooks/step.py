@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
+from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
 from align_hooks.record.random_states import changes
@@ -25,6 +27,8 @@ from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
 from align_hooks.torch_side.session import TorchSession
 
+SCALED_BY_CP = Version("0.16")
+"""Since this version Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 TAKEN = ("norm", "same", "exact")
 
 
@@ -121,7 +125,9 @@ class Ended:
         args, place = get_args(), self.session.place
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)):
             return None
-        ranks = {AUXILIARY: place["dp_size"], PREDICTION: place["dp_size"] * place["cp_size"]}
+        ranks = dict.fromkeys((AUXILIARY, PREDICTION), place["dp_size"] * place["cp_size"])
+        if Version(installed_version("megatron-core")) >= SCALED_BY_CP:
+            ranks[AUXILIARY] = place["dp_size"]
         divisor = get_num_microbatches()
         if args.calculate_per_token_loss:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
