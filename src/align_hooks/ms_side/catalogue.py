@@ -6,7 +6,7 @@ from align_hooks.hooking.hook import Hook
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.3,!=1.4.*,<1.10"
+MINDFORMERS = ">=1.3,!=1.4.*,!=2.0.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """The versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of
 MindFormers 1.4 ask for MindSpore 2.5 or 2.8."""
