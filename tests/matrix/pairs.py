@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCRIPTS = {"1.3.0": "v1.3.0", "1.3.2": "v1.3.2", "1.5.0": "v1.5.0", "1.6.0": "v1.6.0", "1.7.0": "v1.7.0", "1.8.0": "r1.8.0"}
-"""Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and neither 1.9.0 nor 2.1.0 has a branch (the script of 1.9.0 is that
-of 1.8.0)."""
+"""Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and 1.9.0 no branch (its script is that of 1.8.0). That of
+2.1.0 was not to be had."""
 
 BESIDE_2_1 = (
     "transformers>=5.3",
@@ -67,7 +67,9 @@ INSTALLED = {
     "1.9.0@3.10": Installed("3.10", "2.9.0", "1.9.0"),
     "1.9.0@3.11": Installed("3.11", "2.9.0", "1.9.0"),
     "1.9.0@2.10": Installed("3.12", "2.10.0", "1.9.0", newer=True),
-    "2.1.0": Installed("3.12", "2.10.0", "2.1.0", beside=BESIDE_2_1),  # it asks for MindSpore 2.11 and hyper-parallel, published nowhere
+    "2.1.0": Installed(
+        "3.12", "2.10.0", "2.1.0", beside=BESIDE_2_1
+    ),  # it asks for MindSpore 2.11 and hyper-parallel, which the index has not
 }
 """By name of the column: MindFormers with its Python, or its MindSpore, behind the ``@`` where they are not the usual ones. MindSpore 2.7.0
 and 2.7.1 have no wheel for Python 3.12."""
