@@ -28,6 +28,8 @@ SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
 HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
 NO_VERSION = {"mindspeed"}
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
+NEVER_RELEASED = {"mindformers": {f"1.{minor}" for minor in range(11, 20)}, "mindspore": set()}
+"""Minor versions that no range can leave out shortly: after MindFormers 1.9 came 2.0."""
 SAMPLES = {
     "run": "runs/a",
     "run_exists": "replace",
@@ -147,7 +149,7 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
             minor for major in range(4) for minor in (f"{major}.{number}" for number in range(20)) if f"{minor}.0" in SpecifierSet(text)
         }
         ran = {f"{version.major}.{version.minor}" for version in proven}
-        assert inside == ran | (set(FROM_SOURCE) if package == "mindspore" else set())
+        assert inside - NEVER_RELEASED[package] == ran | (set(FROM_SOURCE) if package == "mindspore" else set())
         assert ran.isdisjoint(FROM_SOURCE)
 
 
