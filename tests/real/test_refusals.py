@@ -113,7 +113,7 @@ def test_a_newer_model_refuses_weights_of_another_family(source: str, tmp_path: 
 
 
 def test_a_key_that_a_newer_model_does_not_know_is_the_frameworks_own_error_and_names_none_of_ours(tmp_path: Path, reference: Path) -> None:
-    """MindFormers lists every key that its ``TransformerConfig`` has not."""
+    """MindFormers 1.9 lists every key that its ``TransformerConfig`` has not; 2.1 warns of it and trains."""
     given = {"change": {"model.model_config.invented": 1}, "RUN": tmp_path / "run", "DETERMINISTIC": 1, "LEARNING_RATE": 1e-4}
     done = frameworks.mindformers(tmp_path, family="qwen3", **given, **frameworks.fed_by(reference))
     assert done.code == 1
