@@ -86,7 +86,11 @@ def test_what_was_built_counts_before_what_was_written() -> None:
 
 @pytest.mark.parametrize(
     ("versions", "advised"),
-    [({"mindformers": "1.9.0", "mindspore": "2.9.0"}, False), ({"mindformers": "1.9.0", "mindspore": "2.7.0"}, True)],
+    [
+        ({"mindformers": "1.9.0", "mindspore": "2.9.0"}, False),
+        ({"mindformers": "1.9.0", "mindspore": "2.7.0"}, True),
+        ({"mindformers": "2.1.0", "mindspore": "2.10.0"}, True),
+    ],
 )
 def test_versions_that_belong_together(versions: dict[str, str], advised: bool) -> None:
     one, other = facts("torch", versions={"megatron-core": "0.19.2"}), facts("ms", versions=versions)

@@ -92,6 +92,7 @@ def test_nothing_is_refused_where_nothing_is_asked_for(tmp_path: Path) -> None:
 
 MINDFORMERS: dict[str, tuple[str, str, dict[str, object], str]] = {
     "sink mode": ("sink_mode: False", "sink_mode: True", {"run": "run"}, "set sink_mode: False in the YAML"),
+    "a newer model without a graph": ("context:\n  mode: 0", "use_legacy: False\ncontext:\n  mode: 1", {"run": "run"}, "set mode: 0"),
     "bfloat16 on a CPU": ("    compute_dtype: 'float32'", "    compute_dtype: bfloat16", {"device": "cpu"}, "set compute_dtype: float32"),
 }
 

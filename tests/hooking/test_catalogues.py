@@ -28,6 +28,8 @@ SIDES = {"torch": TORCH_HOOKS, "ms": MS_HOOKS}
 HOOKS = [pytest.param(hook, id=f"{side}-{hook.name}") for side, hooks in SIDES.items() for hook in hooks]
 NO_VERSION = {"mindspeed"}
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
+NEVER_RELEASED = {"mindformers": {f"1.{minor}" for minor in range(11, 20)}, "mindspore": set()}
+"""Minor versions that no range can leave out shortly: after MindFormers 1.9 came 2.0."""
 SAMPLES = {
     "run": "runs/a",
     "run_exists": "replace",
@@ -136,16 +138,18 @@ def test_the_installed_framework_is_inside_the_range_of_every_hook_that_must_fir
     assert covers(hook) or not hook.must_fire
 
 
-@pytest.mark.parametrize(("package", "minors"), [("mindformers", "1.{}"), ("mindspore", "2.{}")])
-def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_tells_and_nothing_else(package: str, minors: str) -> None:
+@pytest.mark.parametrize("package", ["mindformers", "mindspore"])
+def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_tells_and_nothing_else(package: str) -> None:
     results = [json.loads(path.read_text("utf-8")) for path in RESULTS.glob("mindformers-*.json")]
     proven = {Version(result["packages"][package]) for result in results if result["gap"] is None}
     assert proven
     for text in {hook.supports for hook in MS_HOOKS if hook.package == package}:
         assert [version for version in proven if version not in SpecifierSet(text)] == []
-        inside = {minor for minor in map(minors.format, range(20)) if f"{minor}.0" in SpecifierSet(text)}
+        inside = {
+            minor for major in range(4) for minor in (f"{major}.{number}" for number in range(20)) if f"{minor}.0" in SpecifierSet(text)
+        }
         ran = {f"{version.major}.{version.minor}" for version in proven}
-        assert inside == ran | (set(FROM_SOURCE) if package == "mindspore" else set())
+        assert inside - NEVER_RELEASED[package] == ran | (set(FROM_SOURCE) if package == "mindspore" else set())
         assert ran.isdisjoint(FROM_SOURCE)
 
 

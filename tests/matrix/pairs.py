@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCRIPTS = {"1.3.0": "v1.3.0", "1.3.2": "v1.3.2", "1.5.0": "v1.5.0", "1.6.0": "v1.6.0", "1.7.0": "v1.7.0", "1.8.0": "r1.8.0"}
-"""Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and 1.9.0 no branch (its script is that of 1.8.0)."""
+"""Version of a script to the tag or branch that holds it; 1.8.0 has no tag, and 1.9.0 no branch (its script is that of 1.8.0). That of
+2.1.0 was not to be had."""
+
+BESIDE_2_1 = (
+    "transformers>=5.3",
+    "datasets<5.1",
+    "pyarrow<24",
+    "mindpet==1.0.4",
+    *("deprecated", "jieba", "rouge-chinese", "sentencepiece", "tensorboardX", "tiktoken"),
+)
+"""What MindFormers 2.1 imports of what its wheel asks for. From 24 on pyarrow takes no NumPy below 2, for which the wheel asks too."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +23,7 @@ class Installed:
     """A MindFormers to train with: Python's minor version, the wheels, whether the script's checkout shadows that of MindFormers.
 
     ``cast`` where it was written for a MindSpore whose Cells have that attribute: ``cells_with_cast.py`` gives it back to them. ``newer``
-    where its wheel asks for an older MindSpore.
+    where its wheel asks for an older MindSpore. ``beside`` is what it imports, where its wheel asks for packages that the index has not.
     """
 
     python: str
@@ -23,10 +33,13 @@ class Installed:
     ours: bool = False
     cast: bool = False
     newer: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def over(self) -> tuple[str, ...]:
-        """What is installed last, whatever the others ask for."""
+        """What is installed last, whatever the others ask for and it asks for."""
+        if self.beside:
+            return (f"mindformers=={self.mindformers}",)
         return (f"mindspore=={self.mindspore}",) if self.newer else ()
 
     @property
@@ -34,8 +47,9 @@ class Installed:
         """What pip is asked for, nothing where the project's own environment has it; the last five are a training node's for us."""
         if self.ours:
             return ()
-        wheels = (f"mindspore=={self.mindspore}", f"mindformers=={self.mindformers}")
-        return (*wheels[self.newer :], "numpy<2", "wrapt", "packaging", "safetensors", "xxhash", "msgspec")
+        wheels = (f"mindspore=={self.mindspore}", f"mindformers=={self.mindformers}", *self.beside)
+        wanted = (wheel for wheel in wheels if wheel not in self.over)
+        return (*wanted, "numpy<2", "wrapt", "packaging", "safetensors", "xxhash", "msgspec")
 
 
 INSTALLED = {
@@ -53,6 +67,9 @@ INSTALLED = {
     "1.9.0@3.10": Installed("3.10", "2.9.0", "1.9.0"),
     "1.9.0@3.11": Installed("3.11", "2.9.0", "1.9.0"),
     "1.9.0@2.10": Installed("3.12", "2.10.0", "1.9.0", newer=True),
+    "2.1.0": Installed(
+        "3.12", "2.10.0", "2.1.0", beside=BESIDE_2_1
+    ),  # it asks for MindSpore 2.11 and hyper-parallel, which the index has not
 }
 """By name of the column: MindFormers with its Python, or its MindSpore, behind the ``@`` where they are not the usual ones. MindSpore 2.7.0
 and 2.7.1 have no wheel for Python 3.12."""
@@ -88,5 +105,6 @@ PAIRS: dict[tuple[str, str], str | None] = {
     ("1.8.0", "1.9.0@3.10"): None,
     ("1.8.0", "1.9.0@3.11"): None,
     ("1.8.0", "1.9.0@2.10"): None,
+    ("1.8.0", "2.1.0"): None,
 }
 """Script and installed version, and why the script itself does not start there (None where it trains)."""

@@ -14,11 +14,10 @@ import numpy as np
 from checkout import Failed
 from reference import make_reference
 from table import RESULTS, Result, row
-from training import STEPS, TIMEOUT, clean
+from training import STEPS, STORED, TIMEOUT, clean
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.quantities.registry import KINDS
 from align_hooks.record.reader import Run
 
 
@@ -50,8 +49,7 @@ def conclude(result: Result, judged: Judged, proofs: Mapping[str, bool]) -> None
 def is_whole(run: Run) -> bool:
     """Whether everything was recorded at every step; a state also after the last."""
     steps = list(range(STEPS))
-    stored = [kind for kind in KINDS if kind.sketch_of is None]
-    return all(set(run.steps_of(kind.name)) == kind.possible(steps) for kind in stored) and not run.problems
+    return all(set(run.steps_of(kind.name)) == kind.possible(steps) for kind in STORED) and not run.problems
 
 
 def overridden(run: Run) -> set[str]:

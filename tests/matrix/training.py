@@ -10,6 +10,7 @@ from pathlib import Path
 from checkout import Failed, last_line
 
 from align_hooks.quantities.registry import KINDS
+from align_hooks.quantities.routing import ROUTING
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "matrix"
@@ -20,7 +21,9 @@ TIMEOUT = 900
 """Seconds, of any one program."""
 
 SWITCHES = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
-EVERYTHING = {kind.variable.upper(): "all" for kind in KINDS if kind.switch is not None and kind.sketch_of is None}
+STORED = tuple(kind for kind in KINDS if kind.sketch_of is None and kind is not ROUTING)
+"""All that a model without experts records as it is."""
+EVERYTHING = {kind.variable.upper(): "all" for kind in STORED if kind.switch is not None}
 
 
 def run(command: Sequence[object], where: Path, environment: Mapping[str, str]) -> None:

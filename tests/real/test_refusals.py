@@ -98,6 +98,14 @@ def test_latent_attention_that_tensor_parallel_ranks_get_wrong_is_refused(tmp_pa
     refused(frameworks.megatron(tmp_path, family="deepseek_v3", flags=flags, RUN=tmp_path / "run"), "--multi-latent-attention")
 
 
+def test_what_trains_without_a_graph_is_refused(tmp_path: Path) -> None:
+    """The trainer that comes to no hook but this one, and newer models that the usual trainer would build of another kind."""
+    script = frameworks.SCRIPTS / "pynative_trainer.py"
+    refused(frameworks.mindformers(tmp_path / "trainer", script=script, RUN=tmp_path / "run"), "mindformers.pynative.trainer.Trainer")
+    given = {"family": "qwen3", "change": {"context.mode": 1}, "RUN": tmp_path / "run"}
+    refused(frameworks.mindformers(tmp_path / "mode", **given), "context.mode is 1", "set mode: 0 in the YAML")
+
+
 @pytest.mark.parametrize("source", [".", "step_0/rank_0/weights"], ids=["record", "directory"])
 def test_a_newer_model_refuses_weights_of_another_family(source: str, tmp_path: Path, reference: Path) -> None:
     given = {"REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference / source}
@@ -105,7 +113,7 @@ def test_a_newer_model_refuses_weights_of_another_family(source: str, tmp_path: 
 
 
 def test_a_key_that_a_newer_model_does_not_know_is_the_frameworks_own_error_and_names_none_of_ours(tmp_path: Path, reference: Path) -> None:
-    """MindFormers lists every key that its ``TransformerConfig`` has not."""
+    """MindFormers 1.9 lists every key that its ``TransformerConfig`` has not; 2.1 warns of it and trains."""
     given = {"change": {"model.model_config.invented": 1}, "RUN": tmp_path / "run", "DETERMINISTIC": 1, "LEARNING_RATE": 1e-4}
     done = frameworks.mindformers(tmp_path, family="qwen3", **given, **frameworks.fed_by(reference))
     assert done.code == 1

@@ -6,10 +6,11 @@ from align_hooks.hooking.hook import Hook
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.3,!=1.4.*,<1.10"
+MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,!=2.0.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """The versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of
-MindFormers 1.4 ask for MindSpore 2.5 or 2.8."""
+MindFormers 1.4 ask for MindSpore 2.5 or 2.8. After MindFormers 1.9 came 2.0, which cannot be imported without hyper-parallel; the package
+index lacks that."""
 
 FROM_SOURCE = ("2.4", "2.6")
 """Minor versions of MindSpore that MindFormers 1.3 and 1.5 ask for and the package index no longer has. The hooks were never run on
@@ -43,6 +44,17 @@ HOOKS: tuple[Hook, ...] = (
         targets=("build_context",),
         body=f"{_ROOM}.config:wrap",
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
+    ),
+    Hook(
+        "pynative",
+        asked=_always,
+        package="mindformers",
+        supports=MINDFORMERS,
+        trigger="mindformers.pynative.trainer.trainer",
+        targets=("Trainer.train",),
+        body=f"{_ROOM}.pynative:refuse",
+        why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
+        must_fire=False,
     ),
     Hook(
         "dataloader",

@@ -20,6 +20,8 @@ TRAINS = (None, "train", "finetune")
 
 CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
 """Schedules that no length shapes; the last is the other name that MindFormers registers."""
+PYNATIVE = (1, "PYNATIVE_MODE")
+"""Values of ``context.mode`` for which 1.9 and 2.1 build newer models of another kind. They need hyper-parallel; the index lacks it."""
 REHEARSAL = {
     "context.device_target": "CPU",
     "runner_config.sink_mode": False,
@@ -35,6 +37,8 @@ REHEARSAL_OF_OLDER = {
 
 def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
     """Why a run with this configuration is refused on that version of MindSpore, a line each; ``get`` reads the YAML."""
+    if settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE:
+        yield f"context.mode is {get('context.mode')}: models of use_legacy: False were tried in GRAPH_MODE alone; set mode: 0 in the YAML"
     if settings.device == "cpu":
         yield from _of_a_cpu(get, mindspore)
     elif get("runner_config.sink_mode"):  # the batch goes past the host, which sees one value a sink

@@ -7,8 +7,8 @@ from align_hooks.checklist.readings.lookup import is_on
 from align_hooks.checklist.row import UNSET, Read
 from align_hooks.configuration.values import Configuration, Setting
 
-PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7.2", "1.9": "2.9.0"}
-"""MindFormers to the MindSpore that it was released with."""
+PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7.2", "1.9": "2.9.0", "2.0": "2.10", "2.1": "2.11"}
+"""MindFormers to the MindSpore that it was released with, those of 2.0 and 2.1 by what their wheels ask for."""
 
 
 def variable(name: str) -> Read:
