@@ -50,7 +50,8 @@ def test_both_ranks_of_torchrun_record(two_ranks: tuple[Path, frameworks.Ended])
     assert done.ours.count(" side") == 2  # torchrun itself is left alone
     facts = json.loads((path / "manifest/rank_1.json").read_text())
     idle = [name for name, hook in facts["hooks"].items() if not hook["calls"]]
-    assert idle == ["mindspeed", "rehearsal_fused_kernels"]  # it is not there, and Megatron has had none since 0.17
+    not_there = ["mindspeed", "rehearsal_fused_kernels"]  # it is not installed, and Megatron has had none since 0.17
+    assert sorted(idle) == sorted([*not_there, "auxiliary", "prediction", "routing"])  # of models with experts, or that predict further
 
 
 def test_copies_are_the_same_and_counted_once(two_ranks: tuple[Path, frameworks.Ended]) -> None:
