@@ -34,7 +34,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import EVERYTHING, Array, Synthetic, begun, by_hand, job, row, scalars_only
+from synthetic import EVERYTHING, ROUTERS, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
@@ -84,6 +84,17 @@ def sketched(path: Path) -> None:
     run = Synthetic(settings={"batches": "all", "local_norms": "all", "sketches": "all"})
     run.write(path / RUN)
     run.drifted().write(path / PARTNER)
+
+
+def with_experts(path: Path) -> None:
+    """A model whose tokens are given to experts, with the other terms of its loss; in the candidate one token is given to others."""
+    for name in (RUN, PARTNER):
+        run = routed("routing")
+        for scalars in run.rows:
+            scalars["terms"] = {"auxiliary": 0.002, "multi_token_prediction": 1.5}  # type: ignore[assignment]
+        if name == PARTNER:
+            run.routing[1][ROUTERS[0]][0, 0] = (0, 1) if run.routing[1][ROUTERS[0]][0, 0].tolist() != [0, 1] else (2, 3)
+        run.write(path / name)
 
 
 def other_side(path: Path) -> None:
@@ -244,7 +255,8 @@ def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
     return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
 
 
-RECORDS = [*both_formats(one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log), Seed("made_by_hand", made_by_hand)]
+BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts)
+RECORDS = [*both_formats(*BUILT), Seed("made_by_hand", made_by_hand)]
 DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
 """Records of which every file has a digest."""
 CHECKED = both_formats(one_rank, other_side)

@@ -74,6 +74,9 @@ def read_everything(path: Path) -> Run:
         _ = run.row(step), run.rank_rows(step), run.random_states(step)
     for step in run.batch_steps():
         _ = run.batch_facts(step), run.batch(step).arrays(), run.batch_descriptions(step)
+        _ = run.expert_counts(step)
+    for step in run.steps_of("routing"):
+        _ = [experts.sum() for experts in run.routing(step).values()]
     for step in run.local_norm_steps():
         _ = run.local_norms(step), counted_totals(run, [step])
     for kind, steps in ((run.gradients, run.gradient_steps()), (run.weights, run.weight_steps())):
