@@ -20,7 +20,7 @@ from align_hooks.messages import message, sentences
 from align_hooks.record.ending import End, HowEnded, Writing
 from align_hooks.record.pieces import write_tensors
 from align_hooks.record.problems import ProblemKind
-from align_hooks.record.schema import Facts, Injected
+from align_hooks.record.schema import Facts, Handed
 from record.conftest import DP2, contents, of_ranks
 from rewritten import edit, older
 from synthetic import NAMES, STEPS, Synthetic, begun, described, job, row, scalars_only
@@ -313,7 +313,7 @@ def test_a_continued_run_keeps_its_id_its_overrides_and_its_injected_steps(
     injected(tmp_path, range(2, 4), source, from_source)  # step 2 is made again
     after = open_run(tmp_path).facts
     assert after.run_id == before.run_id
-    assert after.injected == Injected("a", "a", tuple(steps))
+    assert after.injected == Handed("a", "a", tuple(steps))
     assert [override.what for override in after.overrides] == ["segment 0", "segment 2"]
 
 
@@ -323,7 +323,7 @@ def test_a_continued_run_is_injected_from_one_source_alone(tmp_path: Path) -> No
         injected(tmp_path, range(2, 4), "b", [2])
     assert open_run(tmp_path).steps == [0, 1, 2]
     injected(tmp_path, range(4), "b", [0])  # nothing of the other source stays
-    assert open_run(tmp_path).facts.injected == Injected("b", "b", (0,))
+    assert open_run(tmp_path).facts.injected == Handed("b", "b", (0,))
 
 
 def test_run_exists_continue_may_be_the_first_run(tmp_path: Path) -> None:

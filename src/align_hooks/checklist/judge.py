@@ -61,8 +61,7 @@ def judge(reference: Configuration, candidate: Configuration, rows: Sequence[Row
 
 def _judge(row: Row, reference: Configuration, candidate: Configuration, values: Values) -> Checked:
     ours, theirs = values[row.id]
-    name = row.when.partition("=")[0]
-    if name and not is_asked(row, [value.meaning for value in values[name]]):
+    if row.depends_on and not is_asked(row, [value.meaning for value in values[row.depends_on]]):
         return Checked(row, Outcome.UNUSED, ours, theirs)
     known = [value.meaning for value in (ours, theirs) if value.meaning is not UNSET]
     advised = tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.meaning))

@@ -14,7 +14,7 @@ from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.readings.lookup import NotTold
 from align_hooks.checklist.row import MODEL, UNSET, Asked, Edits, Effect, Row, Unless
 from align_hooks.checklist.side_value import ODD, SideValue, read_row, same
-from align_hooks.checklist.tables import ROWS
+from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.checklist.tries import of_one_key
 from align_hooks.checklist.writable import is_refused, usable
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Setting, Value
@@ -142,9 +142,8 @@ def _parted(
 
 def _means_anything(row: Row, candidate: Configuration, values: Values) -> bool:
     """Whether a row means anything of the reference and a changed candidate."""
-    name = row.when.partition("=")[0]
-    deciding = next((one for one in ROWS if one.id == name), None)
-    return deciding is None or name not in values or is_asked(row, [values[name][0].meaning, read_row(deciding, candidate).meaning])
+    name = row.depends_on
+    return name not in values or is_asked(row, [values[name][0].meaning, read_row(ROW[name], candidate).meaning])
 
 
 def is_asked(row: Row, meanings: Sequence[Setting]) -> bool:

@@ -183,6 +183,11 @@ class Row:
         return self.name.id.partition(".")[2] if isinstance(self.name, Message) else self.name
 
     @property
+    def depends_on(self) -> str:
+        """The id of the row that must hold something, or a value, for this one to mean anything; empty where none must."""
+        return self.when.partition("=")[0]
+
+    @property
     def sources(self) -> Sequence[str]:
         """The tables and rows of the guides that ask for it."""
         return self.asked_by or [f"comparison: {self.comparison}: {key.replace('_', '-')}" for key in self.megatron.keys[:1]]

@@ -12,6 +12,7 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.belongs import known
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
+from align_hooks.families.registry import routers
 from align_hooks.job.entry import room
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
@@ -22,7 +23,7 @@ from align_hooks.settings import PREFIX, Settings
 
 GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 """Arguments with which the size of Megatron's batch changes."""
-ROUTER = (".mlp.gate.weight", ".block_sparse_moe.gate.weight")
+ROUTER = tuple(f".{kind}.weight" for kind in routers())
 """How the canonical name of a router's weight ends."""
 LOADED = ("load", "pretrained_checkpoint")
 """Arguments that name a checkpoint from which Megatron goes on."""
@@ -109,8 +110,8 @@ def _check_routing(configuration: Configuration, settings: Settings, model: Shap
     gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
     if model.whole and not gates:
         raise RefusedRun("this model has no experts; unset it")
-    routers = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
-    replay.check(routers, planned, None)
+    wanted = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
+    replay.check(wanted, planned, None)
 
 
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:

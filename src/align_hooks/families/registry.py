@@ -66,6 +66,11 @@ def levels() -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, merged))
 
 
+def routers() -> tuple[str, ...]:
+    """The kinds of routers, which choose experts."""
+    return tuple(kind for level in levels() for kind in level if kind.endswith(".gate"))
+
+
 def embeddings() -> frozenset[str]:
     """The canonical names of models' embeddings."""
     return frozenset(family.embedding for family in FAMILIES)

@@ -10,6 +10,7 @@ Tokens are ``[1, rows · sequence, …]`` there, row after row. As with token lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mindspore
@@ -125,47 +126,65 @@ def is_led(router: Cell) -> bool:
 
 def refuse_unrouted(session: MsSession) -> None:
     """Refuse, before training, to record or replay the routing of a model without experts, or of a job that routes parts of a batch."""
-    variable = f"{PREFIX}ROUTING" if session.settings.steps(ROUTING) else REPLAY
-    if session.routing is None and not session.settings.steps(ROUTING):
+    asked = bool(session.settings.steps(ROUTING))
+    if not asked and session.routing is None:
         return
-    if not routers(model_of(session.train_cell)):
+    variable, found = f"{PREFIX}ROUTING" if asked else REPLAY, routers(model_of(session.train_cell))
+    if not found:
         raise RefusedRun(f"{variable}: this model has no {ROUTER}; unset it")
-    model = model_of(session.train_cell)
-    if session.settings.steps(ROUTING) and session.routing is not None and any(is_led(router) for router in routers(model)):
+    if asked and session.routing is not None and any(map(is_led, found)):
         raise RefusedRun(f"{PREFIX}ROUTING beside {REPLAY}: routers with groups and no bias do not show their own choice; unset the first")
     if session.sizes is not None or session.launch.world_size > 1 or not is_called_whole(session.train_cell):
         raise RefusedRun(f"{variable} is for a job of MindFormers on one device, whose model is called with the whole batch; unset it")
 
 
-def choices_of(session: MsSession, tokens: int) -> list[Choice]:
-    """The choices of all routers for a batch of so many tokens, their Cells put in place; none where routing is neither kept nor given."""
+def choices_of(session: MsSession, tokens: Callable[[], int]) -> list[Choice]:
+    """The choices of all routers, their Cells put in place, for a batch of so many ``tokens``, which are counted where there is a router.
+    There are none where routing is neither kept nor given."""
     settings, model = session.settings, model_of(session.train_cell)
     keeps = bool(settings.steps(BATCHES) or settings.steps(ROUTING)) and session.recording.writer is not None
     gives = session.routing is not None
     if not (keeps or gives) or not is_called_whole(session.train_cell):
         return []
-    choices = [choice_of(session, model, router, tokens) for router in routers(model)]
-    for choice, router in zip(choices, routers(model), strict=True):
-        for name in CHOOSE:
-            if hasattr(router, name):
-                setattr(router, name, Choose(getattr(router, name), choice, keeps=keeps, gives=gives))
+    found = named(session, model)
+    count = tokens() if found else 0
+    choices = []
+    for name, router in found.items():
+        choice = choice_of(name, router, count)
+        for operator in CHOOSE:
+            if hasattr(router, operator):
+                setattr(router, operator, Choose(getattr(router, operator), choice, keeps=keeps, gives=gives))
+        choices.append(choice)
     return choices
 
 
-def choice_of(session: MsSession, model: Model, router: Cell, tokens: int) -> Choice:
-    """What a router chooses for so many tokens. Raises RefusedRun where its groups cannot be told from its experts."""
+def named(session: MsSession, model: Model) -> dict[str, Cell]:
+    """The routers of a model, in the order of its Cells, each by the name of its weight without ``.weight``."""
     assert session.parameters is not None
+    found = {}
+    for router in routers(model):
+        fused = model.fused(router.weight.name, router.weight.shape, session.parameters.dims)
+        name = next(iter(fused.pieces)) if fused is not None else router.weight.name
+        found[name.removesuffix(".weight")] = router
+    return found
+
+
+def facts_of(router: Cell) -> Router:
+    """Of how many experts a router chooses how many. Raises RefusedRun where its groups cannot be told from its experts."""
     facts = Router(int(router.expert_dim), int(router.num_experts_chosen))
-    groups = groups_of(router)
-    if groups == facts.experts:
+    if groups_of(router) == facts.experts:
         raise RefusedRun(f"{router.weight.name}: as many groups as experts; set moe_router_num_groups to 1, which is the same")
-    fused = model.fused(router.weight.name, router.weight.shape, session.parameters.dims)
-    name = next(iter(fused.pieces)) if fused is not None else router.weight.name
-    shape, name = (1, tokens, facts.chosen), name.removesuffix(".weight")
+    return facts
+
+
+def choice_of(name: str, router: Cell, tokens: int) -> Choice:
+    """What a router chooses for so many tokens."""
+    facts = facts_of(router)
+    shape = (1, tokens, facts.chosen)
     return Choice(
         name,
         facts,
-        groups,
+        groups_of(router),
         is_led(router),
         kept=numbers(f"experts.{name}", shape, UNTOUCHED),
         given=numbers(f"given.{name}", shape, 0),
@@ -181,11 +200,9 @@ def numbers(name: str, shape: tuple[int, ...], value: int) -> Parameter:
 def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:
     """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
     is not known."""
-    if session.routing is None:
-        return
-    model = model_of(session.train_cell)
-    choices = [choice_of(session, model, router, 1) for router in routers(model)]
-    session.check_routing({choice.name: choice.facts for choice in choices}, planned, tokens)
+    if session.routing is not None:
+        found = named(session, model_of(session.train_cell))
+        session.check_routing({name: facts_of(router) for name, router in found.items()}, planned, tokens)
 
 
 def give_experts(session: MsSession, step: int) -> None:

@@ -34,6 +34,8 @@ Count: TypeAlias = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Size: TypeAlias = Annotated[int, Meta(ge=0)]
 RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Bounds: TypeAlias = Annotated[list[int], Meta(min_length=2, max_length=2)]
+Slices: TypeAlias = Annotated[list[Bounds], Meta(min_length=1)]
+"""Positions [start, stop) of a sequence that a rank has."""
 Rate: TypeAlias = float | list[float]
 """A learning rate, or a rate for each parameter group where they differ."""
 
@@ -76,8 +78,8 @@ class Training(Struct, frozen=True):
     draws: bool | None = None
 
 
-class Injected(Struct, frozen=True):
-    """The run whose gradients were injected, or whose experts tokens were given to, and the steps at which they were."""
+class Handed(Struct, frozen=True):
+    """The run that handed on its gradients, or the experts of its tokens, and the steps at which it did."""
 
     run: str | None = None
     run_id: str | None = None
@@ -125,8 +127,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     arguments: Table | None = None
     environment: Table = {}
     overrides: tuple[Override, ...] = ()
-    injected: Injected = Injected()
-    routed: Injected = Injected()
+    injected: Handed = Handed()
+    routed: Handed = Handed()
     converted: Json = None
     resolution: dict[str, float] = {}
 
@@ -301,6 +303,12 @@ def _refuse_negative(squares: Mapping[str, float]) -> None:
             raise ValueError(f"{name} is {square:g}, which is no squared sum")
 
 
+def _refuse_no_positions(slices: Slices | None) -> None:
+    """Raise ValueError for slices that are no positions of a sequence."""
+    if not all(0 <= start < stop < 1 << 31 for start, stop in slices or ()):
+        raise ValueError("slices: they are no positions")
+
+
 class Stored(Struct, frozen=True):
     """One array of a batch. ``sha256`` is of its numbers, ``file`` of its file; None before format 2."""
 
@@ -325,7 +333,7 @@ class Description(Struct, frozen=True, kw_only=True):
     arrays: dict[str, Stored]
     attention_mask: str | None
     ids: tuple[int, int] | None
-    slices: Annotated[list[Bounds], Meta(min_length=1)] | None = None
+    slices: Slices | None = None
     joined_first: JoinedFirst | None = None
     experts: dict[str, tuple[Count, ...]] = {}
 
@@ -335,19 +343,17 @@ class Description(Struct, frozen=True, kw_only=True):
         for name, array in self.arrays.items():
             if len(array.shape) != (4 if name == "attention_mask" else 2):
                 raise ValueError(f"arrays.{name}: {array.shape} is no shape of it")
-        if not all(0 <= start < stop < 1 << 31 for start, stop in self.slices or ()):
-            raise ValueError("slices: they are no positions")
+        _refuse_no_positions(self.slices)
 
 
 class Routed(Struct, frozen=True, kw_only=True):
     """What the header of ``routing.safetensors`` says of one rank's part: rows of each micro-batch, positions of the sequence."""
 
     rows: tuple[Size, ...] = ()
-    slices: Annotated[list[Bounds], Meta(min_length=1)] | None = None
+    slices: Slices | None = None
 
     def __post_init__(self) -> None:
-        if not all(0 <= start < stop < 1 << 31 for start, stop in self.slices or ()):
-            raise ValueError("slices: they are no positions")
+        _refuse_no_positions(self.slices)
 
 
 class State(Struct, frozen=True):

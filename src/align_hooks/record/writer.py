@@ -267,8 +267,14 @@ class Writer:
     ) -> None:
         """Write a step's batch; see :func:`write_batch`."""
         self._check()
-        given = {"slices": slices, "joined_first": joined_first, "experts": experts, "segment": self.segment}
-        self._listed[f"{step}/{layout.BATCH}"] = write_batch(self.run, step, self.launch.rank, arrays, rows, **given)  # type: ignore[arg-type]
+        digest = write_batch(
+            *(self.run, step, self.launch.rank, arrays, rows),
+            slices=slices,
+            joined_first=joined_first,
+            experts=experts,
+            segment=self.segment,
+        )
+        self._listed[f"{step}/{layout.BATCH}"] = digest
         self._count(BATCHES)
 
     def routing(self, step: int, choices: Mapping[str, Array], rows: Sequence[int], slices: Sequence[Sequence[int]] | None = None) -> None:

@@ -14,25 +14,16 @@ from functools import cached_property
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.reader import Run, open_run
 from align_hooks.record.tensors import Tensors
+from align_hooks.replay.handed import Handed
 from align_hooks.replay.unfit import refuse_unfit
-from align_hooks.settings import Source
 
 
 @dataclass
-class Injection:
+class Injection(Handed):
     """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names. ``steps`` are those to inject at, known after :meth:`check`."""
 
-    source: Source
-    steps: tuple[int, ...] = ()
-    made: set[int] = field(default_factory=set)
     _open: dict[int, Tensors] = field(default_factory=dict)
-
-    @cached_property
-    def run(self) -> Run:
-        """The source's run; raises RecordError where there is none."""
-        return open_run(self.source.path)
 
     @cached_property
     def recorded(self) -> list[int]:
@@ -99,7 +90,3 @@ class Injection:
         if step not in self._open:
             self._open = {step: self.run.gradients(step)}
         return fused.join(self._open[step])
-
-    def facts(self) -> dict[str, object]:
-        """As run.json keeps it: the run that the gradients came from, and the steps."""
-        return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}

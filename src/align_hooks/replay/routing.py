@@ -14,9 +14,8 @@ from functools import cached_property
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
-from align_hooks.record.reader import Run, open_run
 from align_hooks.record.routing import Routing
-from align_hooks.settings import Source
+from align_hooks.replay.handed import Handed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +27,11 @@ class Router:
 
 
 @dataclass
-class RoutingReplay:
+class RoutingReplay(Handed):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
 
-    source: Source
-    steps: tuple[int, ...] = ()
-    made: set[int] = field(default_factory=set)
     _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
     _open: dict[int, Routing] = field(default_factory=dict)
-
-    @cached_property
-    def run(self) -> Run:
-        """The source's run; raises RecordError where there is none."""
-        return open_run(self.source.path)
 
     @cached_property
     def recorded(self) -> list[int]:
@@ -89,10 +80,6 @@ class RoutingReplay:
         if step not in self._open:
             self._open = {step: self.run.routing(step)}
         return self._open[step]
-
-    def facts(self) -> dict[str, object]:
-        """As run.json keeps it: the run that the experts came from, and the steps."""
-        return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}
 
     def experts(self, step: int, name: str, router: Router) -> Array:
         """The experts of each token in one layer, int16 ``[rows, sequence, experts a token]``, read once a step; raises RecordError where

@@ -96,8 +96,7 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     session.made += 1
 
     def write_batch(writer: Writer, batch: Batch) -> None:
-        facts = {"slices": batch.slices, "joined_first": batch.joined_first, "experts": batch.experts}
-        writer.batch(step, batch.arrays, batch.rows, **facts)  # type: ignore[arg-type]
+        writer.batch(step, batch.arrays, batch.rows, slices=batch.slices, joined_first=batch.joined_first, experts=batch.experts)
 
     def write_routing(writer: Writer, choices: Choices) -> None:
         writer.routing(step, choices.experts, choices.rows, choices.slices)

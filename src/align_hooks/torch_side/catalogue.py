@@ -25,12 +25,16 @@ def _rehearsing(settings: Settings) -> bool:
     return settings.device == "cpu"
 
 
+def _recorded(settings: Settings) -> bool:
+    return settings.run is not None
+
+
 def _recording(settings: Settings) -> bool:
-    return settings.run is not None or bool(settings.steps(LOCAL_NORMS))
+    return _recorded(settings) or bool(settings.steps(LOCAL_NORMS))
 
 
 def _whole_run(settings: Settings) -> bool:
-    return _stepping(settings) or settings.load_weights is not None or settings.replay_routing is not None
+    return _stepping(settings) or settings.load_weights is not None
 
 
 def _stepping(settings: Settings) -> bool:
@@ -145,7 +149,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "auxiliary",
-        asked=lambda settings: settings.run is not None,
+        asked=_recorded,
         trigger="megatron.core.transformer.moe.moe_utils",
         targets=("MoEAuxLossAutoScaler.forward",),
         body=f"{_ROOM}.hooks.terms:auxiliary",
@@ -154,7 +158,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "prediction",
-        asked=lambda settings: settings.run is not None,
+        asked=_recorded,
         trigger="megatron.core.transformer.multi_token_prediction",
         targets=("MTPLossAutoScaler.forward",),
         body=f"{_ROOM}.hooks.terms:prediction",
@@ -171,7 +175,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "objective",
-        asked=lambda settings: settings.run is not None,
+        asked=_recorded,
         trigger="megatron.core.pipeline_parallel.schedules",
         targets=("forward_step",),
         body=f"{_ROOM}.hooks.train_step:objective",
@@ -180,7 +184,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "norm",
-        asked=lambda settings: settings.run is not None and bool(settings.steps(LOCAL_NORMS)),
+        asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
         trigger="megatron.core.optimizer.clip_grads",
         targets=("get_grad_norm_fp32",),
         body=f"{_ROOM}.hooks.norm:wrap",
@@ -189,7 +193,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _megatron(
         "update",
-        asked=lambda settings: settings.run is not None,
+        asked=_recorded,
         trigger="megatron.core.optimizer.optimizer",
         targets=("MixedPrecisionOptimizer.step", "FP32Optimizer.step", "ChainedOptimizer.step"),
         body=f"{_ROOM}.hooks.update:wrap",

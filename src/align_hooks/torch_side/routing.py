@@ -87,38 +87,38 @@ class Given:
     gradients, in the same order.
     """
 
-    def __init__(self, session: TorchSession, router: Module, name: str) -> None:
-        self.session, self.router, self.name = session, router, name
+    def __init__(self, session: TorchSession, replay: RoutingReplay, router: Module, name: str) -> None:
+        self.session, self.replay, self.router, self.name = session, replay, router, name
         self.own: torch.Tensor | None = None
         self.facts = Router(int(router.config.num_moe_experts), int(router.topk))
 
     def get_replay_topk(self, scores, topk, num_groups=None, group_topk=None, default_compute_topk=None):  # type: ignore[no-untyped-def]
         """The scores of the experts that the recorded run chose, and these; the router's own choice in a step that is not replayed."""
-        session, replay = self.session, self.session.routing
+        session, step = self.session, self.session.step
         own = default_compute_topk(scores, topk, num_groups=num_groups, group_topk=group_topk)
         self.own = None
-        if replay is None or session.step not in replay.steps or not self.router.training:
+        if step is None or step not in self.replay.steps or not self.router.training:
             return own
         self.own = own[1]
         pass_of = (self.name, torch.is_grad_enabled())
-        experts = self.experts(replay, session.step, session.passes[pass_of], len(scores))
+        experts = self.experts(step, session.passes[pass_of], len(scores))
         session.passes[pass_of] += 1
-        replay.made.add(session.step)
+        self.replay.made.add(step)
         chosen = torch.from_numpy(experts.astype("int64")).to(scores.device)
         return scores.gather(1, chosen), chosen
 
-    def experts(self, replay: RoutingReplay, step: int, micro_batch: int, tokens: int) -> Array:
+    def experts(self, step: int, micro_batch: int, tokens: int) -> Array:
         """The experts of one micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the router's order: position, row."""
         place, rows = self.session.place, get_args().micro_batch_size
         first = (micro_batch * place["dp_size"] + place["dp"]) * rows
-        layer = replay.experts(step, self.name, self.facts)[first : first + rows]
+        layer = self.replay.experts(step, self.name, self.facts)[first : first + rows]
         slices = routed_slices(self.session)
         layer = layer if slices is None else layer[:, positions_of(slices)]
         experts = layer.transpose(1, 0, 2).reshape(-1, layer.shape[2])
         if len(experts) != tokens:
             raise RefusedRun(
-                f"{REPLAY}={replay.source}: step {step} has experts of {len(experts)} tokens of micro-batch {micro_batch} in {self.name}, "
-                f"this run routes {tokens}; train on the batches of that run, in its order"
+                f"{REPLAY}={self.replay.source}: step {step} has experts of {len(experts)} tokens of micro-batch {micro_batch} "
+                f"in {self.name}, this run routes {tokens}; train on the batches of that run, in its order"
             )
         return experts
 
@@ -126,8 +126,8 @@ class Given:
 def give_experts(session: TorchSession, planned: range) -> None:
     """Let every router of this rank ask for the recorded experts in the ``planned`` steps; refuses, before training, what cannot be
     replayed."""
-    args = get_args()
-    if session.routing is None:
+    args, replay = get_args(), session.routing
+    if replay is None:
         return
     for router in session.routers:
         if not hasattr(router, "router_replay"):
@@ -137,7 +137,7 @@ def give_experts(session: TorchSession, planned: range) -> None:
         if router.config.moe_router_fusion:
             router.config.moe_router_fusion = False
             session.override("moe_router_fusion", True, False, f"{REPLAY}: the fused router asks for no recorded experts")
-    given = {router: Given(session, router, name) for router, name in session.routers.items()}
+    given = {router: Given(session, replay, router, name) for router, name in session.routers.items()}
     ramping = getattr(args, "rampup_batch_size", None)
     rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
     tokens = None if ramping else rows * args.seq_length

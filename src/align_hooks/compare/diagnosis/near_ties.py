@@ -28,7 +28,7 @@ from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.verdict import Quantity, StageResult, Status
 from align_hooks.messages import message, sentences
 
-FOLLOWING = (token_losses, loss_terms, first_loss, local_norms, gradients, clipping, first_updates, later_losses, curve, free_running)
+OF_ROUTING = (token_losses, loss_terms, first_loss, local_norms, gradients, clipping, first_updates, later_losses, curve, free_running)
 """Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
 MOVED = 10.0
 """Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""
@@ -61,4 +61,4 @@ def may_follow(result: StageResult, ties: StageResult) -> bool:
     if result.stage is loss_terms:
         share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
         return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
-    return result.stage in FOLLOWING
+    return result.stage in OF_ROUTING

@@ -8,6 +8,7 @@ from enum import Enum
 
 from align_hooks.compare.token_losses import Rows, Where
 from align_hooks.compare.verdict import Place
+from align_hooks.families.registry import routers
 from align_hooks.messages import Message, message
 
 
@@ -97,7 +98,7 @@ class Signature:
     source: str = "zoo"
 
 
-ROUTERS = ("*.mlp.gate.weight", "*.block_sparse_moe.gate.weight")
+ROUTERS = tuple(f"*.{kind}.weight" for kind in routers())
 ROUTING = ("norm_topk_prob", "routed_scaling_factor", "num_experts_per_tok", "n_group", "topk_group")
 """Settings by which a router chooses experts and weighs what they compute."""
 BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff")

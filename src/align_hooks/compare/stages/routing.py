@@ -32,8 +32,8 @@ def routing(ladder: Ladder) -> StageResult | None:
         return StageResult(routing, status, message("routing.none"))
     findings = [finding for step in steps for finding in by_step[step]]
     changed = [finding for finding in findings if finding.error]
-    wrong = [finding for finding in changed if finding.excess > 1 and finding.step is not None and pair.is_exact(finding.step)]
     beyond = [finding for finding in changed if finding.excess > 1]
+    wrong = [finding for finding in beyond if finding.step is not None and pair.is_exact(finding.step)]
     status = Status.DIFFERENT if wrong else Status.INCONCLUSIVE if beyond else Status.SAME
     chosen = all(has_choices(*pair.runs, step=step) for step in steps)
     lacking = next((lack for step in pair.steps("routing") if (lack := unlike(*pair.runs, step))), None)

@@ -36,7 +36,8 @@ def token_losses(ladder: Ladder) -> StageResult:
         losses = tokens.compared(batches[0], batches[1], apart)
         if losses is None:
             continue
-        left_out += 0 if apart is None else int(apart.sum())
+        outside = 0 if apart is None else int(apart.sum())
+        left_out += outside
         if apart is not None and not tokens.counts(losses).any():
             continue
         limit = ladder.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
@@ -45,7 +46,7 @@ def token_losses(ladder: Ladder) -> StageResult:
         if together.excess > 1 and ladder.parted.step is None:
             ladder.parted = tokens.parted(losses, batches, step, limit, later=bool(by_step))
         by_step[step] = (together, mean)
-        sizes.append(losses[0].size if apart is None else losses[0].size - int(apart.sum()))
+        sizes.append(losses[0].size - outside)
         if together.excess > 1 or mean.excess > 1:  # later differences follow from it
             break
     if not by_step:

@@ -30,7 +30,7 @@ from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.random_states import at_step
-from align_hooks.ms_side.routing import Choice, check_replay, choices_of, give_experts, refuse_unrouted
+from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.quantities.batches import BATCHES
@@ -145,8 +145,11 @@ class Recorder(Callback):  # type: ignore[misc]
         """Have each token's loss kept where batches are recorded. This is the last moment before the graph is compiled."""
         session = self.session
         if session.settings.steps(BATCHES) and session.sizes is None and session.recording.writer is not None:
-            tokens = consumed(elements, self.columns, session.train_cell)["tokens"].size
-            session.token_losses = capture_token_losses(session.train_cell, tokens)
+            session.token_losses = capture_token_losses(session.train_cell, self.tokens(elements))
+
+    def tokens(self, elements: Sequence[Tensor]) -> int:
+        """How many tokens a batch has."""
+        return int(consumed(elements, self.columns, self.session.train_cell)["tokens"].size)
 
     def keep_choices(self, elements: Sequence[Tensor]) -> None:
         """Have the experts of each token kept, or given. A replay that fails ends the run; a recorder does not."""
@@ -154,9 +157,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.sizes is not None:
             return
 
-        def put() -> list[Choice]:
-            return choices_of(session, consumed(elements, self.columns, session.train_cell)["tokens"].size)
-
+        put = functools.partial(choices_of, session, functools.partial(self.tokens, elements))
         session.choices = put() if session.routing is not None else session.recording.attempt("the experts of each token", put, [])
 
     def on_train_step_end(self, run_context: RunContext) -> None:

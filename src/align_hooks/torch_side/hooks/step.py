@@ -27,8 +27,8 @@ from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
 from align_hooks.torch_side.session import TorchSession
 
-SCALED_BY_CP = Version("0.16")
-"""Since this version Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
+IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
+"""Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 TAKEN = ("norm", "same", "exact")
 
 
@@ -125,9 +125,8 @@ class Ended:
         args, place = get_args(), self.session.place
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)):
             return None
-        ranks = dict.fromkeys((AUXILIARY, PREDICTION), place["dp_size"] * place["cp_size"])
-        if Version(installed_version("megatron-core")) >= SCALED_BY_CP:
-            ranks[AUXILIARY] = place["dp_size"]
+        data, context = place["dp_size"], place["cp_size"]
+        ranks = {AUXILIARY: data if IS_SCALED_BY_CP else data * context, PREDICTION: data * context}
         divisor = get_num_microbatches()
         if args.calculate_per_token_loss:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
