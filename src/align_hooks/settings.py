@@ -119,6 +119,27 @@ def _joined(parts: Sequence[range]) -> list[range]:
     return joined
 
 
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Names with wildcards (``*``, ``?``, ``[…]``) in a comma list."""
+
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Patterns:
+        """Read a list of patterns; raises ValueError for an empty one."""
+        parts = tuple(part.strip() for part in text.split(","))
+        if not all(parts):
+            raise ValueError("names nothing between two commas; write patterns, such as model.layers.0.*")
+        return cls(parts)
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __str__(self) -> str:
+        return ",".join(self.parts)
+
+
 NO_STEPS, EVERY_STEP = Steps.parse("none"), Steps.parse("all")
 
 
@@ -207,7 +228,10 @@ def _switches() -> Iterator[tuple[str, type, Any]]:
     for switch in SWITCHES:
         yield switch.name, Steps, _variable(Steps.parse, NO_STEPS, "steps", switch.effect)
         for option in switch.options:
-            yield option.name, str, _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
+            if option.values:
+                yield option.name, str, _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
+            else:
+                yield option.name, Patterns, _variable(Patterns.parse, Patterns(), "patterns", option.effect)
 
 
 if TYPE_CHECKING:  # what the registry adds is read by `steps` and `choice`, which have types
@@ -231,6 +255,12 @@ class Settings(_Recording):
         _source("all"), None, "run[@steps]", "hand those gradients to the optimizer: reduced, unscaled, not yet clipped"
     )
     replay_routing: Source | None = _variable(_source("all"), None, "run[@steps]", "give each token to the experts that it had in that run")
+    teacher: Source | None = _variable(
+        _source("all"), None, "run[@steps]", "give each block what that run's block was given, and its output the gradient that it had"
+    )
+    teacher_points: Patterns = _variable(
+        Patterns.parse, Patterns(), "patterns", "which points the teacher gives (what the embedding and each block put out unless said)"
+    )
     perturb: int | None = _variable(
         _seed, None, "integer", "move every loaded weight by one eps of the compute type, up or down by this seed: compare's --noise"
     )
@@ -272,6 +302,11 @@ class Settings(_Recording):
         """The value of a further variable of a quantity."""
         return str(getattr(self, option.name))
 
+    def patterns(self, option: Option) -> Patterns:
+        """The patterns of a further variable of a quantity; none where it is not set."""
+        chosen: Patterns = getattr(self, option.name)
+        return chosen
+
     def any_set(self) -> bool:
         """Whether any variable asks for anything: with everything off no hook is installed."""
         return any(getattr(self, setting.name) != setting.default for setting in fields(self))
@@ -282,7 +317,7 @@ class Settings(_Recording):
 
 
 def _text(value: object) -> str | None:
-    if value is None:
+    if value is None or (isinstance(value, Patterns) and not value):
         return None
     if isinstance(value, Steps):
         return value.text
@@ -304,13 +339,15 @@ def _contradictions(values: dict[str, Any], environment: Mapping[str, str]) -> l
         names = ", ".join(PREFIX + name.upper() for name in recording)
         problems.append(f"{names}: nowhere to record to; set {PREFIX}RUN to a directory")
     target = values.get("run")
-    for name in ("replay_batches", "load_weights", "inject_gradients", "replay_routing"):
+    for name in ("replay_batches", "load_weights", "inject_gradients", "replay_routing", "teacher"):
         source = values.get(name)
         if source is not None and source.path == target:
             problems.append(f"{PREFIX}{name.upper()}: {source.path} is also {PREFIX}RUN; record into another directory")
     source = values.get("load_weights")
     if source is not None and source.steps.single() is None:
         problems.append(f"{PREFIX}LOAD_WEIGHTS={source}: weights are those of one step; write {source.path}@N")
+    if values.get("teacher_points") and values.get("teacher") is None:
+        problems.append(f"{PREFIX}TEACHER_POINTS names points of a teacher; set {PREFIX}TEACHER to the run that gives them")
     if values.get("perturb") is not None and source is None:
         problems.append(f"{PREFIX}PERTURB moves weights that are loaded; set {PREFIX}LOAD_WEIGHTS to the reference that the noise is of")
     return problems

@@ -20,6 +20,7 @@ from align_hooks.compare.routing import apart, shares
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.names.points import GRADIENT
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
@@ -140,6 +141,28 @@ def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, subject: Words,
             yield distance
 
 
+def activations(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
+    """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere. A gradient
+    below ``eps`` times the step's largest is made by rounding on either side."""
+    if not all(step in each.steps_of("activations") for each in (reference, run)):
+        return
+    ours, theirs = reference.activations(step), run.activations(step)
+    names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
+    floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
+    for index, name in enumerate(names):
+        progress(
+            message("distances.tensor", what=message("distances.of_step", what="activations", step=step), name=name), index, len(names)
+        )
+        distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
+        if ours.has_tensor(name) and theirs.has_tensor(name):
+            reference_tensor, tensor = ours.tensor(name), theirs.tensor(name)
+            if reference_tensor.shape == tensor.shape:
+                apart_by, norm, _ = distances(reference_tensor, tensor)
+                distance = replace(distance, error=ratio(apart_by, norm))
+        small = name.endswith(GRADIENT) and max(distance.reference, distance.candidate) < floor
+        yield replace(distance, error=0.0) if small else distance
+
+
 def updates(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
@@ -222,6 +245,7 @@ MEASURED: dict[str, Callable[..., Distances]] = {
     "gradients": gradients,
     "weights": weights,
     "updates": updates,
+    "activations": activations,
 }
 """Every kind of quantity that limits are measured of."""
 UNMEASURED = ("batches", "optimizer_state")

@@ -33,12 +33,12 @@ from align_hooks.record.reader import Run
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
-LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125}
+LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125, "activations": 0.125}
 """The smallest measured limit, of the default. A loss is one number, which a draw may leave where it was: never less than the default."""
 MOST = 100.0
 """Of a default limit; the largest that is ever measured."""
 HALF = ("bfloat16", "float16")
-MANY = ("token_losses", "gradients", "weights", "updates")
+MANY = ("token_losses", "gradients", "weights", "updates", "activations")
 """Kinds whose error is one of many numbers together, so that one draw shows how large it is."""
 MOVED = 4.0
 """Of eps; how far a repeat's initial weights may be from the reference's, relative."""

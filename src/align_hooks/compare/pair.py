@@ -151,6 +151,18 @@ class Pair:
         recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
         return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
 
+    def asks(self, name: str) -> list[bool]:
+        """Whether each run was asked for a quantity at any step."""
+        return [bool(run.asked(BY_NAME[name].variable)) for run in self.runs]
+
+    def is_taught(self, step: int) -> bool:
+        """Whether blocks of one run were fed, at a step, what those of the other were."""
+        ours, theirs = (run.facts.taught for run in self.runs)
+        return any(
+            step in taught.steps and taught.run_id is not None and taught.run_id == run.facts.run_id
+            for taught, run in ((theirs, self.reference), (ours, self.candidate))
+        )
+
     def _asked(self, kind: Kind) -> list[Container[int]]:
         """The steps at which each run was asked for ``kind``."""
         return [run.asked(kind.variable) for run in self.runs]

@@ -12,6 +12,7 @@ from align_hooks.messages import Joined, Message, message, sentences
 from align_hooks.record.schema import Facts
 
 if TYPE_CHECKING:
+    from align_hooks.compare.points import Origin
     from align_hooks.compare.stages.stage import Stage
 
 
@@ -81,6 +82,7 @@ class Quantity(Named):
     UPDATES = "updates"
     WEIGHTS = "weights"
     OPTIMIZER_STATE = "optimizer_state"
+    ACTIVATIONS = "activations"
     HYPER_PARAMETER = "optimizer"
     MODEL_SETTING = "model"
     SHAPE = "shape"
@@ -170,7 +172,7 @@ class StageResult:
     ``findings`` are the worst first. ``summary`` says what was compared or why not, ``common`` what the findings have in common, where that
     is known. ``open`` is a stage that settles nothing, and after which no difference does either. ``reason`` is why there is nothing to
     compare, where the next step depends on it. ``other_title`` is the stage's title in this comparison, where that is not its own. ``ties``
-    is the first step at which tokens were given to other experts.
+    is the first step at which tokens were given to other experts, ``origins`` are the points at which an error comes about.
     """
 
     stage: Stage
@@ -182,6 +184,7 @@ class StageResult:
     reason: Reason | None = None
     other_title: Message | None = None
     ties: int | None = None
+    origins: tuple[Origin, ...] = ()
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ def _building(settings: Settings) -> bool:
 
 def training(settings: Settings) -> bool:
     """Whether the training loop is seen or changed."""
-    fed = (settings.load_weights, settings.inject_gradients, settings.replay_routing)
+    fed = (settings.load_weights, settings.inject_gradients, settings.replay_routing, settings.teacher)
     return any(source is not None for source in fed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 

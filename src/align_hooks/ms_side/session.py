@@ -11,6 +11,7 @@ from align_hooks.session import Session
 if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
+    from align_hooks.ms_side.points import Point
     from align_hooks.ms_side.reducer import CaptureGradients
     from align_hooks.ms_side.routing import Choice
     from align_hooks.ms_side.shard_reducer import CaptureShards
@@ -25,9 +26,8 @@ class MsSession(Session):
     ``sizes`` are those of a semi-automatic job, whose parameters are known once the cell is compiled; None for another job. ``fed`` is the
     number of rows that this rank of such a job is fed per step. ``terms`` are those of a newer model's loss in the step that ends,
     empty where they are not told apart.
-    ``choices`` are those of the routers, once they are compiled in. ``random`` are digests of the generators' states at the start of the
-    step.
-    """
+    ``choices`` are those of the routers, and ``points`` those of the model, once they are compiled in. ``random`` are digests of the
+    generators' states at the start of the step."""
 
     parameters: Parameters | None = None
     model: Model | None = None
@@ -39,4 +39,5 @@ class MsSession(Session):
     fed: int = 0
     terms: dict[str, float] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)

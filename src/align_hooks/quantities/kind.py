@@ -19,7 +19,8 @@ class Numbering(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A further variable of a quantity: its name in small letters, the values that it takes, the default first, and what it does."""
+    """A further variable of a quantity: its name in small letters, the values that it takes, the default first, and what it does. Without
+    values it takes patterns in a comma list."""
 
     name: str
     values: tuple[str, ...]

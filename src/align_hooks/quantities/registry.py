@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind, Switch
@@ -22,6 +23,7 @@ KINDS: tuple[Kind, ...] = (
     WEIGHT_SKETCHES,
     OPTIMIZER_STATE,
     ROUTING,
+    ACTIVATIONS,
 )
 SWITCHES: tuple[Switch, ...] = tuple(dict.fromkeys(kind.switch for kind in KINDS if kind.switch is not None))
 """Every variable that asks for a quantity."""

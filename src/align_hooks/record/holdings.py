@@ -22,6 +22,7 @@ READ: dict[str, Callable[[Run, int], object]] = {
     "weights": lambda run, step: run.weights(step),
     "optimizer_state": lambda run, step: run.optimizer_state(step),
     "routing": lambda run, step: run.routing(step),
+    "activations": lambda run, step: run.activations(step),
 }
 """The check of each quantity at one step; of tensors only headers are read."""
 

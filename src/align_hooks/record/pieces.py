@@ -11,6 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError
+from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
 from align_hooks.record.files import DIGESTS, EMPTY
 from align_hooks.record.layout import Array, JsonObject
@@ -86,6 +87,20 @@ def write_routing(
     cuts = None if slices is None else json.dumps([list(bounds) for bounds in slices])
     facts = {"rows": json.dumps(list(rows)), "slices": cuts, "segment": segment}
     return _write_safetensors(run, layout.step(run, step, rank) / layout.CHOICES, choices, np.int16, facts)
+
+
+def write_activations(
+    run: Path, step: int, rank: int, sums: Mapping[str, Array], tensors: Mapping[str, Array], points: JsonObject, segment: str | None = None
+) -> dict[str, str]:
+    """Write what one rank's points put out in a step: their ``sums``, fp64 ``[micro-batches, NUMBERS]`` by name, and whole ``tensors``,
+    fp32 ``[rows, positions, columns]``, of those that are kept so. ``points`` are the members of :class:`.schema.Points`. Returns the
+    digests of both headers by the names of their files; the sums come last and make the step's activations whole."""
+    place, written = layout.step(run, step, rank), {}
+    if tensors:
+        written[activations.TENSORS] = _write_safetensors(run, place / activations.TENSORS, tensors, np.float32, {"segment": segment})
+    facts = {key: json.dumps(value) for key, value in points.items()} | {"segment": segment}
+    written[activations.SUMS] = _write_safetensors(run, place / activations.SUMS, sums, np.float64, facts)
+    return written
 
 
 def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtype: type, facts: Mapping[str, str | None]) -> str:

@@ -24,6 +24,7 @@ from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record import last_words, layout, sums
+from align_hooks.record.activations import Activations, read_activations
 from align_hooks.record.batch import Batch, BatchFacts, Source, described, read_batch, read_batch_facts
 from align_hooks.record.committed import Committed, read_committed
 from align_hooks.record.ending import Ending, ending
@@ -173,7 +174,7 @@ class Run:
 
     def weight_squares(self, rank: int, step: int) -> dict[str, float]:
         """Canonical name to the squared sum of a rank's part of the weights after ``step`` updates, copies included."""
-        if not self._has(rank, step, layout.SQUARED):
+        if not self.has_file(rank, step, layout.SQUARED):
             return {}
         path, digest = self.file(rank, step, layout.SQUARED)
         return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
@@ -190,7 +191,7 @@ class Run:
             raise RecordError(f"{path} is missing; copy it again, or record step {step} again")
         return path, self.committed[rank].digest(name, step)
 
-    def _has(self, rank: int, step: int, name: str) -> bool:
+    def has_file(self, rank: int, step: int, name: str) -> bool:
         """Whether a file was recorded: a row lists it, or rows list nothing and the file exists."""
         committed = self.committed[rank]
         if step in committed.listed.get(name, {}):
@@ -305,10 +306,10 @@ class Run:
     def _tensors(self, step: int, kind: Kind, required: str, *optional: str) -> Tensors:
         files = {}
         for rank in self.manifests:
-            if not self._has(rank, step, required):
+            if not self.has_file(rank, step, required):
                 path = layout.step(self.path, step, rank) / required
                 raise RecordError(f"{path} is missing; record the run with {PREFIX}{kind.variable.upper()}={step}")
-            names = (required, *(name for name in optional if self._has(rank, step, name)))
+            names = (required, *(name for name in optional if self.has_file(rank, step, name)))
             files[rank] = [self.file(rank, step, name) for name in names]
         if not files:
             raise RecordError(
@@ -328,6 +329,10 @@ class Run:
     def routing(self, step: int) -> Routing:
         """The experts that each token of ``step`` was given to, layer by layer; raises RecordError where a file is not whole."""
         return read_routing(self, step)
+
+    def activations(self, step: int) -> Activations:
+        """What each point of the forward pass put out in ``step``, and its gradient; raises RecordError where a file is not whole."""
+        return read_activations(self, step)
 
     def expert_counts(self, step: int) -> dict[str, Array]:
         """How many tokens of ``step`` each expert was given on all ranks: the name of a layer's router to int64 ``[experts]``, in the order

@@ -129,6 +129,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     overrides: tuple[Override, ...] = ()
     injected: Handed = Handed()
     routed: Handed = Handed()
+    taught: Handed = Handed()
     converted: Json = None
     resolution: dict[str, float] = {}
 
@@ -354,6 +355,34 @@ class Routed(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _refuse_no_positions(self.slices)
+
+
+class Extent(Struct, frozen=True):
+    """The part of a point's value that a rank has: columns [start, stop) of its ``width``, positions of the sequence, None for all.
+    ``counted`` is False for a copy of what another rank accounts for."""
+
+    width: Size
+    columns: Bounds
+    slices: Slices | None = None
+    counted: bool = True
+
+    def __post_init__(self) -> None:
+        _refuse_no_positions(self.slices)
+        if not 0 <= self.columns[0] <= self.columns[1] <= self.width < 1 << 40:
+            raise ValueError("columns: they are no part of the width")
+
+
+class Points(Struct, frozen=True, kw_only=True):
+    """What the header of ``activations/sums.safetensors`` says: rows of each micro-batch on this rank, positions of a whole sequence, the
+    ``extents`` that there are and which of them each point has. Gradients are multiplied by ``scale``, and with ``by_tokens`` divided by
+    the step's valid tokens on all ranks."""
+
+    rows: tuple[Size, ...] = ()
+    length: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
+    extents: tuple[Extent, ...] = ()
+    extent_of: dict[str, int] = {}
+    scale: Annotated[float, Meta(gt=0)] = 1.0
+    by_tokens: bool = False
 
 
 class State(Struct, frozen=True):

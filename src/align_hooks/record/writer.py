@@ -18,6 +18,7 @@ from typing import BinaryIO
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.ranks import Launch
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
@@ -32,7 +33,7 @@ from align_hooks.record.committed import Committed
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_sealed
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.pieces import write_batch, write_routing, write_tensors
+from align_hooks.record.pieces import write_activations, write_batch, write_routing, write_tensors
 from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.schema import Facts, structured
@@ -283,6 +284,13 @@ class Writer:
         digest = write_routing(self.run, step, self.launch.rank, choices, rows, slices=slices, segment=self.segment)
         self._listed[f"{step}/{layout.CHOICES}"] = digest
         self._count(ROUTING)
+
+    def activations(self, step: int, sums: Mapping[str, Array], tensors: Mapping[str, Array], points: JsonObject) -> None:
+        """Write what the points of a step put out; see :func:`write_activations`."""
+        self._check()
+        written = write_activations(self.run, step, self.launch.rank, sums, tensors, points, self.segment)
+        self._listed |= {f"{step}/{name}": digest for name, digest in written.items()}
+        self._count(ACTIVATIONS)
 
     def gradients(self, step: int, tensors: Mapping[str, Array]) -> None:
         """Write a step's gradients, canonical name to fp32."""

@@ -78,4 +78,7 @@ def _unreached(session: Session) -> list[str]:
     routing = session.routing
     if routing is not None and (left := sorted(set(routing.steps) - routing.made)):
         never.append(f"{PREFIX}REPLAY_ROUTING: experts of {len(left)} of {len(routing.steps)} steps were not given, first {left[0]}")
+    teacher = session.teacher
+    if teacher is not None and (left := sorted(set(teacher.steps) - teacher.made)):
+        never.append(f"{PREFIX}TEACHER: {len(left)} of {len(teacher.steps)} steps were not reached, first {left[0]}")
     return never

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from align_hooks.names.fused import Fused
 from align_hooks.process.ranks import Launch
 from align_hooks.process.status import WORKER, tell
 from align_hooks.process.streams import say
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.registry import SWITCHES, asked_by
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.norms import print_norms
@@ -29,6 +31,7 @@ from align_hooks.record.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings
@@ -74,6 +77,7 @@ class Session:
     replay: Replay | None = None
     injection: Injection | None = None
     routing: RoutingReplay | None = None
+    teacher: Teacher | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     planned: range | None = None
@@ -121,6 +125,10 @@ class Session:
             self.routing = RoutingReplay(self.settings.replay_routing)
             with _named("REPLAY_ROUTING"):
                 _ = self.routing.recorded
+        if self.settings.teacher is not None:
+            self.teacher = Teacher(self.settings.teacher, patterns=self.settings.teacher_points.parts)
+            with _named("TEACHER"):
+                _ = self.teacher.recorded
         if self.settings.run is not None:
             self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.recording.writer.begin()
@@ -164,6 +172,27 @@ class Session:
         self.routing.check(routers, planned, tokens, every=self.launch.rank == 0)
         self.facts["routed"] = self.routing.facts()
         self.override("experts of each token", "the router's own choice", self.routing.source, f"{PREFIX}REPLAY_ROUTING")
+
+    def check_teacher(self, widths: Mapping[str, int], planned: range, rows: int | None, length: int | None) -> None:
+        """Hold what a teacher is to give against the points of this rank and the steps of the run, before training; see
+        :meth:`Teacher.check`."""
+        assert self.teacher is not None
+        self.teacher.check(widths, planned, rows, length, every=self.launch.rank == 0)
+        self.facts["taught"] = self.teacher.facts()
+        self.override("what blocks are given", "the run's own", self.teacher.source, f"{PREFIX}TEACHER")
+
+    def announce_activations(self, size: int, steps: range) -> None:
+        """Say how much whole tensors of points take on disk, ``size`` in bytes a step on this rank; refuse what does not fit."""
+        run, asked = self.settings.run, self.settings.steps(ACTIVATIONS)
+        if not size or run is None:
+            return
+        needed, free = size * asked.count(steps), shutil.disk_usage(run).free
+        self.say(f"whole tensors of points take {size / 1e6:.1f} MB on disk in each of {asked.count(steps)} steps")
+        if needed > free:
+            raise RefusedRun(
+                f"whole tensors of points need {needed / 1e9:.1f} GB on rank {self.launch.rank} and {run} has {free / 1e9:.1f} GB free; "
+                f"choose fewer in {PREFIX}ACTIVATIONS_TENSORS, fewer steps in {PREFIX}ACTIVATIONS, or another disk"
+            )
 
     def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
         """Print a step's local norms, one line a piece, named and not squared; every rank prints what it holds.

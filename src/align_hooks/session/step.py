@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from align_hooks.names.blocks import Array
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
@@ -52,6 +53,17 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
+class Activations:
+    """What the points of a step put out on this rank: ``sums``, fp64 ``[micro-batches, NUMBERS]`` by the name of a point or of its
+    gradient, and of those that are kept whole ``tensors``, fp32 ``[rows, positions, columns]``. ``points`` are the members of
+    :class:`align_hooks.record.schema.Points`."""
+
+    sums: Mapping[str, Array]
+    tensors: Mapping[str, Array]
+    points: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class LocalNorms:
     """Squared sums of a step's gradients: canonical name to fp64, of what this rank holds, copies too.
 
@@ -74,6 +86,9 @@ class Step(Protocol):
 
     def routing(self) -> Choices | None:
         """The experts of each token; None where this side has none to give."""
+
+    def activations(self) -> Activations | None:
+        """What its points put out; None where this side has none to give."""
 
     def local_norms(self) -> LocalNorms | None:
         """The norms of its gradients; None where this side has none to give."""
@@ -101,8 +116,12 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     def write_routing(writer: Writer, choices: Choices) -> None:
         writer.routing(step, choices.experts, choices.rows, choices.slices)
 
+    def write_activations(writer: Writer, made: Activations) -> None:
+        writer.activations(step, made.sums, made.tensors, dict(made.points))
+
     _record(session, BATCHES, step, "the batch", produced.batch, write_batch)
     _record(session, ROUTING, step, "the experts of each token", produced.routing, write_routing)
+    _record(session, ACTIVATIONS, step, "activations", produced.activations, write_activations)
     with recording.surviving("local norms"):
         _record_local_norms(session, step, produced)
     sketches = produced.gradient_sketches

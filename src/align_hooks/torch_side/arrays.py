@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
+from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, measured
 from align_hooks.record.norms import CHUNK
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import PROJECTIONS, blocks, signs_of
+from align_hooks.record.sketch import BLOCK, PROJECTIONS, blocks, signs_of
 from align_hooks.record.sketch import sketch as on_host
 
 
@@ -33,6 +34,29 @@ def squared_sum(tensor: torch.Tensor) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64, device=flat.device)
     for part in (flat[:whole].view(-1, CHUNK), flat[whole:].view(1, -1)):
         total += torch.linalg.vector_norm(part, dim=1, dtype=torch.float32).double().square().sum()
+    return total
+
+
+def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """The numbers of :mod:`align_hooks.record.activations` of a value ``[tokens, columns]``, fp64 on its device, with no transfer from it;
+    of a device that has no fp64, on the host. ``rows`` and ``columns`` are the signs of both."""
+    if value.device.type not in ("cpu", "cuda"):
+        return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
+    tokens, width = value.shape
+    total = torch.zeros(NUMBERS, dtype=torch.float64, device=value.device)
+    total[LEAST], total[MOST] = torch.inf, -torch.inf
+    height = max(BLOCK // max(width, 1), 1)
+    of_columns = columns.double()
+    for start in range(0, tokens, height):
+        block = value[start : start + height].double()
+        finite = torch.isfinite(block)
+        total[COUNT] += block.numel()
+        total[NOT_FINITE] += block.numel() - finite.sum()
+        total[LEAST] = torch.minimum(total[LEAST], torch.where(finite, block, torch.inf).amin())
+        total[MOST] = torch.maximum(total[MOST], torch.where(finite, block, -torch.inf).amax())
+        total[SUM] += block.sum()
+        total[SQUARES] += block.square().sum()
+        total[NUMBERS - PROJECTIONS :] += ((block @ of_columns) * rows[start : start + height].double()).sum(dim=0)
     return total
 
 

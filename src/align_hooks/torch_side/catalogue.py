@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from align_hooks.hooking.hook import Hook
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS
@@ -38,12 +39,12 @@ def _whole_run(settings: Settings) -> bool:
 
 
 def _stepping(settings: Settings) -> bool:
-    fed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing)
+    fed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher)
     return _recording(settings) or any(source is not None for source in fed)
 
 
 def _routing(settings: Settings) -> bool:
-    return bool(settings.steps(BATCHES) or settings.steps(ROUTING))
+    return any(settings.steps(kind) for kind in (BATCHES, ROUTING, ACTIVATIONS))
 
 
 def _gradients(settings: Settings) -> bool:
@@ -144,7 +145,7 @@ HOOKS: tuple[Hook, ...] = (
         trigger="megatron.core.transformer.moe.router",
         targets=("TopKRouter.routing",),
         body=f"{_ROOM}.hooks.routing:wrap",
-        why="sees to which experts each token is given",
+        why="sees what a router makes of its input, and to which experts each token is given",
         must_fire=False,
     ),
     _megatron(

@@ -12,6 +12,7 @@ from align_hooks.session import Session
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
 if TYPE_CHECKING:
+    from align_hooks.torch_side.activations import Seam, Watch
     from align_hooks.torch_side.model import Parameters
 
 
@@ -24,8 +25,9 @@ class TorchSession(Session):
     the gradients, each with our norm of the same gradients. ``rate`` is the learning rate of the update, or each group's; ``update`` are
     its other numbers. ``terms`` are the other terms of the loss, added up over micro-batches. ``routers`` are the modules that choose
     experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the experts of each
-    micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``random`` are digests of the generators' states at
-    the start of the step and of each forward pass.
+    micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the model, and
+    ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the step and of
+    each forward pass.
     """
 
     parameters: Parameters | None = None
@@ -45,12 +47,16 @@ class TorchSession(Session):
     counts: dict[str, Tensor] = field(default_factory=dict)
     choices: dict[str, list[Tensor]] = field(default_factory=dict)
     passes: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    seams: Sequence[Seam] = ()
+    watch: Watch | None = None
     random: list[dict[str, str]] = field(default_factory=list)
 
     def forget_attempt(self) -> None:
         """Drop everything that a forward-backward pass gathered: a repeated pass replaces it."""
         for gathered in (self.micro_batches, self.losses, self.objectives, self.terms, self.counts, self.choices, self.passes):
             gathered.clear()
+        if self.watch is not None:
+            self.watch.forget()
         del self.random[1:]
 
     def forget_step(self) -> None:

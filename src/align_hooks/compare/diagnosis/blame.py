@@ -27,6 +27,8 @@ from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.random_states import Drawn
 from align_hooks.compare.sharding import common_factor
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.stages.first_loss import first_loss
 from align_hooks.compare.stages.first_updates import first_updates
 from align_hooks.compare.stages.gradients import gradients
@@ -222,6 +224,9 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     settled = not settings and (seen.parted.rows.rows in ONE_SIDED or place is Place.STATE)
     listed = [*drawn, *patterns, *settings] if settled or seen.parted.shift is not None else [*settings, *drawn, *patterns]
     listed += routed
+    listed[len(settings) :] = (
+        [*points_of(seen, place), *listed[len(settings) :]] if place is not Place.NORMALISATION else listed[len(settings) :]
+    )
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
     if place is Place.GRADIENTS and seen.frontier is not None:
@@ -235,6 +240,13 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     for suspected in (*listed, *(Suspect(name, name) for name in tensors)):
         unlike.setdefault(suspected.name or suspected.what, suspected)
     return tuple(unlike.values()) or shown
+
+
+def points_of(seen: Seen, place: Place) -> list[Suspect]:
+    """The points at which the error comes about, in the pass in which the fault sits."""
+    stage = activation_gradients if place is Place.GRADIENTS else activations
+    found = seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
+    return [Suspect(origin.name, origin.name) for origin in found]
 
 
 def router_of(names: Sequence[str]) -> str | None:

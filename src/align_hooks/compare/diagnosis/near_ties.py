@@ -13,6 +13,8 @@ from dataclasses import replace
 from align_hooks.compare.diagnosis.symptom import first_symptom, moment
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.routing import has_choices
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.stages.clipping import clipping
 from align_hooks.compare.stages.curve import curve
 from align_hooks.compare.stages.first_loss import first_loss
@@ -28,7 +30,20 @@ from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.verdict import Quantity, StageResult, Status
 from align_hooks.messages import message, sentences
 
-OF_ROUTING = (token_losses, loss_terms, first_loss, local_norms, gradients, clipping, first_updates, later_losses, curve, free_running)
+OF_ROUTING = (
+    token_losses,
+    activations,
+    activation_gradients,
+    loss_terms,
+    first_loss,
+    local_norms,
+    gradients,
+    clipping,
+    first_updates,
+    later_losses,
+    curve,
+    free_running,
+)
 """Stages whose differences may follow from tokens that were given to other experts; no data, setting or update does."""
 MOVED = 10.0
 """Times the share of tokens that changed their experts, by which a term of the loss may follow from them."""

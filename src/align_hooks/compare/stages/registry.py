@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.stages.batches import batches
 from align_hooks.compare.stages.clipping import clipping
 from align_hooks.compare.stages.curve import curve
@@ -31,9 +33,11 @@ LADDER: tuple[Stage, ...] = (
     initial_weights,
     initial_optimizer_state,
     token_losses,
+    activations,
     routing,
     loss_terms,
     first_loss,
+    activation_gradients,
     local_norms,
     gradients,
     clipping,

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
 from align_hooks.ms_side.model import Parameter, is_per_token, sketches
@@ -20,7 +21,7 @@ from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.session.step import Batch, Choices, LocalNorms
+from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 
 LOSS, OVERFLOW, GLOBAL_NORM = 0, 1, 4
 """Positions in the output of MFTrainOneStepCell, 1.3 to 1.9. Its loss scale, position 2, is already the next step's."""
@@ -75,6 +76,10 @@ class Ended:
     def routing(self) -> Choices | None:
         """The experts that the Cells in the routers kept."""
         return Choices(self.experts, [len(self.consumed["tokens"])]) if self.experts else None
+
+    def activations(self) -> Activations | None:
+        """What the points compiled into the model kept."""
+        return made(self.session, self.update.loss_scale)
 
     def local_norms(self) -> LocalNorms | None:
         """The norms that the capturing Cell took; a rank that holds only copies prints none."""

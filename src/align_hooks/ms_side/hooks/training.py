@@ -18,6 +18,7 @@ from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.ms_side.activations import check_teacher, give_values, keep_activations, refuse_unseen
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.compiled import compile_cell
@@ -33,6 +34,7 @@ from align_hooks.ms_side.random_states import at_step
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.session.step import record_gradients, record_state, record_step
@@ -86,6 +88,7 @@ class Recorder(Callback):  # type: ignore[misc]
                 "training started without MFTrainOneStepCell: this trainer is not supported; use runner_wrapper.type: MFTrainOneStepCell"
             )
         refuse_unrouted(session)
+        refuse_unseen(session)
         self.first = get(session.config, "runner_config.initial_step") or 0
         if session.sizes is None:
             self.open(run_context)
@@ -103,6 +106,7 @@ class Recorder(Callback):  # type: ignore[misc]
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
             refuse_unknown(session)
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
+            check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)
             self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))  # they stay the same in every step
             session.describe(
@@ -128,11 +132,14 @@ class Recorder(Callback):  # type: ignore[misc]
             with session.recording.surviving("token losses"):
                 self.keep_token_losses(run_context.original_args().train_dataset_element)
             self.keep_choices(run_context.original_args().train_dataset_element)
+            self.keep_points(run_context.original_args().train_dataset_element)
             look = functools.partial(unrecorded, self.columns, session.train_cell)
             session.see_unrecorded(session.recording.attempt("the names of the model's inputs", look, []))
         session.step = self.first + run_context.original_args().cur_step_num - 1
         self.update = replace(self.update, injected_norm=inject(session, session.step))
         give_experts(session, session.step)
+        if session.teacher is not None:
+            give_values(session, session.step, number(session.train_cell.scale_sense))
         if session.recording.is_on:
             session.random = session.recording.attempt("the random states", at_step, {})
         if session.recording.is_on and session.parameters is not None:
@@ -150,6 +157,15 @@ class Recorder(Callback):  # type: ignore[misc]
     def tokens(self, elements: Sequence[Tensor]) -> int:
         """How many tokens a batch has."""
         return int(consumed(elements, self.columns, self.session.train_cell)["tokens"].size)
+
+    def keep_points(self, elements: Sequence[Tensor]) -> None:
+        """Have what the points of the model put out kept. A wrong pattern ends the run, and so does a teacher that fails; a recorder does
+        not."""
+        session = self.session
+        if not (session.settings.steps(ACTIVATIONS) or session.teacher is not None):
+            return
+        rows, length = consumed(elements, self.columns, session.train_cell)["tokens"].shape
+        keep_activations(session, int(rows), int(length))
 
     def keep_choices(self, elements: Sequence[Tensor]) -> None:
         """Have the experts of each token kept, or given. A replay that fails ends the run; a recorder does not."""

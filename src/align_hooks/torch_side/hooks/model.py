@@ -11,16 +11,19 @@ import functools
 
 import megatron.core.package_info
 import torch
+from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args, get_tokenizer
 
 from align_hooks import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.session.loading import load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
+from align_hooks.torch_side.activations import bytes_of, check_teacher, refuse_unmatched, seams_of
 from align_hooks.torch_side.layers import classes, layers
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of, unwrap
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
@@ -64,6 +67,12 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
     give_experts(session, range(args.iteration, intended(args)))
+    if session.settings.steps(ACTIVATIONS) or session.teacher is not None:
+        refuse_unmatched(session)
+        session.seams = seams_of(session)
+        check_teacher(session, range(args.iteration, intended(args)))
+        rows = [args.micro_batch_size] * get_num_microbatches()
+        session.announce_activations(bytes_of(session, rows), range(args.iteration, intended(args)))
     gpt = unwrap(model[0])
     session.model_config = model_facts(gpt, parameters)
     say_names(session, parameters)

@@ -1,8 +1,9 @@
-"""The experts to which each token is given.
+"""What a router makes of its input, and the experts to which each token is given.
 
 Seam: ``TopKRouter.routing``, which returns the map of tokens to experts that the layer goes by, behind the choice of the highest scores,
 groups, biases, fused kernels and dropped tokens. ``topk_routing_with_score_function`` stands before tokens are dropped, and is called
-otherwise in each version; the token dispatcher has permuted the tokens. A replay needs the scores, which pass neither:
+otherwise in each version; the token dispatcher has permuted the tokens. The logits are its argument: ``gating``, which makes them, is no
+module, whose output another hook would see. A replay needs the scores, which pass neither:
 :class:`align_hooks.torch_side.routing.Given` is asked where Megatron asks its own replay of routing.
 """
 
@@ -14,22 +15,27 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
+from align_hooks.torch_side.activations import router_logits
 from align_hooks.torch_side.routing import chosen_by, routing_map_of
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``TopKRouter.routing`` and keep what it chose, on the device; its own choice where experts of another run were given.
+    """Call ``TopKRouter.routing``, take the numbers of its logits where these are wanted, and keep what it chose, on the device; its own
+    choice where experts of another run were given.
 
     A forward pass without gradients is that of evaluation, or one whose activations are computed again with gradients.
     """
+    logits = args[0] if args else kwargs["logits"]
+    if session.watch is not None and session.recording.is_on:
+        with session.recording.surviving("activations"):
+            router_logits(session, instance, logits)
     result = wrapped(*args, **kwargs)
     counted, kept = (session.recording.wants(kind) for kind in (BATCHES, ROUTING))
     name = session.routers.get(instance)
     if name is None or not (counted or kept) or not (instance.training and torch.is_grad_enabled()):
         return result
     with session.recording.surviving("the experts of each token"):
-        logits = args[0] if args else kwargs["logits"]
         routing_map = routing_map_of(instance, result[0].detach(), result[1].detach())
         if len(routing_map) != logits.shape[0] * logits.shape[1]:  # gathered from all tensor-parallel ranks, which count it all
             raise RefusedRun(f"{name} routes tokens of other ranks (--moe-token-dispatcher-type alltoall_seq); choose another dispatcher")

@@ -22,7 +22,7 @@ from align_hooks.record.batch import joined
 from align_hooks.record.random_states import changes
 from align_hooks.record.sequence import slices_of, zigzag
 from align_hooks.record.terms import AUXILIARY, PREDICTION
-from align_hooks.session.step import Batch, Choices, LocalNorms
+from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import choices
 from align_hooks.torch_side.session import TorchSession
@@ -63,6 +63,10 @@ class Ended:
     def routing(self) -> Choices | None:
         """The experts that the routing hook left on the device."""
         return choices(self.session)
+
+    def activations(self) -> Activations | None:
+        """What the points left on the device."""
+        return None if self.session.watch is None else self.session.watch.made()
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""

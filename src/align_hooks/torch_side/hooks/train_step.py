@@ -20,7 +20,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
-from align_hooks.torch_side import random_states
+from align_hooks.torch_side import activations, random_states
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
@@ -37,11 +37,18 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     session.forget_step()
     if session.recording.is_on:
         session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
+    if session.seams:
+        activations.begin(session)
     started = time.perf_counter()
     try:
         result = wrapped(*call.args, **call.kwargs)
+        if session.watch is not None:
+            session.watch.end()
         close(session, skipped=bool(result[SKIPPED]), seconds=time.perf_counter() - started)
     finally:
+        if session.watch is not None:
+            session.watch.end()
+            session.watch = None
         session.step = None
         session.forget_attempt()
     return result

@@ -1,0 +1,105 @@
+"""The judgement that the stages of values and of gradients at points share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from align_hooks.compare import distances
+from align_hooks.compare.findings import as_finding, furthest, steps_text
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.points import Origin, origins, without_gradient, wrong_parts
+from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step
+from align_hooks.messages import Message, message, sentences, terms
+from align_hooks.names.points import GRADIENT
+from align_hooks.record.activations import Activations
+
+Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
+"""The points of a pass in its order, and what each is made from."""
+SHOWN = 3
+
+
+def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+    """One finding a point of the first step on equal weights that differs, or of the last; the origins of the error stand first."""
+    pair = ladder.pair
+    if not any(pair.asks("activations")):
+        return None
+    recorded = pair.steps("activations")
+    steps = [step for step in recorded if pair.is_exact(step) and step not in pair.skipped]
+    if not steps:
+        gaps = pair.gaps("activations")
+        if gaps:
+            return StageResult(stage, Status.INCOMPLETE, gaps[0])
+        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
+    findings: dict[str, Finding] = {}
+    found: list[Origin] = []
+    for step in steps:
+        findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
+        found = origins(findings, *order(list(findings)))
+        if found:
+            break
+    if not findings:
+        return StageResult(stage, Status.NOT_COMPARED, message("activations.none_in_common"))
+    step = next(finding.step for finding in findings.values() if finding.step is not None)
+    until = [each for each in steps if each <= step]
+    summary = sentences(message("activations.compared", count=len(findings), steps=steps_text(until)), _alone(ladder, step, chosen))
+    if not found:
+        return StageResult(stage, Status.SAME, summary, furthest(list(findings.values())))
+    taught = pair.is_taught(step)
+    told = found if taught else found[:1]
+    shown = {origin.finding.name: origin.finding for origin in told} | {each.name: each for each in furthest(list(findings.values()))}
+    jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
+    return StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), origins=tuple(told))
+
+
+def of_step(ladder: Ladder, step: int) -> list[Finding]:
+    """One finding a value and a gradient that both runs recorded. A gradient that one of them lacks is as wrong as can be."""
+    limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
+    measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.progress)
+    findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
+    for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)):
+        there, absent = message("activations.has_gradient"), message("activations.no_gradient")
+        values = (there, absent) if ours else (absent, there)
+        by: Mapping[str, object] = {"name": name, "step": step, "quantity": Quantity.ACTIVATIONS}
+        findings.append(Finding(at_step(name, step), *values, math.inf, limit(name), **by))  # type: ignore[arg-type]
+    return findings
+
+
+def jump(ladder: Ladder, origin: Origin, step: int) -> Words:
+    """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
+    finding, backward = origin.finding, origin.finding.name.endswith(GRADIENT)
+    where = _parts(ladder, finding, step)
+    id = "activations.jump_backward" if backward else "activations.jump"
+    if finding.error is None or math.isinf(finding.excess):
+        return sentences(message(f"{id}_of_all", name=origin.name, users=_listed(origin)), where)
+    told = message(id, name=origin.name, times=finding.excess, inputs=origin.inputs, users=_listed(origin))
+    return sentences(told, where)
+
+
+def _listed(origin: Origin) -> Words:
+    return terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]]) if origin.made_from else message("activations.nothing")
+
+
+def _parts(ladder: Ladder, finding: Finding, step: int) -> Message | None:
+    """Micro-batches or ranks that a point is wrong in, where it is not wrong in all."""
+    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    if finding.limit is None or finding.name not in ours.names or finding.name not in theirs.names:
+        return None
+    wrong, count = wrong_parts(ours, theirs, finding.name, finding.limit)
+    if not wrong or len(wrong) == count:
+        return None
+    micro_batches, ranks = (sorted({part[axis] for part in wrong}) for axis in (0, 1))
+    return message("activations.in_parts", count=len(wrong), all=count, micro_batches=terms(micro_batches), ranks=terms(ranks))
+
+
+def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message | None:
+    """How many points one run alone has, and which is the first."""
+    ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
+    alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
+    return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
+
+
+def activations(recorded: Activations, chosen: Callable[[str], bool]) -> list[str]:
+    """The points of one pass."""
+    return [name for name in recorded.names if chosen(name)]

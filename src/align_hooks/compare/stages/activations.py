@@ -1,0 +1,17 @@
+"""What the points of a forward pass put out, on equal weights."""
+
+from __future__ import annotations
+
+from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.point_stage import point_stage
+from align_hooks.compare.points import forward_order
+from align_hooks.compare.stages.stage import Phase, stage
+from align_hooks.compare.verdict import Place, StageResult
+from align_hooks.names.points import GRADIENT
+
+
+@stage("activations", Phase.FORWARD, place=Place.FORWARD, draws=True, source="align_hooks.record.activations")
+def activations(ladder: Ladder) -> StageResult | None:
+    """The value of each point at every step that stands on equal weights, in the order of a forward pass; None where neither run recorded
+    any. What is shown first is where the error jumps."""
+    return point_stage(ladder, activations, lambda name: not name.endswith(GRADIENT), forward_order)

@@ -1,0 +1,157 @@
+"""The points of ``LlamaForCausalLM`` (``use_legacy: True``, 1.5 to 1.9). Tokens stand row after row in all of its tensors."""
+
+from __future__ import annotations
+
+from mindspore import nn
+
+from align_hooks.errors import RefusedRun
+from align_hooks.ms_side import points as compiled
+from align_hooks.ms_side.activations import Builder, of_logits, of_losses, of_qkv
+from align_hooks.ms_side.model import Model
+from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.points import Layout, View, put
+from align_hooks.names import points
+from align_hooks.settings import PREFIX
+
+
+def of_older(build: Builder, model: Model) -> None:
+    """Put points into a LlamaForCausalLM. Raises RefusedRun for one whose layers have other parts."""
+    network, config, hidden = model.network, model.config, model.config.hidden_size
+    llama = network.model
+    build.turn(llama.tok_embeddings, compiled.of_output, point_out=build.point(points.EMBEDDING, hidden))
+    for number, layer in enumerate(llama.layers):
+        if not all(hasattr(layer, name) for name in ("attention_norm", "attention", "ffn_norm", "feed_forward", "add")):
+            raise RefusedRun(f"{PREFIX}ACTIVATIONS: a {type(layer).__name__} has parts that this version does not know; unset it")
+        of_block(build, layer, f"model.layers.{number}", config, hidden)
+    build.turn(llama.norm_out, compiled.of_output, point_out=build.point(points.FINAL_NORM, hidden))
+    build.turn(network.lm_head, compiled.of_output, point_out=of_logits(build, points.LOGITS, int(config.vocab_size)))
+    of_losses(build, network)
+
+
+def of_block(build: Builder, layer: Cell, name: str, config: Cell, hidden: int) -> None:
+    """Put points into a layer and its parts."""
+    given, residual, out = (build.point(each, hidden) for each in (f"{name}.input", f"{name}.residual", name))
+    build.turn(layer, turned_layer, point_in=given, point_residual=residual, point_out=out)
+    build.turn(layer.attention_norm, compiled.of_output, point_out=build.point(f"{name}.{points.NORM}", hidden))
+    build.turn(layer.ffn_norm, compiled.of_output, point_out=build.point(f"{name}.{points.SECOND_NORM}", hidden))
+    of_attention(build, layer.attention, f"{name}.self_attn", config, hidden)
+    of_feed_forward(build, layer.feed_forward, f"{name}.mlp", hidden)
+
+
+def turned_layer(base: type) -> type:
+    """A layer with the text of ``LLamaDecodeLayer.construct``, and points in it: its two additions are one operator, and the residual is
+    read by a norm and by the second of them, so no part shows it."""
+
+    class Pointed(base):  # type: ignore[misc]
+        def construct(  # type: ignore[no-untyped-def]
+            self,
+            x,
+            freqs_cis,
+            mask=None,
+            batch_valid_length=None,
+            block_tables=None,
+            slot_mapping=None,
+            prefix_keys_values=None,
+            q_seq_lens=None,
+            kv_mask=None,
+            seq_chunk=None,
+            actual_seq_len=None,
+        ):
+            x = self.point_in(x)
+            attended = self.attention(
+                self.attention_norm(x),
+                freqs_cis,
+                mask,
+                batch_valid_length,
+                block_tables,
+                slot_mapping,
+                prefix_keys_values,
+                q_seq_lens,
+                actual_seq_len=actual_seq_len,
+            )
+            if self.residual_cast_flag:
+                x = self.cast(x, self.residual_dtype)
+                attended = self.cast(attended, self.residual_dtype)
+            residual = self.add(x, attended)
+            if self.residual_cast_flag:
+                residual = self.cast(residual, self.dtype)
+            residual = self.point_residual(residual)
+            fed = self.feed_forward(self.ffn_norm(residual))
+            if self.residual_cast_flag:
+                residual = self.cast(residual, self.residual_dtype)
+                fed = self.cast(fed, self.residual_dtype)
+            out = self.add(residual, fed)
+            if self.residual_cast_flag:
+                out = self.cast(out, self.dtype)
+            return self.point_out(out)
+
+    return Pointed
+
+
+def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidden: int) -> None:
+    """Put points into attention, whose projections are apart or fused per group of queries (``qkv_concat``)."""
+    heads = config.num_heads
+    groups = config.n_kv_heads or heads
+    size = hidden // heads
+    if attention.qkv_concat:
+        fused = build.point([f"{name}.{which}_proj" for which in "qkv"], 0, views=of_qkv(heads, groups, size, contiguous=False))
+        build.turn(attention.w_qkv, compiled.of_output, point_out=fused)
+    else:
+        for which, count in (("q", heads), ("k", groups), ("v", groups)):
+            point = build.point(f"{name}.{which}_proj", count * size)
+            build.turn(getattr(attention, f"w{which}"), compiled.of_output, point_out=point)
+    query, key, value = (
+        build.point(f"{name}.{which}", count * size, of_heads(build.layout, count))
+        for which, count in (("query", heads), ("key", groups), ("value", groups))
+    )
+    if query is not None or key is not None:
+        put(attention, "apply_rotary_emb", Rotated(attention.apply_rotary_emb, query or compiled.Unwatched(), key or compiled.Unwatched()))
+    build.turn(attention, turned_values, point_value=value)
+    core, out = build.point(f"{name}.core", heads * size), build.point(f"{name}.o_proj", hidden)
+    build.turn(attention.wo, compiled.of_input_and_output, point_in=core, point_out=out)
+
+
+def of_heads(layout: Layout, heads: int) -> Layout:
+    """The layout of ``[rows, heads, positions, size]``."""
+    return Layout(layout.rows, layout.length, layout.first, by_position=False, heads=heads)
+
+
+class Rotated(nn.Cell):
+    """``apply_rotary_emb``, what it puts out passing a point each."""
+
+    def __init__(self, original: Cell, query: Cell, key: Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.original, self.point_query, self.point_key = original, query, key
+
+    def construct(self, query, key, freqs):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        query, key = self.original(query, key, freqs)
+        return self.point_query(query), self.point_key(key)
+
+
+def turned_values(base: type) -> type:
+    """Attention whose values pass a point before the core."""
+
+    class Pointed(base):  # type: ignore[misc]
+        def _cat_prefix(self, key, value, prefix_keys_values):  # type: ignore[no-untyped-def]
+            key, value = super()._cat_prefix(key, value, prefix_keys_values)
+            return key, self.point_value(value)
+
+    return Pointed
+
+
+def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
+    """Put points into a feed-forward part, whose gate and up are apart or row by row (``ffn_concat``). The activation of the gate is inside
+    its projection, before which the point stands."""
+    size = int(mlp.hidden_dim)
+    if mlp.ffn_concat:
+        views = [View("", (size, 2), 0, 1), View("", (size, 2), 1, 2)]
+        fused = build.point([f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views=views)
+        build.turn(mlp.w_gate_hidden, compiled.of_output, point_out=fused)
+    else:
+        gate = build.point(f"{name}.gate_proj", size)
+        if gate is not None:
+            put(mlp.w1, "activation", compiled.Before(mlp.w1.activation, gate))
+        build.turn(mlp.w3, compiled.of_output, point_out=build.point(f"{name}.up_proj", size))
+    active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)
+    build.turn(mlp.w2, compiled.of_input_and_output, point_in=active, point_out=out)

@@ -1,0 +1,105 @@
+"""Teacher forcing: what a recorded run's points put out, and what was handed back to them, in the place of another run's own.
+
+An error of a block is handed on, and behind it everything is wrong. Where each block is given what the other run's was given, and its
+output the gradient that the other run's had, the error of each block is its own: every faulty block shows, in one run. Numbers that are
+recorded stay the run's own, before they are replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.messages import rendered
+from align_hooks.names import points
+from align_hooks.names.blocks import Array
+from align_hooks.names.points import GRADIENT
+from align_hooks.record.activations import Activations
+from align_hooks.replay.handed import Handed
+
+BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
+"""The points that are given unless others are named: what the embedding and each block put out, which is what the next one is given."""
+RECORD = "ALIGN_HOOKS_ACTIVATIONS_TENSORS='model.embed_tokens,model.layers.*[0-9]'"
+
+
+@dataclass
+class Teacher(Handed):
+    """The run that ``ALIGN_HOOKS_TEACHER`` names, and ``patterns`` of the points that it gives; without any those of :data:`BLOCKS`."""
+
+    patterns: tuple[str, ...] = ()
+    _open: dict[int, Activations] = field(default_factory=dict)
+    _kept: dict[tuple[int, str], Array] = field(default_factory=dict)
+
+    @cached_property
+    def recorded(self) -> list[int]:
+        """The chosen steps whose activations are recorded; raises RecordError where there are none."""
+        there = self.run.steps_of("activations")
+        chosen = [step for step in there if step in self.source.steps]
+        if not chosen:
+            found = ", ".join(map(str, there[:5])) or "none"
+            raise RecordError(
+                f"{self.source} holds no activations (recorded: {found}); record them with ALIGN_HOOKS_ACTIVATIONS and {RECORD}"
+            )
+        return chosen
+
+    def forces(self, name: str) -> bool:
+        """Whether a point is given."""
+        return points.chosen(self.patterns)(name) if self.patterns else BLOCKS.fullmatch(name) is not None
+
+    def check(self, widths: Mapping[str, int], planned: range, rows: int | None, length: int | None, *, every: bool = True) -> None:
+        """Refuse, before training, tensors that do not fit the points of this rank, by their whole ``widths``, or the ``planned`` steps of
+        so many ``rows`` of ``length`` positions, None where these change.
+
+        Without ``every`` the first step alone is looked at. With ``@all`` every step of ``recorded`` in the plan is forced. A step that was
+        named must be recorded and made.
+        """
+        if self.run.missing is not None:
+            raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
+        missing = self.source.steps.first_outside(set(self.recorded))
+        if missing is not None:
+            raise RefusedRun(f"{self.source} has no activations of step {missing}; record them with ALIGN_HOOKS_ACTIVATIONS={missing}")
+        self.steps = tuple(step for step in self.recorded if step in planned)
+        if not self.steps or any(self.source.steps.names(step) and step not in planned for step in self.recorded):
+            raise RefusedRun(
+                f"{self.source} has activations of steps {self.recorded[0]} to {self.recorded[-1]}, "
+                f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
+            )
+        if not widths:
+            raise RefusedRun(f"ALIGN_HOOKS_TEACHER_POINTS={','.join(self.patterns)}: no point of this model that can be given is called so")
+        for step in self.steps if every else self.steps[:1]:
+            self._fits(step, widths, rows, length)
+
+    def _fits(self, step: int, widths: Mapping[str, int], rows: int | None, length: int | None) -> None:
+        recorded, where = self._activations(step), f"{self.source}: step {step}"
+        for name, width in widths.items():
+            for each in (name, name + GRADIENT):
+                if each not in recorded.names or not recorded.has_tensor(each):
+                    raise RefusedRun(f"{where} keeps no whole tensor of {each}; record it with {RECORD}")
+            if recorded.width(name) != width:
+                raise RefusedRun(f"{where}: {name} is {recorded.width(name)} wide, here {width}; take a run of this model")
+        there = recorded.size
+        if (rows, length) != (None, None) and there != (rows, length):
+            raise RefusedRun(
+                f"{where} has {there[0]} rows of {there[1]} positions, this run {rows} of {length} a step; train on the batches of that run"
+            )
+
+    def _activations(self, step: int) -> Activations:
+        if step not in self._open:
+            self._open, self._kept = {step: self.run.activations(step)}, {}
+        return self._open[step]
+
+    def tensor(self, step: int, name: str) -> Array:
+        """The value of a point, or with ``#gradient`` its gradient, fp32 ``[rows, sequence, width]``, the job's whole batch, as that run's
+        objective has it: read once a step."""
+        if (step, name) not in self._kept:
+            tensor = self._activations(step).tensor(name)
+            self._kept[step, name] = tensor
+        return self._kept[step, name]
+
+    def forget(self, name: str) -> None:
+        """Drop a tensor that was used."""
+        for key in [key for key in self._kept if key[1] == name]:
+            del self._kept[key]
