@@ -13,9 +13,12 @@ import numpy as np
 from align_hooks.compare.measures import distances, ratio
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused, Piece
+from align_hooks.names.points import GRADIENT
 from align_hooks.process.ranks import Launch
+from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
 from align_hooks.quantities.registry import BY_NAME
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.activations import column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard
@@ -180,6 +183,7 @@ class Synthetic:
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
     moments: dict[int, dict[str, dict[str, Array]]] = field(default_factory=dict)
     routing: dict[int, dict[str, Array]] = field(default_factory=dict)
+    activations: dict[int, dict[str, Array]] = field(default_factory=dict)
     optimizer: dict[str, object] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
@@ -248,6 +252,9 @@ class Synthetic:
                 writer.batch(step, self.batches[step], rows, experts=experts)
                 if step in asked.routing:
                     writer.routing(step, self.routing.get(step, {}), rows)
+            if step in asked.steps(ACTIVATIONS):
+                values = self.activations.get(step, {})
+                writer.activations(step, *points_of(values, whole=bool(asked.patterns(WHOLE)), micro_batches=len(rows) if values else 1))
             if step in self.gradients and step in asked.gradients:
                 writer.gradients(step, self.gradients[step])
             if step in self.norms:
@@ -271,6 +278,25 @@ class Synthetic:
         if self.ended:
             writer.finish(self.ended, hooks={})
         return path
+
+
+def points_of(
+    values: Mapping[str, Array], *, whole: bool = False, micro_batches: int = 1, scale: float = 1.0
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, object]]:
+    """What one rank writes of whole values, and of gradients under the names with ``#gradient``, ``[rows, positions, width]``."""
+    names = sorted({name.removesuffix(GRADIENT) for name in values})
+    rows, length = next(iter(values.values())).shape[:2] if values else (0, 0)
+    part = rows // micro_batches
+    extents = [{"width": values[name].shape[2], "columns": [0, values[name].shape[2]], "counted": True} for name in names]
+
+    def numbers(value: Array, first: int) -> Array:
+        where = (np.arange(first, first + part)[:, None] * length + np.arange(length)).reshape(-1)
+        return measured(value[first : first + part].reshape(-1, value.shape[2]), row_signs(where), column_signs((0, value.shape[2])))
+
+    sums = {name: np.stack([numbers(value, index * part) for index in range(micro_batches)]) for name, value in values.items()}
+    facts: dict[str, object] = {"rows": [part] * micro_batches, "length": length, "extents": extents, "scale": scale}
+    facts |= {"extent_of": {name: index for index, name in enumerate(names)}, "by_tokens": False}
+    return sums, {name: value.astype(np.float32) for name, value in values.items()} if whole else {}, facts
 
 
 def sketched(tensors: Mapping[str, Array]) -> dict[str, list[float]]:

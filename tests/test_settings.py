@@ -124,7 +124,7 @@ def test_an_unknown_variable_with_no_near_name_points_to_the_list() -> None:
         read(zzzzzzzzzzzzzzz="1")
 
 
-@pytest.mark.parametrize("name", ["activations", "activations_filter", "teacher"])
+@pytest.mark.parametrize("name", ["activation_statistics", "teacher_forcing"])
 def test_reserved_names_are_refused_like_any_unknown_one(name: str) -> None:
     with pytest.raises(SettingsError, match="no such variable"):
         read(**{name: "all"})

@@ -38,6 +38,8 @@ SAMPLES = {
     "local_norms_point": "local",
     "replay_batches": "runs/b",
     "load_weights": "runs/b",
+    "teacher": "runs/b",
+    "teacher_points": "*",
     "perturb": "1",
     "learning_rate": "0",
     "device": "cpu",
@@ -100,8 +102,10 @@ def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
 def test_every_variable_alone_asks_for_a_hook_that_must_fire(side: str, field: str) -> None:
     """So that no variable can be set on a side without something that notices when it had no effect."""
     environment = {PREFIX + field.upper(): SAMPLES.get(field, "0-9")}
-    if field in ("batches", "gradients", "weights", "sketches", "optimizer_state", "routing"):
+    if field in ("batches", "gradients", "weights", "sketches", "optimizer_state", "routing", "activations"):
         environment[PREFIX + "RUN"] = "runs/a"
+    if field == "teacher_points":
+        environment[PREFIX + "TEACHER"] = "runs/b"
     if field == "perturb":
         environment[PREFIX + "LOAD_WEIGHTS"] = "runs/a"
     settings = Settings.from_environment(environment)

@@ -60,7 +60,8 @@ def test_every_switch_is_a_variable_with_its_options_behind_it() -> None:
     assert all(settings.steps(switch).text == "1-2" for switch in registry.SWITCHES)
     assert all(settings.steps(kind).text == ("all" if kind is SCALARS else "1-2") for kind in registry.KINDS)
     options = [option for switch in registry.SWITCHES for option in switch.options]
-    assert all(settings.choice(option) == option.values[0] for option in options)
+    assert all(settings.choice(option) == option.values[0] for option in options if option.values)
+    assert not any(settings.patterns(option) for option in options if not option.values)
 
 
 @EVERY
@@ -83,7 +84,7 @@ def test_what_is_stored_is_compared() -> None:
 
 
 def test_a_run_that_recorded_everything_has_every_quantity_at_every_number(tmp_path: Path) -> None:
-    run = open_run(routed("sketches", "routing").write(tmp_path / "run"))
+    run = open_run(routed("sketches", "routing", "activations").write(tmp_path / "run"))
     for kind in registry.KINDS:
         assert run.steps_of(kind.name) == list(kind.numbers(range(STEPS))) == sorted(kind.possible(range(STEPS))), kind.name
     assert {holding.kind: holding.steps for holding in holdings.holdings(run)} == {

@@ -68,13 +68,13 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
 
 def jump(ladder: Ladder, origin: Origin, step: int) -> Words:
     """Where an error comes about, how far beyond its limit, and how far all that it is made from is."""
-    finding, backward = origin.finding, origin.finding.name.endswith(GRADIENT)
-    where = _parts(ladder, finding, step)
-    id = "activations.jump_backward" if backward else "activations.jump"
+    finding, backward, users = origin.finding, origin.finding.name.endswith(GRADIENT), _listed(origin)
     if finding.error is None or math.isinf(finding.excess):
-        return sentences(message(f"{id}_of_all", name=origin.name, users=_listed(origin)), where)
-    told = message(id, name=origin.name, times=finding.excess, inputs=origin.inputs, users=_listed(origin))
-    return sentences(told, where)
+        id = "activations.begins_backward" if backward else "activations.begins"
+        return sentences(message(id, name=origin.name, users=users), _parts(ladder, finding, step))
+    id = "activations.jump_backward" if backward else "activations.jump"
+    told = message(id, name=origin.name, times=finding.excess, inputs=origin.inputs, users=users)
+    return sentences(told, _parts(ladder, finding, step))
 
 
 def _listed(origin: Origin) -> Words:

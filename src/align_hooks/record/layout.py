@@ -13,6 +13,9 @@
     RUN/last_words/rank_M.SIGTERM         the stack of a rank that the signal ended; empty while it lives, gone when it ended by itself
     RUN/step_N/rank_M/tokens.npy …        the batch that step N consumed, as in the guide's appendix
     RUN/step_N/rank_M/batch.json          its row counts and digests; written last
+    RUN/step_N/rank_M/routing.safetensors the experts that each token was given to
+    RUN/step_N/rank_M/activations/        what the points of the forward pass put out, and their gradients: sums of all, written last, and
+                                          whole tensors of those that are kept so
     RUN/step_N/rank_M/gradients.safetensors
     RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
     RUN/step_N/rank_M/weights/squared.json   squared sums of all that the rank holds, copies of other ranks' weights too

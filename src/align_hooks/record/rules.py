@@ -52,6 +52,15 @@ step_N/rank_M/routing.safetensors
     in the step | the experts that each token was given to, layer by layer, and which rows and positions these are; each tensor's digest in
     the header's metadata | the step's row of scalars, that of the header | lost where the row lists it, not asked for where it does not
 
+step_N/rank_M/activations/tensors.safetensors
+    in the step, before the sums | whole values and gradients of the points that are kept whole; each tensor's digest in the header's
+    metadata | the step's row of scalars, that of the header | lost where the row lists it, not asked for where it does not
+
+step_N/rank_M/activations/sums.safetensors
+    in the step | sums of each point's values and gradients, a row a micro-batch, and which rows, positions and columns these are; each
+    tensor's digest in the header's metadata | the step's row of scalars, that of the header | lost where the row lists it, not asked for
+    where it does not
+
 step_N/rank_M/gradients.safetensors
     in the step | gradients; each tensor's digest in the header's metadata | the step's row of scalars, that of the header | lost where
     the row lists it, not asked for where it does not
