@@ -1,4 +1,4 @@
-"""``pretrain_gpt.py`` with one misalignment, named by the variable PLANTED, put into Megatron before it trains.
+"""``pretrain_gpt.py`` with one misalignment, named by the variable PLANTED, or several in a comma list, put into Megatron before it trains.
 
 Each plant is one row of :mod:`zoo.cases`, which says in words what it changes. Faults of the model are put into the built model, so that
 weights and names stay as they are and only the mathematics differs.
@@ -469,5 +469,6 @@ def schedule_late(original: Any, self: Any, increment: int) -> Any:
 
 
 if __name__ == "__main__":
-    PLANTS[os.environ["PLANTED"]]()
+    for planted in os.environ["PLANTED"].split(","):
+        PLANTS[planted]()
     runpy.run_path(str(Path(__file__).parents[2] / "launch" / "pretrain_gpt.py"), run_name="__main__")

@@ -10,10 +10,13 @@ import re
 from dataclasses import dataclass
 
 from align_hooks.families.registry import levels
+from align_hooks.names import points
 
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 NUMBER = re.compile(r"\.\d+(?=\.)")
 EMBEDDING, HEAD = "embed", "head"
+POINTS = (points.EMBEDDING, *points.ORDER, *points.LAST)
+"""Kinds of points in the order of a forward pass."""
 KINDS = tuple(kind for level in levels() for kind in level)
 """Kinds of all families in the order of a forward pass; others stand where their last known beginning does, or behind all."""
 
@@ -33,7 +36,10 @@ class Place:
 
 
 def place(name: str) -> Place:
-    """The place of a canonical name."""
+    """The place of a canonical name, of a tensor or of a point."""
+    if (point := points.place(name.removesuffix(points.GRADIENT))).kind in POINTS:
+        depth = (-1.0, float(point.layer), float("inf"))[point.stage]
+        return Place(depth, POINTS.index(point.kind), "output" if point.kind == points.BLOCK else point.kind)
     layer = LAYER.search(name)
     kind = NUMBER.sub(".*", name[layer.end() :] if layer else name.removeprefix("model.")).removesuffix(".weight")
     begins = (order for order, known in enumerate(KINDS) if kind == known or kind.startswith((known + ".", known + "#")))

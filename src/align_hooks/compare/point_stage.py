@@ -45,10 +45,10 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
     until = [each for each in steps if each <= step]
     summary = sentences(message("activations.compared", count=len(findings), steps=steps_text(until)), _alone(ladder, step, chosen))
     if not found:
-        return StageResult(stage, Status.SAME, summary, furthest(list(findings.values())))
+        return StageResult(stage, Status.SAME, summary, furthest(list(findings.values()), None))
     taught = pair.is_taught(step)
     told = found if taught else found[:1]
-    shown = {origin.finding.name: origin.finding for origin in told} | {each.name: each for each in furthest(list(findings.values()))}
+    shown = {origin.finding.name: origin.finding for origin in told} | {each.name: each for each in furthest(list(findings.values()), None)}
     jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
     return StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), origins=tuple(told))
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 from urllib.parse import quote
 
 from align_hooks.checklist.result import Checklist
 from align_hooks.compare.places import place
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
@@ -247,17 +249,19 @@ def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
     pictured = [stage for stage in PICTURED if stage in with_rows]
     beyond = {stage for stage, finding in rows if finding.excess > 1}
     deciding = [stage for stage in pictured if comparison.first and stage is comparison.first.stage]
+    walked = [stage for stage in pictured if stage in beyond and stage in (activation_gradients, activations)]
     telling = [stage for stage in pictured if stage in beyond and stage in (gradients, local_norms)]
     usual = [stage for stage in pictured if stage is gradients]
-    order = deciding or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
-    return [{**picture(stage, rows), "chosen": stage is order[-1]} for stage in pictured]
+    order = deciding or walked[:1] or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
+    origins = {result.stage: {origin.finding.name for origin in result.origins} for result in comparison.stages}
+    return [{**picture(stage, rows, origins[stage]), "chosen": stage is order[-1]} for stage in pictured]
 
 
-def picture(stage: Stage, rows: Rows) -> Table:
+def picture(stage: Stage, rows: Rows, origins: Collection[str] = ()) -> Table:
     """Error over limit by layer and kind of parameter.
 
     ``cells`` are column, row, the worst of the tensors and steps that share the cell, by its index in ``rows``, its colour, and whether it
-    is among the worst of all.
+    is framed: where the error comes about, or where nothing tells that the worst of all.
     """
     places = {index: place(finding.name) for index, (row_stage, finding) in enumerate(rows) if row_stage is stage}
     cells: dict[tuple[str, str], int] = {}
@@ -270,7 +274,7 @@ def picture(stage: Stage, rows: Rows) -> Table:
     across = list(dict.fromkeys(where.column for where in sorted(places.values())))
     down = list(dict.fromkeys(where.kind for where in sorted(places.values(), key=lambda where: (where.order, where.kind))))
     near = [index for index, excess in excesses.items() if excess > max(1.0, NEAR * largest)]
-    starred = near if len(near) <= STARS else []
+    starred = [index for index in cells.values() if rows[index][1].name in origins] or (near if len(near) <= STARS else [])
     return {
         "title": stage.title,
         "stage": TENSORS.index(stage),

@@ -25,6 +25,7 @@ from align_hooks.compare.arguments import ACTS
 from align_hooks.compare.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
 from align_hooks.compare.frontier import Frontier, frontier
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.points import Origin
 from align_hooks.compare.random_states import Drawn
 from align_hooks.compare.sharding import common_factor
 from align_hooks.compare.stages.activation_gradients import activation_gradients
@@ -45,6 +46,7 @@ from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted, Rows
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
 from align_hooks.messages import Message, message, terms
+from align_hooks.names import points
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""
@@ -244,9 +246,13 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
 
 def points_of(seen: Seen, place: Place) -> list[Suspect]:
     """The points at which the error comes about, in the pass in which the fault sits."""
+    return [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
+
+
+def origins_of(seen: Seen, place: Place) -> tuple[Origin, ...]:
+    """The same, with what they are made from."""
     stage = activation_gradients if place is Place.GRADIENTS else activations
-    found = seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
-    return [Suspect(origin.name, origin.name) for origin in found]
+    return seen.stages[stage].origins if seen.status(stage) is Status.DIFFERENT else ()
 
 
 def router_of(names: Sequence[str]) -> str | None:
@@ -271,12 +277,18 @@ def common(words: Words | None) -> tuple[Suspect, ...]:
 
 def causes(seen: Seen, place: Place, culprits: Sequence[Suspect]) -> tuple[Cause, ...]:
     """The causes whose signatures fit, the first of the table."""
-    fitting = [signature.cause for signature in SIGNATURES if signature.place is place and fits(signature, seen, culprits)]
-    return tuple(dict.fromkeys(fitting))[:CAUSES]
+    kinds = [points.place(origin.name).kind for origin in origins_of(seen, place)]
+    fitting = [signature.cause for kind in kinds or [""] for signature in SIGNATURES if fits(signature, seen, place, culprits, kind)]
+    return tuple(dict.fromkeys(fitting))[: max(CAUSES, len(kinds))]
 
 
-def fits(signature: Signature, seen: Seen, culprits: Sequence[Suspect]) -> bool:
-    """Whether every condition of a signature holds."""
+def fits(signature: Signature, seen: Seen, place: Place, culprits: Sequence[Suspect], kind: str = "") -> bool:
+    """Whether every condition of a signature holds; ``kind`` is that of the point at which the error comes about, empty where none is
+    known. Such a point says more than tensors do, and their signatures are passed over."""
+    if signature.place is not place or (signature.points and not (kind and is_like(kind, signature.points))):
+        return False
+    if kind and not signature.points and any("*" in pattern for pattern in signature.first) and place in (Place.FORWARD, Place.GRADIENTS):
+        return False
     if signature.where not in (None, seen.parted.where) or signature.unless is seen.parted.where:
         return False
     if signature.rows not in (None, seen.parted.rows.rows) or signature.later not in (None, seen.parted.later):

@@ -40,11 +40,15 @@ class Cause(Enum):
     NORM = "norm"
     MLP = "mlp"
     ATTENTION = "attention"
+    ATTENTION_CORE = "attention_core"
+    PROJECTION = "projection"
+    RESIDUAL = "residual"
     AUXILIARY_LOSS = "auxiliary_loss"
     PREDICTION_LOSS = "prediction_loss"
     NORM_COPIES = "norm_copies"
     BACKWARD_AT_BOUNDARY = "backward_at_boundary"
     BACKWARD_OF_LOSS = "backward_of_loss"
+    BACKWARD_OF_POINT = "backward_of_point"
     GRADIENT_ALONE = "gradient_alone"
     SOME_GRADIENTS = "some_gradients"
     OTHER_DATA = "other_data"
@@ -82,8 +86,8 @@ class Signature:
     ``place`` is where the fault is blamed. ``where`` are the positions at which token losses part, ``unless`` those that speak against the
     cause. ``first`` are patterns, one of which must match the name of the first suspect, or with ``only`` of all suspects; ``ids`` are
     those of messages, one of which must word it. ``rows`` are the rows that are wrong. ``later`` says whether an earlier step on equal
-    weights agrees. ``sign`` must be seen as well. ``source`` is where the cause is known from.
-    """
+    weights agrees. ``sign`` must be seen as well. ``points`` are kinds, one of which the point must have at which the error comes about.
+    ``source`` is where the cause is known from."""
 
     place: Place
     cause: Cause
@@ -95,6 +99,7 @@ class Signature:
     rows: Rows | None = None
     later: bool | None = None
     sign: Sign | None = None
+    points: tuple[str, ...] = ()
     source: str = "zoo"
 
 
@@ -103,6 +108,25 @@ ROUTING = ("norm_topk_prob", "routed_scaling_factor", "num_experts_per_tok", "n_
 """Settings by which a router chooses experts and weighs what they compute."""
 BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff")
 """Settings of the losses of a router."""
+
+NORMS = ("input_layernorm", "post_attention_layernorm", "model.norm", "enorm", "hnorm", "shared_head.norm")
+PROJECTIONS = tuple(f"self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a*", "kv_b_proj"))
+AT_POINTS = (
+    (Cause.EMBEDDING, ("model.embed_tokens",)),
+    (Cause.QUERY_AND_KEY_NORMS, ("self_attn.q_norm", "self_attn.k_norm")),
+    (Cause.LATENT_NORMS, ("self_attn.q_a_layernorm", "self_attn.kv_a_layernorm")),
+    (Cause.NORM, NORMS),
+    (Cause.PROJECTION, (*PROJECTIONS, "eh_proj")),
+    (Cause.ROTARY_POSITIONS, ("self_attn.query", "self_attn.key")),
+    (Cause.ATTENTION_CORE, ("self_attn.core", "self_attn.value")),
+    (Cause.RESIDUAL, ("residual", ".", "input")),
+    (Cause.ROUTER, ("mlp.gate", "mlp.gate.weights")),
+    (Cause.SHARED_EXPERTS, ("mlp.shared_experts*",)),
+    (Cause.EXPERTS, ("mlp.experts.*", "mlp")),
+    (Cause.MLP, ("mlp.*",)),
+    (Cause.LOGITS_OR_LOSS, ("lm_head", "token_losses", "shared_head.head")),
+)
+"""What to suspect where the error of a forward pass comes about at a point of these kinds."""
 
 SIGNATURES = (
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
@@ -116,6 +140,7 @@ SIGNATURES = (
     Signature(Place.FORWARD, Cause.NORM_EPSILON, first=("rms_norm_eps*",)),
     Signature(Place.FORWARD, Cause.LATENT_SCALE, first=("rotary_scaling_factor*",), source="MindFormers 1.9 and 2.1; zoo"),
     Signature(Place.FORWARD, Cause.ROUTING_SETTINGS, first=ROUTING),
+    *(Signature(Place.FORWARD, cause, points=kinds) for cause, kinds in AT_POINTS),
     Signature(Place.FORWARD, Cause.ATTENTION_SCORES, where=Where.AFTER_THE_FIRST),
     Signature(Place.FORWARD, Cause.ATTENTION_FORGETS, where=Where.FROM_ONE_ON),
     Signature(Place.FORWARD, Cause.ROUTER, first=ROUTERS),
@@ -136,6 +161,7 @@ SIGNATURES = (
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, first=("mtp_loss_scaling_factor", "multi_token_prediction")),
     Signature(Place.GRADIENTS, Cause.PREDICTION_LOSS, sign=Sign.PREDICTED),
     Signature(Place.GRADIENTS, Cause.NORM_COPIES, first=("*norm.weight*",), only=True),
+    Signature(Place.GRADIENTS, Cause.BACKWARD_OF_POINT, points=("*",)),
     Signature(Place.GRADIENTS, Cause.BACKWARD_AT_BOUNDARY, sign=Sign.BOUNDARY),
     Signature(Place.GRADIENTS, Cause.BACKWARD_OF_LOSS, sign=Sign.FROM_THE_OUTPUT),
     Signature(Place.GRADIENTS, Cause.GRADIENT_ALONE, sign=Sign.ALONE),

@@ -10,7 +10,15 @@ from align_hooks.compare.verdict import Place, StageResult
 from align_hooks.names.points import GRADIENT
 
 
-@stage("activation gradients", Phase.BACKWARD, place=Place.GRADIENTS, draws=True, source="align_hooks.record.activations")
+@stage(
+    "activation gradients",
+    Phase.BACKWARD,
+    place=Place.GRADIENTS,
+    draws=True,
+    is_of_tensors=True,
+    is_pictured=True,
+    source="align_hooks.record.activations",
+)
 def activation_gradients(ladder: Ladder) -> StageResult | None:
     """The gradient of each point at every step that stands on equal weights, from the output back; None where neither run recorded any."""
     return point_stage(ladder, activation_gradients, lambda name: name.endswith(GRADIENT), backward_order)

@@ -10,7 +10,15 @@ from align_hooks.compare.verdict import Place, StageResult
 from align_hooks.names.points import GRADIENT
 
 
-@stage("activations", Phase.FORWARD, place=Place.FORWARD, draws=True, source="align_hooks.record.activations")
+@stage(
+    "activations",
+    Phase.FORWARD,
+    place=Place.FORWARD,
+    draws=True,
+    is_of_tensors=True,
+    is_pictured=True,
+    source="align_hooks.record.activations",
+)
 def activations(ladder: Ladder) -> StageResult | None:
     """The value of each point at every step that stands on equal weights, in the order of a forward pass; None where neither run recorded
     any. What is shown first is where the error jumps."""
