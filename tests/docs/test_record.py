@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from align_hooks.record import rules
 from docs.record import PAGE, filled
-from synthetic import routed
+from synthetic import ROWS, SEQUENCE, routed
 
 
 def test_the_page_has_the_rules() -> None:
@@ -16,7 +18,9 @@ def test_the_page_has_the_rules() -> None:
 
 
 def test_every_file_of_a_run_has_one_rule_and_every_rule_a_file(tmp_path: Path) -> None:
-    synthetic = routed("sketches", "routing")
+    synthetic = routed("sketches", "routing", "activations")
+    synthetic.settings["activations_tensors"] = "*"
+    synthetic.activations = {0: {"model.norm": np.ones((ROWS, SEQUENCE, 4), np.float32)}}
     causal = synthetic.write(tmp_path / "run")
     left = {one.path for one in rules.RULES} - {"*.tmp", "causal_attention_mask.npy", "last_words/rank_M.*"}
     for path in causal.rglob("*"):

@@ -24,7 +24,9 @@ from synthetic import relative_error
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 SCRIPTS = Path(__file__).parent / "scripts"
-EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all", "SKETCHES": "all", "OPTIMIZER_STATE": "all"}
+KINDS = ("BATCHES", "LOCAL_NORMS", "GRADIENTS", "WEIGHTS", "SKETCHES", "OPTIMIZER_STATE", "ACTIVATIONS")
+EVERYTHING = {**dict.fromkeys(KINDS, "all"), "ACTIVATIONS_TENSORS": "model.embed_tokens,model.layers.*[0-9]"}
+"""What every run records that everything is asked of: of activations whole what the embedding and each block put out."""
 REHEARSAL: dict[str, object] = {"DEVICE": "cpu", "SEED": "42"}
 FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""

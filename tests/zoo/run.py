@@ -27,8 +27,6 @@ RESULTS = HERE / "results"
 SCRIPTS = {"megatron": HERE / "planted_megatron.py", MINDFORMERS: HERE / "planted_mindformers.py"}
 PRECISIONS: dict[str, Flags] = {"float32": {}, "bfloat16": {"--bf16": "", "--attention-softmax-in-fp32": ""}}
 """Arguments of Megatron for what both sides compute in."""
-EVERYTHING = {**frameworks.EVERYTHING, "ACTIVATIONS": "all"}
-"""What every run records."""
 EARLIER = "2"
 """Iterations of the first part of a run that is resumed."""
 
@@ -73,7 +71,6 @@ def train_noise(references: Mapping[str, Path], precision: Flags, cases: Iterabl
 
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
-    fed = {**fed, "ACTIVATIONS": EVERYTHING["ACTIVATIONS"]}
     if reference.side == MINDFORMERS:
         frameworks.recorded(frameworks.mindformers, run.parent, family=reference.family, change=reference.change, **fed)
     else:
@@ -90,13 +87,13 @@ def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
     planted: dict[str, object] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
     planted["family"] = case.family
     if case.side == MINDFORMERS:
-        done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **EVERYTHING)
+        done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     else:
         change = {**precision, **case.flags}
         if case.earlier is not None:
             change |= checkpoint(case, fed, where / case.name, {**change, **case.earlier})
             fed["LOAD_WEIGHTS"] = None  # the checkpoint has them
-        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **planted, **fed, RUN=run, **EVERYTHING)
+        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
     (where / case.name / "log").write_text(done.output)
     done.succeeded()
     return run

@@ -84,6 +84,8 @@ class Ladder:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
         for side, names in self.pair.nameless.items():
             notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
+        if taught := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
+            notes.append(message("notes.taught", steps=terms(taught)))
         if self.drawn is not None:
             notes.append(self.drawn.words)
         notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted]

@@ -189,5 +189,11 @@ def chosen(patterns: Iterable[str]) -> Callable[[str], bool]:
 def nearest(pattern: str, names: Iterable[str], most: int = 3) -> list[str]:
     """The names of points that are most like a pattern that matches none."""
     kinds = {re.sub(r"\d+", "*", name): name for name in names}
-    near = difflib.get_close_matches(re.sub(r"\d+", "*", pattern), kinds, n=most, cutoff=0.3)
-    return [kinds[kind] for kind in near]
+
+    def likeness(kind: str) -> tuple[float, float]:
+        """Of the last part, and of all of it."""
+        pairs = (kind.rpartition(".")[2], pattern.rpartition(".")[2]), (kind, pattern)
+        last, whole = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return last, whole
+
+    return [kinds[kind] for kind in sorted(kinds, key=likeness, reverse=True)[:most]]

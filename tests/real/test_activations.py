@@ -1,0 +1,125 @@
+"""What the points of both frameworks put out, and blocks that are fed what the other run's were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import Run, open_run
+from align_hooks.compare.distances import activations
+from align_hooks.compare.runs import compare
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations as values
+from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.verdict import Comparison, StageResult, Status
+from align_hooks.names.points import GRADIENT
+from real import frameworks
+
+POINTS = 38
+"""Points of a dense Llama of two layers."""
+PLANTS = Path(__file__).parents[1] / "zoo" / "planted_megatron.py"
+RECOMPUTED = {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": "1"}
+
+
+def stage(comparison: Comparison, of: Stage) -> StageResult:
+    return next(result for result in comparison.stages if result.stage is of)
+
+
+def furthest(reference: Run, candidate: Run, step: int = 0) -> float:
+    """The largest error of a step, of all points that both have in common, which are all that either has."""
+    errors = {distance.name: distance.error for distance in activations(reference, candidate, step, 2.0**-23)}
+    assert errors.keys() == set(reference.activations(step)) == set(candidate.activations(step))
+    return max(errors.values())
+
+
+def test_both_frameworks_put_out_the_same_at_every_point(reference: Path, candidate: Path) -> None:
+    runs = open_run(reference), open_run(candidate)
+    worst = furthest(*runs)
+    assert len(runs[0].activations(0).points) == POINTS and len(runs[0].activations(0)) == 2 * POINTS
+    assert worst < 3e-6, worst  # fp32, CPU: 1.2e-6 when this was written
+    comparison = compare(*runs)
+    assert [stage(comparison, of).status for of in (values, activation_gradients)] == [Status.SAME, Status.SAME]
+
+
+def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:
+    recorded = open_run(reference).activations(0)
+    whole = [name for name in recorded if recorded.has_tensor(name)]
+    assert whole[:3] == ["model.embed_tokens", "model.layers.0", "model.layers.1"] and len(whole) == 6
+    for name in whole:
+        tensor, sums = recorded.tensor(name).astype(np.float64), recorded[name]
+        assert tensor.shape == (*recorded.size, recorded.width(name)) and tensor.size == sums.elements
+        assert np.isclose(np.linalg.norm(tensor), sums.norm, rtol=1e-12)
+        assert (tensor.min(), tensor.max(), sums.not_finite) == (sums.minimum, sums.maximum, 0)
+
+
+def test_what_is_computed_again_is_no_second_forward_pass(reference: Path, tmp_path: Path) -> None:
+    fed = frameworks.fed_by(reference)
+    given = {"change": RECOMPUTED, "RUN": tmp_path / "run", "ACTIVATIONS": "0"}
+    frameworks.megatron(tmp_path, **fed, **given).succeeded()
+    ours, again = open_run(reference).activations(0), open_run(tmp_path / "run").activations(0)
+    assert set(ours) == set(again)
+    assert all(np.array_equal(ours[name].sketch, again[name].sketch) for name in ours)
+
+
+@pytest.fixture(scope="module")
+def faulty(reference: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Two faults in different layers, in a run that goes its own way and in one whose blocks are fed what the reference's were."""
+    runs = {}
+    for name, teacher in (("free", None), ("forced", f"{reference}@0")):
+        where = tmp_path_factory.mktemp(name)
+        fed = {"REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "TEACHER": teacher}
+        planted = {"script": PLANTS, "environment": {"PLANTED": "attention_scale_of_one_layer,mlp_in_bfloat16"}}
+        frameworks.megatron(where, **planted, **fed, RUN=where / "run", ACTIVATIONS="0", BATCHES="0").succeeded()
+        runs[name] = open_run(where / "run")
+    return runs
+
+
+def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, faulty: dict[str, Run]) -> None:
+    free, forced = (compare(open_run(reference), faulty[name]) for name in ("free", "forced"))
+    assert [origin.name for origin in stage(free, values).origins] == ["model.layers.0.mlp.down_proj"]
+    both = ["model.layers.0.mlp.down_proj", "model.layers.1.self_attn.core"]
+    assert [origin.name for origin in stage(forced, values).origins] == both
+    assert forced.blame is not None and [suspect.name for suspect in forced.blame.suspects[:2]] == both
+    assert faulty["forced"].facts.taught.steps == (0,)
+
+
+def test_a_forced_run_of_either_framework_agrees_with_its_teacher(reference: Path, tmp_path: Path) -> None:
+    fed = {"REPLAY_BATCHES": f"{reference}@0", "LOAD_WEIGHTS": reference, "TEACHER": f"{reference}@0"}
+    for train, allowed in ((frameworks.megatron, 0.0), (frameworks.mindformers, 3e-6)):
+        where = tmp_path / train.__name__
+        train(where, **fed, RUN=where / "run", ACTIVATIONS="0").succeeded()
+        assert furthest(open_run(reference), open_run(where / "run")) <= allowed
+
+
+@pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
+def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_points(train: object, reference: Path, tmp_path: Path) -> None:
+    fed = frameworks.fed_by(reference)
+    done = train(tmp_path, **fed, RUN=tmp_path / "run", ACTIVATIONS="0", ACTIVATIONS_FILTER="model.layers.*.attention.q_proj")  # type: ignore[operator]
+    assert done.code == 2
+    assert "ALIGN_HOOKS_ACTIVATIONS_FILTER: no point is called model.layers.*.attention.q_proj; near it are model.layers." in done.line
+    assert ".self_attn.q_proj" in done.line
+
+
+def test_nothing_is_watched_on_a_step_that_is_not_selected(reference: Path, tmp_path: Path) -> None:
+    script = frameworks.SCRIPTS / "counting_hooks.py"
+    done = frameworks.megatron(tmp_path, script=script, **frameworks.fed_by(reference), RUN=tmp_path / "run", ACTIVATIONS="1").succeeded()
+    counted = [int(line.split()[-1]) for line in done.output.splitlines() if line.startswith("hooks during the step:")]
+    assert len(counted) == frameworks.STEPS
+    assert counted[1] > 2 * POINTS > 0 and counted[0] == counted[2] == 0
+
+
+def test_a_teacher_of_other_tensors_is_refused(reference: Path, tmp_path: Path) -> None:
+    fed = frameworks.fed_by(reference)
+    done = frameworks.megatron(tmp_path, **fed, RUN=tmp_path / "run", TEACHER=reference, TEACHER_POINTS="*.self_attn.core")
+    assert done.code == 2
+    assert "keeps no whole tensor of model.layers.0.self_attn.core; record it with ALIGN_HOOKS_ACTIVATIONS_TENSORS=" in done.line
+
+
+def test_gradients_are_those_of_the_reduced_objective(reference: Path) -> None:
+    """The gradient of a bias-free projection's weight is made of what its output is handed back and what it is given."""
+    run = open_run(reference)
+    recorded = run.activations(0)
+    handed, weights = recorded[f"token_losses{GRADIENT}"], run.batch(0).loss_mask
+    assert weights is not None and np.isclose(handed.mean, 1 / weights.sum(), rtol=1e-6)
