@@ -34,7 +34,7 @@ from evidence.test_logs import megatron, mindformers
 from rewritten import older
 from sharded import Grid, Model
 from sharded import write as write_sharded
-from synthetic import EVERYTHING, ROUTERS, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
+from synthetic import EVERYTHING, ROUTERS, ROWS, SEQUENCE, Array, Synthetic, begun, by_hand, job, routed, row, scalars_only
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 RUN, PARTNER, LOG, NAMES = "run", "partner", "run.log", "names"
@@ -94,6 +94,22 @@ def with_experts(path: Path) -> None:
             scalars["terms"] = {"auxiliary": 0.002, "multi_token_prediction": 1.5}  # type: ignore[assignment]
         if name == PARTNER:
             run.routing[1][ROUTERS[0]][0, 0] = (0, 1) if run.routing[1][ROUTERS[0]][0, 0].tolist() != [0, 1] else (2, 3)
+        run.write(path / name)
+
+
+def with_points(path: Path) -> None:
+    """What the points of a model put out, whole tensors too; in the candidate one point is off, and one has no gradient."""
+    random = np.random.default_rng(5)
+    names = ("model.embed_tokens", "model.layers.0.mlp.down_proj", "model.layers.0", "model.norm")
+    values = {
+        name + suffix: random.standard_normal((ROWS, SEQUENCE, 4)).astype(np.float32) for name in names for suffix in ("", "#gradient")
+    }
+    for name in (RUN, PARTNER):
+        run = Synthetic(settings={"batches": "all", "activations": "0-1", "activations_tensors": "*norm"})
+        run.activations = {step: dict(values) for step in range(2)}
+        if name == PARTNER:
+            run.activations[1]["model.norm"] = values["model.norm"] * np.float32(1.5)
+            del run.activations[1]["model.layers.0#gradient"]
         run.write(path / name)
 
 
@@ -255,7 +271,7 @@ def both_formats(*builders: Callable[[Path], None]) -> list[Seed]:
     return [Seed(f"{builder.__name__}{'_1' if older else ''}", builder, older) for builder in builders for older in (False, True)]
 
 
-BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts)
+BUILT = (one_rank, sketched, other_side, two_ranks, sharded, rows_alone, of_a_log, with_experts, with_points)
 RECORDS = [*both_formats(*BUILT), Seed("made_by_hand", made_by_hand)]
 DIGESTED = [seed for seed in RECORDS if not seed.older and seed.name != "made_by_hand"]
 """Records of which every file has a digest."""

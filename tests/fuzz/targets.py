@@ -77,6 +77,10 @@ def read_everything(path: Path) -> Run:
         _ = run.expert_counts(step)
     for step in run.steps_of("routing"):
         _ = [experts.sum() for experts in run.routing(step).values()]
+    for step in run.steps_of("activations"):
+        points = run.activations(step)
+        _ = [(summary, points.by_micro_batch(name)) for name, summary in points.items()]
+        _ = [points.tensor(name).sum() for name in points if points.has_tensor(name)]
     for step in run.local_norm_steps():
         _ = run.local_norms(step), counted_totals(run, [step])
     for kind, steps in ((run.gradients, run.gradient_steps()), (run.weights, run.weight_steps())):

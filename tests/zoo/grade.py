@@ -9,11 +9,14 @@ from pathlib import Path
 
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
+from align_hooks.compare.stages.activation_gradients import activation_gradients
+from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.verdict import Comparison, Verdict
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
 from zoo.case import Case
+from zoo.points import POINTS
 
 NAMED = 3
 WAYS = {
@@ -24,7 +27,7 @@ WAYS = {
     "guide": "the guide's own acceptance standard",
 }
 """How every pair is judged."""
-TENSORS = ("gradients", "weights", "optimizer_state")
+TENSORS = ("gradients", "weights", "optimizer_state", "activations")
 
 
 class Sketched(Run):
@@ -49,7 +52,8 @@ class WithNorms(Sketched):
 
 @dataclass(frozen=True)
 class Grade:
-    """One pair: what should be blamed and what was. ``named`` are the first culprits that the comparison names."""
+    """One pair: what should be blamed and what was. ``named`` are the first culprits that the comparison names. ``point`` is the point at
+    which it says that the error comes about, and ``pointed`` whether that is right, None where no point can show the fault."""
 
     name: str
     kind: str
@@ -59,6 +63,8 @@ class Grade:
     named: tuple[str, ...] = ()
     culprit: bool = False
     note: str = ""
+    point: str = ""
+    pointed: bool | None = None
 
     @property
     def honest(self) -> bool:
@@ -117,7 +123,15 @@ def grade(case: Case, comparison: Comparison) -> Grade:
     stage = blame.place.value if blame else first.name if first else ""
     named = tuple(rendered(suspect.what) for suspect in blame.suspects[:NAMED]) if blame else ()
     culprit = any(fnmatchcase(name, f"*{pattern}*") for name in named[: case.among] for pattern in case.culprit)
-    return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit)
+    point, right = origin(comparison), POINTS.get(case.name)
+    pointed = None if right is None else any(fnmatchcase(point, pattern) for pattern in right)
+    return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit, point=point, pointed=pointed)
+
+
+def origin(comparison: Comparison) -> str:
+    """The point at which the error comes about, of the forward pass, or else of the backward pass; empty where none is named."""
+    walked = [result for stage in (activations, activation_gradients) for result in comparison.stages if result.stage is stage]
+    return next((each.finding.name for result in walked for each in result.origins), "")
 
 
 def rates(grades: Sequence[Grade]) -> dict[str, int]:
@@ -128,6 +142,8 @@ def rates(grades: Sequence[Grade]) -> dict[str, int]:
         "detected": sum(grade.detected for grade in faults),
         "placed": sum(grade.placed for grade in faults),
         "culprit": sum(grade.detected and grade.culprit for grade in faults),
+        "points": sum(grade.pointed is not None for grade in faults),
+        "pointed": sum(grade.pointed is True for grade in faults),
         "honest": len(honest),
         "flagged": sum(grade.detected for grade in honest),
     }

@@ -58,6 +58,22 @@ def families() -> str:
     return "\n".join(lines) + "\n"
 
 
+def points() -> str:
+    """Where a comparison says that an error comes about, of the faults that points can show."""
+    lines = ["| computed in | judged by | right point | honest pairs flagged |", "| --- | --- | --- | --- |"]
+    results = {precision: read(precision) for precision in PRECISIONS if (RESULTS / f"{precision}.json").exists()}
+    for precision, rows in results.items():
+        for way in ("measured", "defaults"):
+            rate = rates([row[way] for row in rows])
+            right = f"{rate['pointed']} of {rate['points']}"
+            lines.append(f"| {precision} | {WAYS[way]} | {right} | {rate['flagged']} of {rate['honest']} |")
+    for precision, rows in results.items():
+        lines += ["", f"| {precision} | the error comes about at |", "| --- | --- |"]
+        told = [row["measured"] for row in rows if row["measured"].pointed is not None]
+        lines += [f"| {CASES[grade.name].title} | `{grade.point or 'no point'}`{'' if grade.pointed else ' **✗**'} |" for grade in told]
+    return "\n".join(lines) + "\n"
+
+
 def depth() -> str:
     """How rounding grows with depth."""
     lines = [
@@ -105,5 +121,5 @@ def pages() -> str:
 
 
 if __name__ == "__main__":
-    made = {"families": families, "depth": depth, "pages": pages}.get(sys.argv[1] if sys.argv[1:] else "", table)
+    made = {"families": families, "points": points, "depth": depth, "pages": pages}.get(sys.argv[1] if sys.argv[1:] else "", table)
     print(made(), end="")

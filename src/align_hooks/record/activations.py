@@ -149,7 +149,8 @@ class Activations(Mapping[str, Summary]):
     @property
     def size(self) -> tuple[int, int]:
         """Rows of the job's batch, and positions of a sequence."""
-        return sum(sum(parts[0].points.rows) for parts in self.parts.values()), next(iter(self.parts.values()))[0].points.length
+        rows = (max((sum(part.points.rows) for part in parts), default=0) for parts in self.parts.values())
+        return sum(rows), next(iter(self.parts.values()))[0].points.length
 
     def width(self, name: str) -> int:
         """The width of a point's value."""
@@ -168,8 +169,10 @@ class Activations(Mapping[str, Summary]):
         """The value of a point, or its gradient, fp32 ``[rows, sequence, width]``, rows in the order of a batch; raises RecordError where a
         part of it was not recorded."""
         joined, rows = [], []
-        for _, parts in sorted(self.parts.items()):
+        for rank, parts in sorted(self.parts.items()):
             here = [part for part in parts if part.counts(name)]
+            if not here:
+                raise RecordError(f"{self.where}: no rank of data-parallel rank {rank} has {name}; copy every rank again")
             joined.append(self._whole(name, here))
             rows.append(here[0].points.rows)
         whole = interleaved(joined, rows)
@@ -228,7 +231,7 @@ class Activations(Mapping[str, Summary]):
     def _refuse_missing(self, name: str, whole: Mapping[tuple[int, int], Numbers]) -> None:
         width = self.width(name)
         for (micro_batch, rank), numbers in whole.items():
-            points = self.parts[rank][0].points
+            points = next(part.points for part in self.parts[rank] if part.counts(name))
             expected = points.rows[micro_batch] * points.length * width
             if int(numbers[COUNT]) != expected:
                 raise RecordError(

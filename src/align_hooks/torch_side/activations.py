@@ -119,9 +119,10 @@ def seams_of(session: TorchSession) -> list[Seam]:
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Mapping[str, int]) -> Iterator[Seam]:
     """The seams of one chunk of a model."""
     config, args = gpt.config, get_args()
-    hidden, predicted = config.hidden_size, getattr(args, "mtp_num_layers", None) or 0
+    hidden = config.hidden_size
+    predicted = (getattr(args, "mtp_num_layers", None) or 0) if getattr(gpt, "mtp_process", False) else 0
     whole = functools.partial(Value, columns=(0, hidden), width=hidden)
-    if hasattr(gpt, "embedding"):
+    if gpt.pre_process:  # the last stage may have a copy, for what predicts further tokens alone
         yield Seam(gpt.embedding, (whole(points.EMBEDDING),), output, uncut, every=predicted + 1)
     for native, module in gpt.named_modules():
         weight = getattr(module, "_parameters", {}).get("weight")
@@ -254,8 +255,11 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 
 
 def refuse_unmatched(session: TorchSession) -> None:
-    """Refuse, before training, a pattern that matches no point of the model on any rank; names the nearest points."""
+    """Refuse, before training, a pattern that matches no point of the model on any rank, with the nearest points; and a model that passes a
+    layer several times a micro-batch."""
     assert session.parameters is not None
+    if getattr(get_args(), "mtp_use_repeated_layer", False) and (get_args().mtp_num_layers or 0) > 1:
+        raise RefusedRun(f"{PREFIX}ACTIVATIONS: --mtp-use-repeated-layer passes a layer several times a micro-batch; drop it, or unset it")
     settings, layers = session.settings, session.parameters.layers
     fused = {id(parameter.model): parameter.whole for parameter in session.parameters}
     found = [seam for chunk in session.chunks for seam in of_chunk(chunk, fused, session.parameters, session.place)]
@@ -313,8 +317,14 @@ class Watch:
         for gathered in (self.sums, self.tensors, self.calls):
             gathered.clear()
 
+    def _found(self, seam: Seam, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
+        """The tensor that a seam shows in a call, None where it is not there."""
+        with self.session.recording.surviving("activations"):
+            return seam.pick(args, kwargs, result)
+        return None
+
     def _before(self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
-        tensor = seam.pick(args, kwargs, None)
+        tensor = self._found(seam, args, kwargs, None)
         taught = self.pass_on(index, seam, tensor, args, kwargs)
         if taught is tensor:
             return None
@@ -324,7 +334,7 @@ class Watch:
     def _after(
         self, index: int, seam: Seam, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
     ) -> Result:
-        tensor = seam.pick(args, kwargs, result)
+        tensor = self._found(seam, args, kwargs, result)
         taught = self.pass_on(index, seam, tensor, args, kwargs)
         if taught is tensor:
             return None
@@ -425,8 +435,10 @@ class Watch:
 
     def made(self) -> Activations:
         """What the step left, on the host: one transfer. Raises RefusedRun where no point was seen."""
-        if not self.sums:
+        if not self.sums and self.seams:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
+        if not self.sums:  # a stage that has none of the points that are asked for
+            return Activations({}, {}, {"length": get_args().seq_length, "scale": self.factor})
         device = next(iter(self.sums.values())).device
         numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
@@ -535,6 +547,10 @@ def check_teacher(session: TorchSession, planned: range) -> None:
     teacher, args = session.teacher, get_args()
     if teacher is None:
         return
+    if args.calculate_per_token_loss:
+        raise RefusedRun(
+            f"{PREFIX}TEACHER: with --calculate-per-token-loss gradients are divided by the tokens behind the backward pass; drop either"
+        )
     widths = {seam.values[0].name: seam.values[0].width for seam in session.seams if is_given(seam, teacher.forces)}
     rows = None if getattr(args, "rampup_batch_size", None) else args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
     session.check_teacher(widths, planned, rows, args.seq_length)
@@ -542,6 +558,8 @@ def check_teacher(session: TorchSession, planned: range) -> None:
 
 def begin(session: TorchSession) -> None:
     """Watch the points of the step that begins, where it is selected, or forced."""
+    if not (session.recording.wants(ACTIVATIONS) or session.teacher is not None):
+        return
     watch = Watch(session, session.seams, factor=factor(session))
     forced = session.teacher is not None and session.step in session.teacher.steps
     if watch.records or forced:

@@ -37,8 +37,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     session.forget_step()
     if session.recording.is_on:
         session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
-    if session.seams:
-        activations.begin(session)
+    activations.begin(session)
     started = time.perf_counter()
     try:
         result = wrapped(*call.args, **call.kwargs)
