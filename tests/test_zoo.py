@@ -13,8 +13,9 @@ from zoo import altered
 from zoo.case import MEGATRON, MINDFORMERS, Case
 from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
 from zoo.grade import rates
+from zoo.points import POINTS
 from zoo.run import script
-from zoo.table import PRECISIONS, depth, families, pages, read, table
+from zoo.table import PRECISIONS, depth, families, pages, points, read, table
 
 ZOO = Path(__file__).parent / "zoo"
 README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
@@ -62,12 +63,20 @@ def test_every_case_has_a_result(precision: str) -> None:
     [
         ("zoo.md", "table.py", table),
         ("zoo.md", "table.py families", families),
+        ("zoo.md", "table.py points", points),
         ("zoo.md", "table.py depth", depth),
         ("report.md", "table.py pages", pages),
     ],
 )
 def test_the_docs_show_the_results(page: str, command: str, made: Callable[[], str]) -> None:
     assert (DOCS / page).read_text().partition(f"<!-- python tests/zoo/{command} -->\n")[2].partition("<!-- end -->")[0] == made()
+
+
+def test_every_fault_of_a_forward_pass_comes_about_at_a_point() -> None:
+    """What has no point is behind the backward pass, or before the forward pass."""
+    assert set(POINTS) <= set(CASES)
+    assert [case.name for case in FAULTS if case.stage == "forward" and case.name not in POINTS] == []
+    assert not any(CASES[name].stage in ("", "weights", "optimizer", "clipping", "configuration") for name in POINTS)
 
 
 def test_what_the_readme_says_of_pages_is_what_was_found() -> None:

@@ -21,13 +21,15 @@ from align_hooks.record.batch import Batch
 
 @dataclass
 class Ladder:
-    """What every stage is handed. ``parted`` is how token losses part, once that stage has looked."""
+    """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
+    findings of the points of a step, which two stages look at."""
 
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
     progress: Progress
     parted: Parted = field(default_factory=Parted)
+    points: dict[int, list[Finding]] = field(default_factory=dict)
 
     @cached_property
     def first_batches(self) -> list[Batch]:

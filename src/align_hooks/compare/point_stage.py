@@ -54,7 +54,9 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
 
 
 def of_step(ladder: Ladder, step: int) -> list[Finding]:
-    """One finding a value and a gradient that both runs recorded. A gradient that one of them lacks is as wrong as can be."""
+    """One finding a value and a gradient that both runs recorded, made once. A gradient that one of them lacks is as wrong as can be."""
+    if step in ladder.points:
+        return ladder.points[step]
     limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
     measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.progress)
     findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
@@ -63,6 +65,7 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
         values = (there, absent) if ours else (absent, there)
         by: Mapping[str, object] = {"name": name, "step": step, "quantity": Quantity.ACTIVATIONS}
         findings.append(Finding(at_step(name, step), *values, math.inf, limit(name), **by))  # type: ignore[arg-type]
+    ladder.points[step] = findings
     return findings
 
 
