@@ -83,7 +83,7 @@ def test_every_variable_exists(page: Path) -> None:
 
 @each_page
 def test_every_command_exists(page: Path) -> None:
-    named = set(re.findall(r"(?<![\w/-])align-hooks ([a-z]+)", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?<![\w/-])align-hooks ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8")))
     assert sorted(named - COMMANDS.keys()) == []
 
 
@@ -91,7 +91,7 @@ def test_every_command_exists(page: Path) -> None:
 def test_every_option_is_one_of_its_command(page: Path) -> None:
     wrong = []
     for line in commands(page):
-        found = re.search(r"(?:^|\s)align-hooks ([a-z]+)(.*)", line)
+        found = re.search(r"(?:^|\s)align-hooks ([a-z]+(?:-[a-z]+)*)(.*)", line)
         if found is None or found[1] == "run":  # what follows is another program's
             continue
         known = {option for one in COMMANDS[found[1]].params for option in one.opts}

@@ -1,4 +1,4 @@
-"""``align-hooks convert``: a log into a record, or weights from one form into another."""
+"""``align-hooks convert``: a log or a dump into a record, or weights from one form into another."""
 
 from __future__ import annotations
 
@@ -14,33 +14,51 @@ from align_hooks.cli.files import place_of
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import convert as convert_log
+from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
+from align_hooks.evidence.dumps.read import is_dump
+from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.report.text import plain
 
 
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(help="a log that Megatron-LM or MindFormers printed; with --to a checkpoint, or a record (RUN@N)")
+        Path,
+        typer.Argument(
+            help="a log that Megatron-LM or MindFormers printed, or a directory that msprobe or MindSpore dumped; "
+            "with --to a checkpoint, or a record (RUN@N)"
+        ),
     ],
     destination: Annotated[Path, typer.Argument(help="the record to write; with --to the checkpoint")],
     names: Annotated[
-        Path | None, typer.Option(help="of a log: a record of the same model by MindFormers, for the norms that its local_norm: True logs")
+        Path | None,
+        typer.Option(
+            help="a record of the same model, for what has no names: by MindFormers for the norms of a log, by Megatron-LM for grad_N.npy"
+        ),
     ] = None,
     to: Annotated[str | None, typer.Option(help=f"convert weights, into one of {', '.join(TO)}")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="of weights: a Hugging Face config.json, or its directory, where they do not say which model they are of"),
+        typer.Option(
+            help="of weights or a dump: a Hugging Face config.json, or its directory, where they do not say which model they are of"
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="of weights: keep, float32, bfloat16 or float16, rounded to nearest even")] = KEEP,
     layers: Annotated[str, typer.Option(help="to megatron: as --transformer-impl builds them, transformer-engine or local")] = LAYERS[0],
     grouped_experts: Annotated[bool, typer.Option("--grouped-experts", help="to megatron: experts as of --moe-grouped-gemm")] = False,
     qkv_concat: Annotated[bool, typer.Option("--qkv-concat", help="to mindspore: parameters as of qkv_concat: True")] = False,
     vocabulary_rows: Annotated[int | None, typer.Option(min=1, help="to megatron, mindspore: pad the vocabulary to so many rows")] = None,
+    side: Annotated[str | None, typer.Option(help="of a list of .npy files: torch or ms, whose it is")] = None,
+    loss_scale: Annotated[float | None, typer.Option(help="of a dump: what the loss was multiplied by before the backward pass")] = None,
+    first_step: Annotated[
+        int | None, typer.Option(min=0, help="of a dump: the step of its first one, where the tool counted from a resumed run's start")
+    ] = None,
 ) -> None:
-    """Make a record of a log, or convert weights (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
+    """Make a record of a log or a dump, or convert weights (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
 
-    Of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are. What compare, show and
-    their pages say of a record they say of this one too, as far as a log goes. Of weights: docs/convert.md.
+    Of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are. Of a dump: what the points
+    of the model put out, and their gradients (docs/dumps.md). What compare, show and their pages say of a record they say of this one too,
+    as far as it goes. Of weights: docs/convert.md.
 
     Exit codes: 0 written, 2 usage, 3 unreadable.
 
@@ -48,6 +66,21 @@ def convert(
     """
     source, destination = place_of(source), place_of(destination)
     choices = Choices(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
+    of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
+    if to is None and names is not None and is_numbered(source):
+        if choices != Choices() or config is not None or side is not None or loss_scale is not None:
+            raise AlignHooksError(f"{source} has gradients by number, of which --names and --first-step alone speak; leave out the rest")
+        count = convert_gradients(source, destination, place_of(names, "--names "), first_step or 0)
+        print(f"{count} gradients of step {first_step or 0}\nwritten: {plain(str(destination))}")
+        return
+    if to is None and is_dump(source):
+        if names is not None or choices != Choices():
+            raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
+        config = place_of(config, "--config ") if config is not None else None
+        _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
+        return
+    if given := next((option for option, value in of_dump.items() if value is not None), None):
+        raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
     if to is None:
         _refuse_weights(source, chosen=config is not None or choices != Choices())
         _convert_log(source, destination, names)
@@ -67,6 +100,17 @@ def _refuse_weights(source: Path, *, chosen: bool) -> None:
         raise AlignHooksError(
             f"{source} is converted as a log unless --to says into what weights are; add --to with one of {', '.join(TO)}"
         )
+
+
+def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | None, loss_scale: float | None, first: int | None) -> None:
+    scale = 1.0 if loss_scale is None else loss_scale
+    converted = convert_dump(source, run, config=config, side=side, loss_scale=scale, first=first)
+    steps = f"{len(converted.steps)} steps, {converted.steps[0]} to {converted.steps[-1]}"
+    print(f"{converted.tool}, by the modules of {converted.framework}: {steps}; {converted.points} values, {converted.gradients} gradients")
+    alone = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
+    for note in (*alone, *converted.notes):
+        print(f"  {plain(note)}")
+    print(f"written: {plain(str(run))}")
 
 
 def _convert_log(log: Path, run: Path, names: Path | None) -> None:

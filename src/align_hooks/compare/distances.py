@@ -142,8 +142,8 @@ def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, subject: Words,
 
 
 def activations(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
-    """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere. A gradient
-    below ``eps`` times the step's largest is made by rounding on either side."""
+    """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere, and
+    norms where one has statistics alone. A gradient below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(step in each.steps_of("activations") for each in (reference, run)):
         return
     ours, theirs = reference.activations(step), run.activations(step)
@@ -153,7 +153,11 @@ def activations(reference: Run, run: Run, step: int, eps: float, progress: Progr
         progress(
             message("distances.tensor", what=message("distances.of_step", what="activations", step=step), name=name), index, len(names)
         )
-        distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
+        if ours[name].sketched and theirs[name].sketched:
+            distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
+        else:
+            norms = ours[name].norm, theirs[name].norm
+            distance = Distance(name, *norms, relative_difference(*norms), norms[1] / norms[0] if norms[0] else None)
         if ours.has_tensor(name) and theirs.has_tensor(name):
             reference_tensor, tensor = ours.tensor(name), theirs.tensor(name)
             if reference_tensor.shape == tensor.shape:

@@ -90,7 +90,9 @@ class Ladder:
             notes.append(message("notes.taught", steps=terms(taught)))
         if self.drawn is not None:
             notes.append(self.drawn.words)
-        notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted]
+        dumped = self.pair.dumped
+        notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
+        notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]
         reference, candidate = (len(run.steps) for run in self.pair.runs)
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))

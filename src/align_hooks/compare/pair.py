@@ -65,8 +65,14 @@ class Pair:
 
     @property
     def converted(self) -> list[Side]:
-        """The sides whose record was made of a log."""
+        """The sides whose record was made of a log or a dump."""
         return [side for side, run in self.sides if run.facts.converted]
+
+    @property
+    def dumped(self) -> dict[Side, str]:
+        """The sides whose record was made of another tool's dump, and the tool."""
+        said = {side: run.facts.converted for side, run in self.sides}
+        return {side: str(facts.get("tool")) for side, facts in said.items() if isinstance(facts, dict) and "dump" in facts}
 
     @cached_property
     def resolution(self) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import align_hooks.names.points as points
 from align_hooks.families.registry import levels
-from align_hooks.names import points
 
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 NUMBER = re.compile(r"\.\d+(?=\.)")

@@ -43,7 +43,8 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
         return StageResult(stage, Status.NOT_COMPARED, message("activations.none_in_common"))
     step = next(finding.step for finding in findings.values() if finding.step is not None)
     until = [each for each in steps if each <= step]
-    summary = sentences(message("activations.compared", count=len(findings), steps=steps_text(until)), _alone(ladder, step, chosen))
+    compared = message("activations.compared", count=len(findings), steps=steps_text(until))
+    summary = sentences(compared, _by_norms(ladder, step, list(findings)), _alone(ladder, step, chosen))
     if not found:
         return StageResult(stage, Status.SAME, summary, furthest(list(findings.values()), None))
     taught = pair.is_taught(step)
@@ -60,7 +61,8 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
     limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
     measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.progress)
     findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
-    for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)):
+    whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points
+    for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)) if whole else ():
         there, absent = message("activations.has_gradient"), message("activations.no_gradient")
         values = (there, absent) if ours else (absent, there)
         by: Mapping[str, object] = {"name": name, "step": step, "quantity": Quantity.ACTIVATIONS}
@@ -101,6 +103,13 @@ def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message 
     ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
+
+
+def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> Message | None:
+    """Of how many points one run has statistics alone, of which the norm is compared."""
+    ours, theirs = (run.activations(step) for run in ladder.pair.runs)
+    alone = [name for name in names if name in ours.names and name in theirs.names and not (ours[name].sketched and theirs[name].sketched)]
+    return message("activations.by_norms", count=len(alone)) if alone else None
 
 
 def activations(recorded: Activations, chosen: Callable[[str], bool]) -> list[str]:

@@ -89,6 +89,11 @@ class Summary:
     norm: float
     sketch: Numbers
 
+    @property
+    def sketched(self) -> bool:
+        """Whether there is a sketch: a record that was made of statistics has none."""
+        return self.not_finite > 0 or not bool(np.isnan(self.sketch[1:]).all())
+
     @classmethod
     def of(cls, numbers: Numbers, factor: float = 1.0) -> Summary:
         """Those of recorded numbers, each element multiplied by ``factor``, which is positive."""

@@ -131,6 +131,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     routed: Handed = Handed()
     taught: Handed = Handed()
     converted: Json = None
+    """What the record was made of, where no run wrote it: a ``log``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from align_hooks.messages import Message, message, sentences
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record import layout
 from align_hooks.record.batch import Source, described
-from align_hooks.record.files import CHANGED, TensorFile, read_array, read_json
+from align_hooks.record.files import CHANGED, STORED, TensorFile, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.pieces import is_causal
 from align_hooks.record.problems import Problem, unreadable
@@ -113,9 +113,9 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
 
 
 def _tensors(path: Path, digest: str | None) -> None:
-    file = TensorFile(path, digest)
+    file = TensorFile(path, digest, types=tuple(STORED))
     for name in file:
-        file.read(name)
+        file.stored(name)
 
 
 def _causal(run: Run, path: Path) -> None:

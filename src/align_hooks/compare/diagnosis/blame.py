@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+import align_hooks.names.points as points
 from align_hooks.compare import places
 from align_hooks.compare.arguments import ACTS
 from align_hooks.compare.diagnosis.signatures import ROUTERS, SIGNATURES, Cause, Sign, Signature
@@ -46,7 +47,6 @@ from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted, Rows
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, StageResult, Status, Suspect, Words, differing
 from align_hooks.messages import Message, message, terms
-from align_hooks.names import points
 
 ONE_SIDED = (Rows.RANK, Rows.MICRO_BATCH, Rows.SOME)
 """Rows that no setting of the model singles out."""

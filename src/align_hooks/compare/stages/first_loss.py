@@ -19,6 +19,8 @@ def first_loss(ladder: Ladder) -> StageResult:
     limit = ladder.noise.limits("losses", step, ladder.pair.limits.loss)
     findings = [finding for ours, theirs in ladder.pair.rows[:1] for finding in losses(ours, theirs, limit)]
     title = message("stage.first_loss", step=step) if step else None  # where the first common step is a later one
+    if not findings and ladder.pair.dumped:
+        return StageResult(first_loss, Status.NOT_COMPARED, message("first_loss.of_a_dump"), other_title=title)
     if not findings:
         return StageResult(first_loss, Status.INCOMPLETE, message("first_loss.none"), other_title=title)
     result = judged(first_loss, at_step(message("first_loss.loss_and_objective"), step), findings)

@@ -1,0 +1,67 @@
+"""``align-hooks dump-config``: MindSpore's own dump, switched on for chosen steps and layers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks.cli.application import app
+from align_hooks.cli.files import report_file, written
+from align_hooks.errors import AlignHooksError
+from align_hooks.evidence.dumps.configure import LEVELS, O2, dump_config
+from align_hooks.process.paths import path_of
+from align_hooks.report.text import plain
+from align_hooks.settings import Steps
+
+
+@app.command("dump-config")
+def dump_configuration(
+    out: Annotated[Path, typer.Option(help="the JSON file to write")],
+    to: Annotated[Path, typer.Option(help="where MindSpore is to dump; an empty or a new directory")],
+    steps: Annotated[str, typer.Option(help="steps from 0: N, A-B, A-B/S, several with commas, or all")] = "0",
+    layers: Annotated[str, typer.Option(help="layers from 0, in the same way; what stands in no layer is dumped with them")] = "all",
+    tensors: Annotated[bool, typer.Option(help="the numbers, a file each")] = True,
+    statistics: Annotated[bool, typer.Option(help="statistic.csv, which the CPU cannot make")] = False,
+    jit_level: Annotated[str, typer.Option(help=f"of the run: {', '.join(LEVELS)}; a CPU or a GPU counts as O0")] = "O1",
+    net_name: Annotated[str, typer.Option(help="the directory of the network within the dump")] = "model",
+) -> None:
+    """Write the JSON that MindSpore dumps by, for chosen steps and layers of a run in graph mode.
+
+    What it dumps then is converted like any other: align-hooks convert.
+
+    Exit codes: 0 written, 2 usage.
+
+    Example: align-hooks dump-config --steps 0,1 --layers 0-3 --to /data/dump --out dump.json
+    """
+    file, where = report_file("--out", out), _place(to)
+    content = dump_config(
+        _chosen(steps, "--steps"),
+        _chosen(layers, "--layers"),
+        where,
+        level=jit_level,
+        statistics=statistics,
+        tensors=tensors,
+        net=net_name,
+    )
+    written("--out", file, lambda: json.dumps(content, indent=2) + "\n")
+    print("set before the training script starts:")
+    for name in ("MINDSPORE_DUMP_CONFIG", *(["MS_ACL_DUMP_CFG_PATH"] if jit_level == O2 else [])):
+        print(f"  export {name}={plain(shlex.quote(str(file)))}")
+
+
+def _chosen(text: str, option: str) -> Steps:
+    try:
+        return Steps.parse(text)
+    except ValueError as error:
+        raise AlignHooksError(f"{option} {error}") from None
+
+
+def _place(path: Path) -> Path:
+    try:
+        return path_of(path)
+    except ValueError as error:
+        raise AlignHooksError(f"--to {error}") from None

@@ -1,0 +1,86 @@
+"""The JSON that MindSpore's dump is switched on by (``MINDSPORE_DUMP_CONFIG``), for chosen steps and layers.
+
+Layers are chosen by the scope of operators. MindSpore takes ``name-regex(…)`` for a regular expression that the whole name must fit. Beside
+the chosen layers it dumps what stands in no layer of the model: the embedding, the last norm, the logits.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from align_hooks.errors import AlignHooksError
+from align_hooks.settings import Steps
+
+O2 = "O2"
+LEVELS = ("O0", "O1", O2)
+"""Values of ``jit_level``; dumps of the CPU and of a GPU are asked for as those of O0 and O1."""
+STATISTICS = ["max", "min", "avg", "count", "l2norm"]
+DEVICES = list(range(8))
+"""``support_device``: the devices of a node."""
+MOST = 4096
+"""Steps or layers that may be named one by one."""
+NET = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+def dump_config(
+    steps: Steps, layers: Steps, path: Path, *, level: str = "O1", statistics: bool = False, tensors: bool = True, net: str = "model"
+) -> dict[str, object]:
+    """The contents of the file. ``steps`` and ``layers`` count from 0; MindSpore counts iterations so too. ``path`` is where it dumps.
+
+    :raises AlignHooksError: no step or no layer is chosen, or too many one by one; a name or a level that MindSpore does not have.
+    """
+    if level not in LEVELS:
+        raise AlignHooksError(f"--jit-level {level}: choose one of {', '.join(LEVELS)}")
+    if not NET.fullmatch(net):
+        raise AlignHooksError("--net-name becomes the name of a directory; give letters, digits and underscores")
+    if not tensors and not statistics:
+        raise AlignHooksError("nothing is asked for: give --tensors, --statistics or both")
+    chosen = _scopes(layers)
+    common: dict[str, object] = {
+        "op_debug_mode": 0,
+        "dump_mode": 0 if chosen is None else 1,
+        "path": str(path),
+        "net_name": net,
+        "iteration": _iterations(steps),
+        "saved_data": "full" if tensors and statistics else "tensor" if tensors else "statistic",
+        "input_output": 0,
+        "kernels": [] if chosen is None else [f"name-regex({chosen})"],
+        "support_device": DEVICES,
+    }
+    if statistics:
+        common["statistic_category"] = STATISTICS
+    if level == O2:
+        return {"common_dump_settings": common | {"file_format": "npy"}}
+    return {"common_dump_settings": common, "e2e_dump_settings": {"enable": True, "trans_flag": True}}
+
+
+def _iterations(steps: Steps) -> str:
+    """Steps as MindSpore writes them, ``0|5-8``."""
+    if steps.ranges is None:
+        return "all"
+    parts = []
+    for part in _counted(steps, "--steps"):
+        if part.step == 1:
+            parts.append(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]))
+        else:
+            parts += map(str, part)
+    return "|".join(parts)
+
+
+def _scopes(layers: Steps) -> str | None:
+    """What the names of operators must fit; None for all."""
+    if layers.ranges is None:
+        return None
+    numbers = sorted({number for part in _counted(layers, "--layers") for number in part})
+    return rf"Default/network.*/layers[^/]*/({'|'.join(map(str, numbers))})(-[^/]*)?/.*|Default/network((?!/layers[-/]).)*"
+
+
+def _counted(chosen: Steps, option: str) -> list[range]:
+    """The ranges of a choice; raises AlignHooksError for none, and for more than can be named."""
+    parts = [part for part in chosen.ranges or () if part]
+    if not parts:
+        raise AlignHooksError(f"{option} {chosen.text} chooses nothing; give numbers such as 0 or 0-3, or all")
+    if sum(len(part) for part in parts if option == "--layers" or part.step > 1) > MOST:
+        raise AlignHooksError(f"{option} names more than {MOST} one by one; give fewer, or all")
+    return parts

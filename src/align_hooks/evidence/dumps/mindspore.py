@@ -1,0 +1,290 @@
+"""MindSpore's own dumps of graph mode: of the CPU, of a GPU, and of Ascend at ``jit_level`` O0, O1 and O2.
+
+A directory of one graph and one iteration (``DUMP/rank_0/NET/GRAPH/ITERATION``; of O2 also ``…/step_N``) holds a file for every input and
+output of every operator, ``TYPE.NAME.TASK.STREAM.TIMESTAMP.input.0.FORMAT[.DTYPE].npy``, or a row of ``statistic.csv``, or both.
+``mapping.csv`` has the names that were too long for a file. NAME is the operator's scope with its slashes replaced by underscores:
+``Default_network-LlamaForCausalLM_model-LlamaModel_layers-CellList_0-LLamaDecodeLayer_attention-LLamaAttention_wq-Linear_MatMul-op0``.
+Where ``execution_order`` is there, it has the names with slashes; else a scope is taken apart at its hyphens.
+
+Operators below ``Default`` are the forward pass. Those below ``Gradients`` are left out: MindSpore names the backward pass of a kind of
+operator once and uses it for all, so that ``Gradients/…/lm_head-Linear/Grad_MatMul`` is also that of every other layer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, Entry, Statistics
+from align_hooks.record.files import in_words, read_array
+
+LARGEST = 1 << 30
+"""Bytes of a table, and no more."""
+DEEPEST = 6
+"""Directories between the one that is named and an iteration's."""
+MOST = 200_000
+"""Directories that are looked into."""
+FILE = re.compile(
+    r"(?P<type>\w{1,200})\.(?P<name>[^/]{1,4000})\.(?P<task>\d{1,20})\.(?P<stream>\d{1,20})\.(?P<time>\d{1,20})"
+    r"\.(?P<side>input|output)\.(?P<slot>\d{1,9})\.(?P<format>\w{1,40})(?:\.(?P<dtype>\w{1,20}))?\.npy"
+)
+HIDDEN = re.compile(r"\d{1,40}\.npy")
+"""What stands in place of a name that is too long for a file."""
+ITERATION, RANK = re.compile(r"(?:step_)?(\d{1,15})"), re.compile(r"rank_?(\d{1,9})")
+OPERATOR = re.compile(r"(?P<scope>Default_.+)_(?P<operator>[A-Za-z0-9]+-op\d{1,18})")
+"""The name of an operator of the forward pass that stands in a Cell."""
+STATISTIC, MAPPING, ORDER = "statistic.csv", "mapping.csv", "execution_order"
+HEAD = ("Op Type", "Op Name", "Timestamp", "Slot", "Data Type", "Shape")
+"""What ``statistic.csv`` has in any case; its last columns are those that were asked for."""
+SIDE = ("IO", "Input/Output")
+COLUMNS = {"Max Value": "maximum", "Min Value": "minimum", "Avg Value": "mean", "L2Norm Value": "norm"}
+SHAPE = re.compile(r"\(?((?:\d{1,18},? ?)*)\)?")
+NUMBER = re.compile(r"[-+]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Iteration:
+    folder: Path
+    rank: int
+    graph: str
+    step: int
+
+
+def holds(path: Path) -> bool:
+    """Whether a directory is a dump of MindSpore's, or of a rank, a graph or an iteration of one."""
+    return bool(_iterations(path))
+
+
+def read_mindspore(path: Path) -> Dump:
+    """The dump of one rank.
+
+    :raises RecordError: a file is not whole or contradicts its name, several ranks are there, or nothing of a forward pass is.
+    """
+    iterations = _iterations(path)
+    if ranks := sorted({one.rank for one in iterations})[1:]:
+        raise RecordError(
+            f"{path} holds ranks {iterations[0].rank} to {ranks[-1]}, and a dump does not say who holds what; name rank_N of one"
+        )
+    scopes, backward = _scopes(path), 0
+    classes: dict[str, str] = {}
+    entries: list[Entry] = []
+    for iteration in iterations:
+        for row in _rows(iteration):
+            module = _module(row, scopes, classes)
+            if module is None:
+                backward += row.name.startswith("Gradients")
+                continue
+            entries.append(_entry(row, module, iteration, classes))
+    if not entries:
+        raise RecordError(
+            f"{path} has no operator of a Cell's forward pass; dump with dump_mode 0, and at an iteration that the run reached"
+        )
+    notes = [f"{backward} inputs and outputs of backward operators are left out: MindSpore names many of them after another layer"]
+    return Dump(path, "MindSpore", "ms", tuple(entries), classes, tuple(notes[: bool(backward)]))
+
+
+def _iterations(path: Path) -> list[_Iteration]:
+    """The directories of iterations at or below a path, ascending."""
+    found, seen, waiting = [], 0, [(path, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        seen += 1
+        if seen > MOST:
+            raise RecordError(f"{path} holds more than {MOST} directories; name the dump alone")
+        try:
+            with os.scandir(folder) as listed:
+                members = list(listed)
+        except OSError as error:
+            raise RecordError(f"{folder} cannot be read: {in_words(error)}") from None
+        files = any(one.name == STATISTIC or FILE.fullmatch(one.name) or HIDDEN.fullmatch(one.name) for one in members)
+        if files and (match := ITERATION.fullmatch(folder.name)):
+            rank = next((int(name[1]) for part in reversed(folder.parts) if (name := RANK.fullmatch(part))), 0)
+            found.append(_Iteration(folder, rank, folder.parent.name, int(match[1])))
+        elif depth < DEEPEST:
+            waiting += [(Path(one.path), depth + 1) for one in members if one.is_dir(follow_symlinks=False) and one.name != "constants"]
+    return sorted(found, key=lambda one: (one.rank, one.step, one.graph))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An input or an output of an operator, of the table or of a file's name."""
+
+    type: str
+    name: str
+    time: int
+    side: str
+    slot: str
+    dtype: str
+    shape: tuple[int, ...] | None = None
+    statistics: Statistics = Statistics()
+    file: Path | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.name, self.side, self.slot, self.time
+
+
+def _rows(iteration: _Iteration) -> Iterator[_Row]:
+    """What an iteration has, the files joined with the rows of the table."""
+    hidden = _mapping(iteration.folder / MAPPING)
+    rows = {row.key: row for row in _table(iteration.folder / STATISTIC)}
+    tabled = bool(rows)
+    for name in sorted(one.name for one in iteration.folder.iterdir()):
+        match = FILE.fullmatch(hidden.get(name, name))
+        if match is None:
+            if HIDDEN.fullmatch(name):
+                raise RecordError(f"{iteration.folder / name} has its name in {MAPPING}, which lacks it; copy the whole dump, or {AGAIN}")
+            continue
+        row = _Row(match["type"], match["name"], int(match["time"]), match["side"], match["slot"], (match["dtype"] or "").lower())
+        listed = rows.pop(row.key, row)
+        yield replace(listed, file=iteration.folder / name)
+    if lost := next((name for name in hidden if not (iteration.folder / name).is_file()), None):
+        raise RecordError(f"{iteration.folder / lost} is missing, {MAPPING} has it; copy the whole dump, or {AGAIN}")
+    yield from rows.values() if tabled else ()
+
+
+def _text(path: Path) -> str:
+    """A table; raises RecordError for what is missing, too large, or no text."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"it is larger than {LARGEST >> 30} GiB")
+        return path.read_bytes().decode()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; copy it again, or {AGAIN}") from None
+
+
+def _mapping(path: Path) -> Mapping[str, str]:
+    """Name of a file to the name that was too long for it."""
+    if not path.exists():
+        return {}
+    pairs = [line.split(",", 1) for line in _text(path).splitlines() if line]
+    if wrong := next((number for number, pair in enumerate(pairs, 1) if len(pair) != 2 or not HIDDEN.fullmatch(pair[0])), None):
+        raise RecordError(f"{path}:{wrong} does not give a name to a file; copy it again, or {AGAIN}")
+    return dict(pairs)  # type: ignore[arg-type]
+
+
+def _table(path: Path) -> Iterator[_Row]:
+    """The rows of ``statistic.csv``."""
+    if not path.exists():
+        return
+    text = _text(path)
+    if not text.endswith("\n"):
+        raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
+    try:
+        rows = list(csv.reader(io.StringIO(text), strict=True))
+    except csv.Error as error:
+        raise RecordError(f"{path} is no table ({shown(in_words(error))}); {AGAIN}") from None
+    head = [name.strip() for name in rows[0]] if rows else []
+    side = next((name for name in SIDE if name in head), None)
+    if side is None or any(name not in head for name in HEAD):
+        raise RecordError(f"{path}:1 is not the head of MindSpore's {STATISTIC}; {AGAIN}")
+    for number, cells in enumerate(rows[1:], 2):
+        if cells:
+            yield _row(dict(zip(head, cells, strict=False)), side, len(cells) >= len(head), f"{path}:{number}")
+
+
+def _row(cells: Mapping[str, str], side: str, whole: bool, where: str) -> _Row:
+    try:
+        shape = SHAPE.fullmatch(cells["Shape"].strip())
+        if not whole or shape is None or cells[side] not in ("input", "output"):
+            raise ValueError("a cell is missing, or of another kind")
+        sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
+        if math.prod(sizes) >= MOST_ELEMENTS:
+            raise ValueError("its shape is of more elements than any tensor has")
+        return _Row(
+            cells["Op Type"],
+            cells["Op Name"].replace("/", "_"),
+            _whole(cells["Timestamp"]),
+            cells[side],
+            str(_whole(cells["Slot"])),
+            cells["Data Type"].lower(),
+            sizes,
+            Statistics(**{field: _number(cells[name]) for name, field in COLUMNS.items() if name in cells}),
+        )
+    except (KeyError, ValueError) as error:
+        raise RecordError(f"{where} is no row of MindSpore's {STATISTIC} ({shown(in_words(error))}); {AGAIN}") from None
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,20}", text):
+        raise ValueError(f"{text[:40]!r} is no whole number")
+    return int(text)
+
+
+def _number(text: str) -> float | None:
+    """A statistic; None where MindSpore has none of this type (``null``, or nothing)."""
+    if text.strip() in ("", "null"):
+        return None
+    if not NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{text[:40]!r} is no number")
+    return float(text)
+
+
+def _scopes(path: Path) -> Mapping[str, str]:
+    """The scope of operators with underscores to that with slashes, of every graph; empty where the dump has no order of execution.
+
+    Names of operators are of no use there: MindSpore numbers some anew after it has written the order.
+    """
+    above = next((one for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()), None)
+    folders = [above / ORDER] if above is not None else sorted(path.glob(f"rank_*/{ORDER}"))
+    scopes: dict[str, str] = {}
+    for folder in folders:
+        for file in sorted(folder.glob("ms_execution_order_graph_*.csv")):
+            for scope in {line.rpartition("/")[0] for line in _text(file).splitlines()}:
+                scopes[scope.replace("/", "_")] = scope
+    return scopes
+
+
+def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tuple[str, str] | None:
+    """Path of the Cell that an operator stands in, and the operator; None where it is of no forward pass. ``classes`` learns the Cells'."""
+    match = OPERATOR.fullmatch(row.name)
+    if match is None:
+        return None
+    scope = scopes.get(match["scope"])
+    cells = _hyphened(match["scope"]) if scope is None else _slashed(scope)
+    if cells is None or any("Grad_" in attribute for attribute, _ in cells):
+        return None
+    path = ""
+    for attribute, kind in cells:
+        path = f"{path}.{attribute}" if path else attribute
+        classes.setdefault(path, kind)
+    return path, match["operator"]
+
+
+def _slashed(scope: str) -> Sequence[tuple[str, str]]:
+    """Attribute and class of every Cell of a scope. ``reserve_class_name_in_scope=False`` leaves out classes."""
+    return [(attribute, kind) for attribute, _, kind in (cell.partition("-") for cell in scope.split("/")[1:])]
+
+
+def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
+    """The same of a scope whose slashes are lost: between two hyphens stand a class, which has no underscore but at its start, and the next
+    attribute, which may have some. None where it cannot be told."""
+    attribute, *between = scope.removeprefix("Default_").split("-")
+    cells = []
+    for piece in between[:-1]:
+        match = re.fullmatch(r"(_*[^_]+)_(.+)", piece)
+        if match is None:
+            return None
+        cells.append((attribute, match[1]))
+        attribute = match[2]
+    return [*cells, (attribute, between[-1])] if between else None
+
+
+def _entry(row: _Row, module: tuple[str, str], iteration: _Iteration, classes: Mapping[str, str]) -> Entry:
+    path, operator = module
+    shape = row.shape
+    if shape is None:
+        shape = read_array(row.file, headers_only=True).shape if row.file is not None else ()
+    name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
+    kind = classes.get(path, "")
+    return Entry(
+        name, path, kind, FORWARD, row.side, row.slot, 0, iteration.step, iteration.rank, shape, row.dtype, row.statistics, row.file,
+        operator=operator, moment=row.time,
+    )  # fmt: skip

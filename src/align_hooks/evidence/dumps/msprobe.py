@@ -1,0 +1,235 @@
+"""Dumps of msprobe (mindstudio-probe), of PyTorch and of MindSpore.
+
+``DUMP/stepN/rankM`` (``procPID`` where the process knew no rank) holds ``dump.json``, with an entry for every call of a module (level L0),
+of an API (L1) or both (mix); ``construct.json``, which says of a call whose child it is and in which micro-batch; ``stack.json``, which is
+not read; and with ``task: tensor`` the numbers in ``dump_tensor_data``, ``.pt`` of torch and ``.npy`` of MindSpore.
+
+A module's entry is ``Module.PATH.CLASS.forward.CALL`` (``Cell.…`` in MindSpore); PATH begins with a number where the debugger was given a
+list of models. NaN and Infinity stand in the JSON as Python writes them, which is why it is no JSON for a strict reader. ``dump.json`` is
+written when ``debugger.stop()`` is called: a run that ended before has none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.evidence.dumps.entry import AGAIN, BACKWARD, FORWARD, INPUT, MOST_ELEMENTS, OUTPUT, Dump, Entry, Statistics
+from align_hooks.record.files import in_words
+
+LARGEST = 1 << 30
+"""Bytes of a JSON file, and no more."""
+DEEPEST = 32
+"""Levels of an argument: lists of dictionaries of lists, and so on."""
+STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)(\d{1,9})|proc")
+SIDES = {"pytorch": "torch", "mindspore": "ms"}
+TENSOR = re.compile(r"(torch|mindspore)\.(?:\w+\.){0,4}\w*Tensor|torch\.nn\.parameter\.Parameter|mindspore\.\w+\.Parameter")
+CALL = re.compile(r"(?:Module|Cell)\.(?P<path>.+)\.(?P<direction>forward|backward)\.(?P<call>\d{1,9})", re.DOTALL)
+API = re.compile(r"(?P<api>.+)\.(?P<call>\d{1,9})\.(?P<direction>forward|backward)", re.DOTALL)
+CONSTRUCT = "construct.json"
+PARTS = {"input_args": INPUT, "input_kwargs": INPUT, "output": OUTPUT, "input": INPUT}
+
+
+class _Tensor(Struct, frozen=True):
+    """A tensor of ``dump.json``."""
+
+    dtype: str
+    shape: Annotated[list[Annotated[int, Meta(ge=0, lt=2**48)]], Meta(max_length=32)]
+    maximum: float | bool | None = None
+    minimum: float | bool | None = None
+    mean: float | bool | None = None
+    norm: float | bool | None = None
+    data_name: str | None = None
+
+
+FIELDS = {"Max": "maximum", "Min": "minimum", "Mean": "mean", "Norm": "norm"}
+
+
+class _Contents(Struct, frozen=True):
+    """``dump.json``."""
+
+    framework: str
+    data: dict[str, dict[str, object]]
+    task: str = ""
+    level: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    folder: Path
+    step: int
+    rank: int
+
+
+def holds(path: Path) -> bool:
+    """Whether a directory is a dump of msprobe: of a rank, a step, or several steps; also one whose ``dump.json`` is missing."""
+    return bool(_inside(path, 2)) or any(any(path.glob(f"{above}{CONSTRUCT}")) for above in ("", "*/", "*/*/"))
+
+
+def read_msprobe(path: Path) -> Dump:
+    """The dump of one rank: a rank's directory, a step's, or the one above the steps.
+
+    :raises RecordError: a file is missing, not whole or no dump, or several ranks are there.
+    """
+    places, entries, notes = _places(path), list[Entry](), list[str]()
+    classes: dict[str, str] = {}
+    frameworks, levels = set(), set()
+    for place in places:
+        contents = _contents(place.folder / "dump.json")
+        micro = _micro_batches(place.folder / CONSTRUCT)
+        frameworks.add(contents.framework)
+        levels.add(contents.level)
+        entries += list(_entries(contents, place, micro, classes))
+    if len(frameworks) > 1 or not frameworks <= SIDES.keys():
+        raise RecordError(f"{path} is of {shown(', '.join(sorted(frameworks)))}; name the dump of one run of PyTorch or MindSpore")
+    if levels & {"L1"} and not any(entry.module is not None for entry in entries):
+        notes.append("level L1 names calls of APIs and no modules, so nothing of it has a place in the model; dump with level L0 or mix")
+    return Dump(path, "msprobe", SIDES[frameworks.pop()], tuple(entries), classes, tuple(notes))
+
+
+def _inside(path: Path, deep: int) -> list[Path]:
+    """The directories at or below a path that have a ``dump.json``, of steps and ranks alone."""
+    if (path / "dump.json").exists():
+        return [path]
+    if not deep or not path.is_dir():
+        return []
+    names = sorted(one.name for one in path.iterdir() if STEP.fullmatch(one.name) or RANK.fullmatch(one.name))
+    return list(itertools.chain.from_iterable(_inside(path / name, deep - 1) for name in names))
+
+
+def _places(path: Path) -> list[_Place]:
+    found = _inside(path, 2)
+    if not found:
+        raise RecordError(f"{path} has no dump.json, which msprobe writes at debugger.stop(); dump again, and let the run reach it")
+    places = [_Place(folder, _number(STEP, folder) or 0, _number(RANK, folder) or 0) for folder in found]
+    by_step = sorted(places, key=lambda place: place.step)
+    for first, second in itertools.pairwise(by_step):
+        if first.step == second.step:
+            ranks = f"{first.folder.name} and {second.folder.name}"
+            raise RecordError(f"{path} holds {ranks} of one step, and a dump does not say who holds what; name the directory of one")
+    return by_step
+
+
+def _number(pattern: re.Pattern[str], folder: Path) -> int | None:
+    """The number of the step or the rank that a folder, or the one above it, is named by; a process without a rank is rank 0."""
+    for name in (folder.name, folder.parent.name):
+        if match := pattern.fullmatch(name):
+            return int(match[1]) if match[1] and not name.startswith("proc") else 0
+    return None
+
+
+def _contents(path: Path) -> _Contents:
+    value = _json(path)
+    try:
+        return convert(value, _Contents)
+    except (ValidationError, RecursionError) as error:
+        raise RecordError(f"{path} is no dump.json of msprobe ({shown(in_words(error))}); {AGAIN}") from None
+
+
+def _json(path: Path) -> Any:
+    """A JSON text with Python's NaN and Infinity; raises RecordError for what is missing, not whole, or no file."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise RecordError(f"{path} is missing, or larger than {LARGEST >> 30} GiB; copy the whole dump, or {AGAIN}")
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise RecordError(f"{path} is not a whole JSON text ({shown(in_words(error))}); copy it again, or {AGAIN}") from None
+
+
+def _micro_batches(path: Path) -> Mapping[str, int]:
+    """Name of a call to its micro-batch, where Megatron-LM's schedule told msprobe; empty where it did not.
+
+    A module that is calculated again in the backward pass has two calls of one micro-batch.
+    """
+    tree = _json(path) if path.exists() else {}
+    if not isinstance(tree, dict):
+        raise RecordError(f"{path} is no construct.json of msprobe; {AGAIN}")
+    if "megatron_micro_step_number" not in tree:
+        return {}
+    return {name: above[1] for name, above in tree.items() if isinstance(above, list) and len(above) > 1 and isinstance(above[1], int)}
+
+
+def _entries(contents: _Contents, place: _Place, micro: Mapping[str, int], classes: dict[str, str]) -> Iterator[Entry]:
+    """The tensors of a rank's step; ``classes`` learns the class of every module. Of two calls of a micro-batch the first counts."""
+    seen: set[tuple[object, ...]] = set()
+    for name, parts in contents.data.items():
+        match = CALL.fullmatch(name) or API.fullmatch(name)
+        if match is None:  # the gradient of a parameter
+            continue
+        module, kind = _module(match.groupdict().get("path"))
+        call = micro.get(name, int(match["call"]))
+        if module is not None:
+            classes.setdefault(module, kind)
+            if (module, match["direction"], call) in seen:
+                continue
+            seen.add((module, match["direction"], call))
+        for part, side in PARTS.items():
+            for index, value in _tensors(parts.get(part), ""):
+                facts = _tensor(value, place.folder / "dump.json", name)
+                yield Entry(
+                    f"{name}.{side}.{index}",
+                    module,
+                    kind,
+                    BACKWARD if match["direction"] == BACKWARD else FORWARD,
+                    side,
+                    index,
+                    call,
+                    place.step,
+                    place.rank,
+                    tuple(facts.shape),
+                    facts.dtype.rpartition(".")[2].lower(),
+                    Statistics(*(None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))),
+                    _file(facts.data_name, place.folder, name),
+                )
+
+
+def _module(path: str | None) -> tuple[str | None, str]:
+    """Path and class of a module; None for a call of an API."""
+    if path is None:
+        return None, ""
+    inside, _, kind = path.rpartition(".")
+    return inside, kind
+
+
+def _tensors(value: object, index: str, depth: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
+    """The tensors of an argument with their numbers or names in it, ``1.0`` for the first of the second."""
+    if depth > DEEPEST:
+        return
+    if isinstance(value, dict) and isinstance(kind := value.get("type"), str):
+        if TENSOR.fullmatch(kind):
+            yield index, value
+        return
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield from _tensors(member, f"{index}.{key}" if index else str(key), depth + 1)
+
+
+def _tensor(value: dict[str, object], path: Path, name: str) -> _Tensor:
+    try:
+        facts = convert({FIELDS.get(key, key): item for key, item in value.items() if key not in FIELDS.values()}, _Tensor)
+        if math.prod(facts.shape) >= MOST_ELEMENTS:
+            raise ValueError("its shape is of more elements than any tensor has")
+        return facts
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: {shown(name)} is no tensor of msprobe ({shown(in_words(error))}); {AGAIN}") from None
+
+
+def _file(data_name: str | None, folder: Path, name: str) -> Path | None:
+    """The file of a tensor, which stands beside ``dump.json``: the path within it is that of the machine that dumped."""
+    if data_name is None:
+        return None
+    if data_name in ("", ".", "..") or "/" in data_name or "\0" in data_name or not data_name.endswith((".pt", ".npy")):
+        raise RecordError(f"{folder / 'dump.json'}: {shown(name)} names the file {shown(data_name)!r}, which is none of msprobe's; {AGAIN}")
+    file = folder / "dump_tensor_data" / data_name
+    if not file.is_file():
+        raise RecordError(f"{file} is missing; copy the whole dump, or {AGAIN}")
+    return file

@@ -1,0 +1,89 @@
+"""Lists of ``.npy`` files that a person saved: by TroubleShooter (``ts.save``, ``ts.save_grad``), or by MindSpore's ``TensorDump``.
+
+TroubleShooter 1.0 puts a number before the name, ``3_NAME.npy``; MindSpore since 2.4 puts the type and the number behind it,
+``NAME_float32_3.npy``. ``save_grad`` ends NAME with ``_backward``. The number counts what a process saved; files of one name in one
+directory are micro-batches in that order, so each step is a directory ``stepN``. NAME is what the person wrote: a point's canonical name
+(``model.layers.0.mlp.down_proj``), or the path of a module of Megatron-LM or MindFormers, whose output it then is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics
+from align_hooks.record.files import in_words, read_array
+
+STEP = re.compile(r"step_?(\d{1,15})")
+TYPES = "float16|float32|float64|bfloat16"
+BEFORE = re.compile(r"(?P<number>\d{1,18})_(?P<name>.+)\.npy", re.DOTALL)
+BEHIND = re.compile(rf"(?P<name>.+?)(?:_(?P<mode>in|out))?_(?P<type>{TYPES})_(?P<number>\d{{1,18}})\.npy", re.DOTALL)
+PLAIN = re.compile(r"(?P<name>.+)\.npy", re.DOTALL)
+OF_THE_GUIDE = re.compile(r"grad_(?P<number>\d{1,9})\.npy")
+"""What the guide's snippet writes: a parameter's gradient by its place in the optimizer, without a step."""
+GRADIENT = "_backward"
+MOST = 1_000_000
+"""Files of a list."""
+
+
+def holds(path: Path) -> bool:
+    """Whether a directory is such a list, or holds one for each step."""
+    return bool(_lists(path))
+
+
+def read_list(path: Path, side: str) -> Dump:
+    """The arrays of a list. ``side`` is ``torch`` or ``ms``, for the names do not say which.
+
+    :raises RecordError: a file is no whole array, there are too many, or they are the guide's ``grad_N.npy``, which have no name.
+    """
+    entries: list[Entry] = []
+    for folder, step in _lists(path):
+        names = _names(folder)
+        if len(names) > MOST:
+            raise RecordError(f"{folder} holds more than {MOST} arrays; name one step's directory")
+        if guide := next((name for name in names if OF_THE_GUIDE.fullmatch(name)), None):
+            raise RecordError(f"{folder / guide} is a gradient with a number and no name; name a record of the same model with --names")
+        entries += _entries(folder, step, names)
+    return Dump(path, "a list of arrays", side, tuple(entries), {one.module: "" for one in entries if one.module}, by_hand=True)
+
+
+def _lists(path: Path) -> list[tuple[Path, int]]:
+    """The directories of a list with their steps; a directory without a number is of step 0."""
+    if _names(path):
+        match = STEP.fullmatch(path.name)
+        return [(path, int(match[1]) if match else 0)]
+    inside = [(path / name, STEP.fullmatch(name)) for name in (sorted(one.name for one in path.iterdir()) if path.is_dir() else ())]
+    found = [(folder, int(match[1])) for folder, match in inside if match is not None and _names(folder)]
+    return sorted(found, key=lambda one: one[1])
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(one.name for one in folder.iterdir() if one.name.endswith(".npy")) if folder.is_dir() else []
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be read: {shown(in_words(error))}") from None
+
+
+def _entries(folder: Path, step: int, names: Sequence[str]) -> list[Entry]:
+    """The arrays of a directory; those of one name in the order of their numbers."""
+    by_name: dict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)
+    for name in names:
+        match = BEHIND.fullmatch(name) or BEFORE.fullmatch(name) or PLAIN.fullmatch(name)
+        if match is not None:
+            said = match["name"]
+            gradient = said.endswith(GRADIENT)
+            number = int(match.groupdict().get("number") or 0)
+            by_name[said.removesuffix(GRADIENT) if gradient else said, gradient].append((number, name))
+    entries = []
+    for (said, gradient), files in by_name.items():
+        for call, (_, name) in enumerate(sorted(files)):
+            array = read_array(folder / name, headers_only=True)
+            if array.dtype.kind == "f":
+                direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
+                entries.append(
+                    Entry(name, said, "", direction, side, "0", call, step, 0, array.shape, str(array.dtype), Statistics(), folder / name)
+                )
+    return entries

@@ -1,0 +1,110 @@
+"""The guide's ``grad_N.npy``: gradients by the place of their parameter in Megatron-LM's optimizer, with no name and no step.
+
+The guide has ``get_parameters`` of the optimizer save them, group after group; N counts from 1. A record of the same model by Megatron-LM
+on one rank has the names in that order. As the guide prints its snippet, it saves the parameter itself: it has to be ``param.grad``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.checkpoints.model import model_of
+from align_hooks.configuration.values import FRAMEWORKS
+from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
+from align_hooks.names.blocks import PADDING
+from align_hooks.process.paths import well_formed
+from align_hooks.process.ranks import Launch
+from align_hooks.record.ending import HowEnded
+from align_hooks.record.files import read_array
+from align_hooks.record.layout import Array
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.start import holds_a_run
+from align_hooks.record.writer import Writer
+from align_hooks.settings import PREFIX, Settings
+
+UNSAID = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate")
+SIDE = "torch"
+
+
+def is_numbered(path: Path) -> bool:
+    """Whether a directory has the guide's gradients."""
+    return path.is_dir() and any(OF_THE_GUIDE.fullmatch(one.name) for one in path.iterdir())
+
+
+def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> int:
+    """Write the record of a step's gradients; returns how many tensors it has. ``names`` is a record of the same model by Megatron-LM.
+
+    :raises RecordError: a file is missing, or the record is of another model. :raises RefusedRun: the directory holds a run.
+    """
+    named = open_run(names)
+    tensors = dict(_tensors(source, named))
+    if run.exists() and holds_a_run(run):
+        raise RefusedRun(f"{run} already holds a run; choose another directory")
+    asked = Settings.from_environment({f"{PREFIX}GRADIENTS": str(step), f"{PREFIX}RUN": str(run)})
+    writer = Writer(run.resolve(), Launch(), SIDE, asked)
+    writer.begin()
+    converted = {"dump": well_formed(str(source.resolve())), "tool": "numpy", "names": well_formed(str(named.path))}
+    facts = {"framework": FRAMEWORKS[SIDE], "converted": converted, "model": dict(named.facts.model)}
+    writer.describe(place={}, shards=[shard for shard in named.shards(0) if shard.trainable], facts=facts, steps=range(step, step + 1))
+    writer.gradients(step, tensors)
+    writer.scalars({"step": step, "skipped": False, **dict.fromkeys(UNSAID)})
+    writer.finish(HowEnded("finished"), hooks={})
+    return len(tensors)
+
+
+def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
+    """Canonical name and gradient, fp32, of every parameter."""
+    parameters, files = _parameters(named), _files(source)
+    if len(files) != len(parameters):
+        raise RecordError(
+            f"{source} has {len(files)} gradients, the model of {named.path} has {len(parameters)} parameters; name its own record"
+        )
+    model = model_of(named.facts.model, named.path)
+    side = model.family.megatron
+    if side is None:
+        raise RecordError(f"{named.path} is of {model.family.name}, which has no names in Megatron-LM; convert a list of another model")
+    padded = sum(shard.shape[0] for shard in named.shards(0) if shard.name in (model.family.embedding, model.family.embedding + PADDING))
+    for file, (native, shapes) in zip(files, parameters.items(), strict=True):
+        array = read_array(file).astype(np.float32)
+        try:
+            fused = side.table.fused(native, array.shape, model.dims(padded))
+            pieces = dict(fused.split(array)) if fused is not None else {}
+        except RefusedRun as error:
+            raise RecordError(f"{file}: {error}") from None
+        if {name: piece.shape for name, piece in pieces.items()} != shapes:
+            raise RecordError(
+                f"{file} is {list(array.shape)}, which is no gradient of {native} of {named.path}; name a record of its model"
+            )
+        yield from ((name, np.ascontiguousarray(piece)) for name, piece in pieces.items())
+
+
+def _files(source: Path) -> list[Path]:
+    """The files by their numbers, from 0 or 1 and without a gap."""
+    numbered = {int(match[1]): one for one in source.iterdir() if (match := re.fullmatch(OF_THE_GUIDE, one.name))}
+    first = min(numbered, default=1)
+    if missing := next((number for number in range(min(first, 1), first + len(numbered)) if number not in numbered), None):
+        raise RecordError(f"{source / f'grad_{missing}.npy'} is missing; copy all of them, or save them again")
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def _parameters(named: Run) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+    """Megatron-LM's name of each parameter in the order of the optimizer, to the canonical tensors in it with their shapes.
+
+    :raises RecordError: the record is none by Megatron-LM on one rank.
+    """
+    if named.facts.side != SIDE or named.world_size != 1 or named.facts.optimizer is None:
+        raise RecordError(f"{named.path} is no record by Megatron-LM on one rank, whose order the numbers have; name one with --names")
+    shards = {shard.name: shard for shard in named.shards(0) if shard.trainable}
+    parameters: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name in named.facts.optimizer.by_parameter():
+        if name in shards:
+            parameters.setdefault(shards[name].native, {})
+    for name, shard in shards.items():
+        if shard.native in parameters:
+            parameters[shard.native][name] = shard.shape
+    return parameters

@@ -1,0 +1,67 @@
+"""Whose dump a directory is, and what it holds."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.evidence.dumps import mindspore, msprobe, npy_lists
+from align_hooks.evidence.dumps.entry import Dump
+from align_hooks.record.files import in_words
+
+PICKLES = (".pkl", ".pickle")
+KNOWN = (
+    "a dump of msprobe (dump.json in stepN/rankM), of MindSpore (rank_N/NET/GRAPH/ITERATION with statistic.csv or .npy files), "
+    "or a list of .npy files"
+)
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a source is a dump, or the pickle of an older tool. A record is none, and no directory of weights."""
+    if path.suffix in PICKLES:
+        return True
+    return path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in (msprobe, mindspore, npy_lists)))
+
+
+def read_dump(path: Path, side: str = "torch") -> Dump:
+    """What a dump holds; ``side`` is that of a list of arrays, which does not say.
+
+    :raises RecordError: it is none, not whole, or of a tool whose files are pickles: these are named and never read.
+    """
+    _refuse_pickles(path)
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise RecordError(f"{path} is no directory; name {KNOWN}")
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; name {KNOWN}") from None
+    if msprobe.holds(path):
+        return msprobe.read_msprobe(path)
+    if mindspore.holds(path):
+        return mindspore.read_mindspore(path)
+    if npy_lists.holds(path):
+        return npy_lists.read_list(path, side)
+    raise RecordError(f"{path} is no dump that is known here; name {KNOWN}")
+
+
+def _refuse_pickles(path: Path) -> None:
+    if found := _pickles(path):
+        raise RecordError(
+            f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "
+            f"(pip install mindstudio-probe), which writes dump.json"
+        )
+
+
+def _pickles(path: Path) -> list[Path]:
+    """``api_stack_dump.pkl`` and its like, which msprobe's forerunner wrote, at or below a path."""
+    if not path.is_dir():
+        return [path] if path.suffix in PICKLES else []
+    folders = [path, *(path / name for name in _listed(path) if (path / name).is_dir())]
+    return [folder / name for folder in folders for name in _listed(folder) if name.endswith(PICKLES) and "dump" in name]
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(one.name for one in folder.iterdir())
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be read: {shown(in_words(error))}") from None

@@ -1,0 +1,160 @@
+"""A dump as a record: of every step what the points of the model put out, as a run that recorded its activations has it.
+
+Where the dump has tensors, the record has their sums and sketches, and the tensors themselves. Where it has statistics alone, the record
+has what follows of them (elements, extremes, sum, squared sum) and NaN for sketches: such points are compared by their norms.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from align_hooks.checkpoints.model import open_model
+from align_hooks.configuration.values import FRAMEWORKS
+from align_hooks.errors import AlignHooksError, RecordError, RefusedRun
+from align_hooks.evidence.dumps.entry import Entry, Statistics
+from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.evidence.dumps.values import PointValue, points_of
+from align_hooks.names.points import GRADIENT
+from align_hooks.process.paths import well_formed
+from align_hooks.process.ranks import Launch
+from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
+from align_hooks.record.ending import HowEnded
+from align_hooks.record.layout import Array
+from align_hooks.record.start import holds_a_run
+from align_hooks.record.writer import Writer
+from align_hooks.settings import PREFIX, Settings
+
+COMPUTE = ("float32", "bfloat16", "float16", "float64")
+UNSAID = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate")
+"""What a row of scalars has and no dump says."""
+MOST_STEPS = 100_000
+"""Steps of a dump, and of the gaps between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was made of a dump: by which ``tool``, with whose module names, the ``steps``, how many points and gradients, and how many of
+    both have statistics alone."""
+
+    tool: str
+    framework: str
+    steps: tuple[int, ...]
+    points: int
+    gradients: int
+    statistics: int
+    notes: tuple[str, ...]
+
+
+def convert_dump(
+    source: Path, run: Path, *, config: Path | None = None, side: str | None = None, loss_scale: float = 1.0, first: int | None = None
+) -> Converted:
+    """Write the record of a dump.
+
+    ``config`` is a Hugging Face ``config.json`` of the model. ``side`` is ``torch`` or ``ms``, for a list of arrays, which does not say.
+    ``loss_scale`` is what the loss was multiplied by before it was differentiated. ``first`` is the number of the dump's first step in
+    training; None where the tool counted from its start.
+
+    :raises RecordError: the dump cannot be read. :raises RefusedRun: the directory holds a run. :raises AlignHooksError: a choice does not
+    fit.
+    """
+    if side is not None and side not in FRAMEWORKS:
+        raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
+    if not 0 < loss_scale < float("inf"):
+        raise AlignHooksError("--loss-scale is a number above 0")
+    dump = read_dump(source, side or "torch")
+    points = points_of(dump, open_model(config).dims() if config is not None else None)
+    by_step: dict[int, list[PointValue]] = defaultdict(list)
+    for value in points.values:
+        by_step[value.step].append(value)
+    moved = 0 if first is None else first - min(by_step)
+    steps = [step + moved for step in sorted(by_step)]
+    if steps[-1] - steps[0] >= MOST_STEPS:
+        raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
+    if run.exists() and holds_a_run(run):
+        raise RefusedRun(f"{run} already holds a run; choose another directory")
+    asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ",".join(map(str, steps)), f"{PREFIX}RUN": str(run)})
+    writer = Writer(run.resolve(), Launch(), dump.side, asked)
+    writer.begin()
+    facts = {
+        "framework": FRAMEWORKS[dump.side],
+        "converted": {"dump": well_formed(str(source.resolve())), "tool": dump.tool, "modules": points.framework},
+        "training": {"compute_type": _compute_type([part for value in points.values for part in value.parts])},
+        "notes": list(points.notes),
+    }
+    writer.describe(place={}, shards=(), facts=facts, steps=range(steps[0], steps[-1] + 1))
+    for step, values in sorted(by_step.items()):
+        _write_step(writer, step + moved, values, 1 / loss_scale)
+        writer.scalars({"step": step + moved, "skipped": False, **dict.fromkeys(UNSAID)})
+    writer.finish(HowEnded("finished"), hooks={})
+    gradients = sum(value.gradient for value in points.values)
+    alone = sum(not value.whole for value in points.values)
+    return Converted(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, alone, points.notes)
+
+
+def _compute_type(parts: Sequence[Entry]) -> str | None:
+    """The type that most of a dump's tensors have; None where it has no name here."""
+    types = [part.dtype for part in parts]
+    return max((name for name in COMPUTE if name in types), key=types.count, default=None)
+
+
+def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: float) -> None:
+    """Write the points of one step, which all have the rows and the sequence of the first, or are left out of none."""
+    sizes = values[0].sizes
+    if odd := next((value for value in values if value.sizes != sizes), None):
+        raise RecordError(
+            f"step {step} has {len(sizes)} micro-batches of {values[0].point} and {len(odd.sizes)} of {odd.point}, or of other sizes; "
+            f"dump the whole step"
+        )
+    sums: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
+    extents: dict[int, int] = {}
+    extent_of: dict[str, int] = {}
+    for value in values:
+        name = value.point + (GRADIENT if value.gradient else "")
+        width = value.shape[2] if len(value.shape) == 3 else 1
+        extent_of[value.point] = extents.setdefault(width, len(extents))
+        if value.whole:
+            tensors[name] = value.read().reshape(*value.shape[:2], width).astype(np.float32)
+            sums[name] = _sums(tensors[name], [rows for rows, _ in sizes])
+        else:
+            sums[name] = np.stack([_of_statistics(part.statistics, part.elements) for part in value.parts])
+    facts = {
+        "rows": [rows for rows, _ in sizes],
+        "length": sizes[0][1],
+        "extents": [{"width": width, "columns": [0, width]} for width in extents],
+        "extent_of": extent_of,
+        "scale": scale,
+        "by_tokens": False,
+    }
+    writer.activations(step, sums, tensors, facts)
+
+
+def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
+    """The numbers of a value [rows, sequence, width], micro-batch by micro-batch."""
+    _, length, width = tensor.shape
+    columns, start, numbers = column_signs((0, width)), 0, []
+    for count in rows:
+        tokens = np.arange(start * length, (start + count) * length)
+        numbers.append(measured(tensor[start : start + count].reshape(-1, width), row_signs(tokens), columns))
+        start += count
+    return np.stack(numbers)
+
+
+def _of_statistics(said: Statistics, elements: int) -> Numbers:
+    """The numbers that follow of statistics; NaN for what does not."""
+    numbers = np.full(NUMBERS, np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(said.minimum), _known(said.maximum)
+        numbers[SUM], numbers[SQUARES] = _known(said.mean) * elements, np.square(_known(said.norm))
+    finite = np.isfinite([value for value in (said.minimum, said.maximum, said.norm) if value is not None]).all()
+    numbers[NOT_FINITE] = 0 if finite else 1  # at least
+    return numbers
+
+
+def _known(value: float | None) -> float:
+    return np.nan if value is None else value

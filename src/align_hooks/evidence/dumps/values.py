@@ -1,0 +1,297 @@
+"""The points that a dump has, each with its value or its gradient: numbers, or statistics where there is no more."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.errors import RecordError, shown
+from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, Entry, Statistics, together
+from align_hooks.evidence.dumps.points import BS, GROUPS, Row, pattern_of, rows_of, table_of
+from align_hooks.names.blocks import Dims
+from align_hooks.record.layout import Array
+
+STREAM = ("model.embed_tokens", "model.layers.{layer}.input", "model.layers.{layer}")
+"""Points whose rows and sequence are those of all others of the micro-batch."""
+PARTS = "its shape is not that of whole rows and sequences, as on one rank of several"
+FUSED = "its operators are others than are known of it, as where a compiler fuses them or repeats them by micro-batch"
+NOTHING = "the dump has neither its numbers nor its norm; dump with task tensor or statistics"
+NO_TENSOR = "several projections in one tensor, of which the dump has statistics alone; dump tensors to compare them"
+NO_SIZES = "several projections in one tensor, and how it is cut is not known; name the model's config.json with --config"
+"""Why something is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Query heads, key and value heads, and numbers of each, on the rank of the dump."""
+
+    queries: int
+    keys: int
+    size: int
+
+    @property
+    def width(self) -> int:
+        """Numbers of a token's queries, keys and values together."""
+        return (self.queries + 2 * self.keys) * self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which columns of a module's output are a point's."""
+
+    columns: Array
+
+    @property
+    def width(self) -> int:
+        """How many."""
+        return len(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class PointValue:
+    """A point's value or gradient of a step. ``parts`` are the micro-batches in order, ``sizes`` the rows and the sequence of each."""
+
+    step: int
+    point: str
+    gradient: bool
+    parts: tuple[Entry, ...]
+    sizes: tuple[tuple[int, int], ...]
+    order: str
+    cut: Cut | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the dump has its numbers, and not statistics alone."""
+        return all(part.tensor is not None for part in self.parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[rows, sequence, width] of the step; token losses have no width."""
+        rows, sequence = sum(size[0] for size in self.sizes), self.sizes[0][1]
+        width = self.cut.width if self.cut is not None else self.parts[0].elements // max(1, math.prod(self.sizes[0]))
+        return (rows, sequence) if len(self.parts[0].shape) == 2 and width == 1 else (rows, sequence, width)
+
+    def statistics(self) -> Statistics:
+        """What the tool says of the whole; nothing of a part of a module's output."""
+        return Statistics() if self.cut is not None else together((part.statistics, part.elements) for part in self.parts)
+
+    def read(self) -> Array:
+        """The numbers, [rows, sequence, width]; raises RecordError as :meth:`Entry.read`."""
+        pieces = []
+        for part, (rows, sequence) in zip(self.parts, self.sizes, strict=True):
+            first = (rows, sequence) if self.order == BS else (sequence, rows)
+            array = part.read().reshape(*first, -1)
+            array = array if self.order == BS else array.swapaxes(0, 1)
+            pieces.append(array if self.cut is None else array[..., self.cut.columns])
+        return np.ascontiguousarray(np.concatenate(pieces)).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The points of a dump. ``notes`` say what of it has none, and why."""
+
+    framework: str
+    values: tuple[PointValue, ...]
+    notes: tuple[str, ...]
+
+
+def points_of(dump: Dump, dims: Dims | None = None) -> Points:
+    """The points of a dump; ``dims`` are the model's sizes, for what is fused and of which the dump does not say how.
+
+    :raises RecordError: the names are of no framework, or nothing of them is a point.
+    """
+    table = table_of(dump)
+    if table is None and dump.notes and not dump.classes:
+        raise RecordError(f"{dump.path}: {dump.notes[0]}")
+    if table is None:
+        known = "Megatron-LM, MindFormers or Hugging Face"
+        raise RecordError(f"{dump.path} names no module of {known}{_hint(dump)}; dump a whole model with its modules")
+    taking = _Taking(dump, dims)
+    values: dict[tuple[object, ...], PointValue] = {}
+    for row in rows_of(table, dump.classes):
+        for value in taking.of(row):
+            values.setdefault((value.step, value.point, value.gradient), value)
+    if not values:
+        raise RecordError(
+            f"{dump.path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs"
+        )
+    ordered = sorted(values.values(), key=lambda value: value.step)
+    return Points(table.name, tuple(ordered), (*dump.notes, *taking.notes()))
+
+
+def _hint(dump: Dump) -> str:
+    return f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
+
+
+class _Taking:
+    """The entries of a dump by where they stand, and what is left out of it."""
+
+    def __init__(self, dump: Dump, dims: Dims | None) -> None:
+        self.dump, self.dims = dump, dims
+        self.operators = any(entry.operator for entry in dump.entries)
+        self.inside: dict[tuple[int, str], list[Entry]] = defaultdict(list)
+        self.left: dict[str, dict[str, None]] = defaultdict(dict)
+        self.sizes: dict[tuple[int, int], tuple[int, int]] = {}
+        for entry in dump.entries:
+            if entry.module is not None:
+                self.inside[entry.step, entry.module].append(entry)
+        self._measure()
+
+    def notes(self) -> Iterator[str]:
+        """One line for each reason to leave something out."""
+        for why, names in self.left.items():
+            listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            yield f"left out: {listed}: {why}"
+
+    def _leave(self, path: str, why: str) -> None:
+        self.left[why][path] = None
+
+    def of(self, row: Row) -> Iterator[PointValue]:
+        """The values and gradients of a row's points, of every layer and step."""
+        if not (row.operators if self.operators else row.modules):
+            return
+        pattern = pattern_of(row.path)
+        for step, path in list(self.inside):
+            match = pattern.fullmatch(path)
+            if match is None or (row.kinds and not _is(row.kinds, self.dump.classes.get(path, ""))):
+                continue
+            if int(match.groupdict().get("chunk") or 0):
+                raise RecordError(f"{self.dump.path} is of several pieces of a model (virtual pipeline), which number their layers anew")
+            names = [point.format(layer=match.groupdict().get("layer")) for point in row.points]
+            for gradient in (False, True):
+                parts = self._parts(row, step, path, gradient)
+                if parts:
+                    yield from self._values(row, step, path, names, gradient, parts)
+
+    def _parts(self, row: Row, step: int, path: str, gradient: bool) -> list[Entry]:
+        """The tensors of a module, a micro-batch each."""
+        entries = self.inside[step, path]
+        if self.operators:
+            return [] if gradient else self._of_operators(row, entries, path)
+        if gradient and row.side == INPUT and not row.alone:
+            return []
+        side = row.side if not gradient else {INPUT: OUTPUT, OUTPUT: INPUT}[row.side]
+        direction = BACKWARD if gradient else FORWARD
+        for index in row.index.split("|"):
+            found = [one for one in entries if (one.direction, one.side, one.index) == (direction, side, index)]
+            if found:
+                return sorted(found, key=lambda one: one.call)
+        return []
+
+    def _of_operators(self, row: Row, entries: Sequence[Entry], path: str) -> list[Entry]:
+        """The one operator of a Cell that has a row's tensor; none where the Cell has other operators than the row knows."""
+        for kinds, count in row.operators:
+            found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
+            if len({one.operator for one in found}) == count:
+                last = max(found, key=lambda one: one.moment).operator
+                return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
+        self._leave(path, FUSED)
+        return []
+
+    def _values(self, row: Row, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[Entry]) -> Iterator[PointValue]:
+        sizes = [self.sizes.get((step, part.call)) for part in parts]
+        if any(size is None or not _fits(part, size, row.order) for part, size in zip(parts, sizes, strict=True)):
+            self._leave(path, PARTS)
+            return
+        known = tuple(size for size in sizes if size is not None)
+        if any(part.tensor is None and part.statistics.norm is None for part in parts):
+            self._leave(path, NOTHING)
+            return
+        if row.fusion is None:
+            yield PointValue(step, names[0], gradient, tuple(parts), known, row.order)
+            return
+        if any(part.tensor is None for part in parts):
+            self._leave(path, NO_TENSOR)
+            return
+        cuts = self._cuts(row, step, path, parts[0].shape[-1])
+        if cuts is None:
+            self._leave(path, NO_SIZES)
+            return
+        for name, cut in zip(names, cuts, strict=True):
+            yield PointValue(step, name, gradient, tuple(parts), known, row.order, cut)
+
+    def _cuts(self, row: Row, step: int, path: str, width: int) -> list[Cut] | None:
+        above = self.dump.classes.get(path.rpartition(".")[0], "")
+        if row.fusion is GROUPS:
+            heads = self._heads(step, path, width)
+            return None if heads is None else [Cut(columns) for columns in _groups(heads, contiguous=above.endswith("Contiguous"))]
+        if width % 2 or not self._gated(step, path, width):
+            return None
+        by_row = above.endswith("Interleaved") or row.path.endswith("w_gate_hidden")
+        columns = np.arange(width)
+        return [Cut(columns[::2]), Cut(columns[1::2])] if by_row else [Cut(columns[: width // 2]), Cut(columns[width // 2 :])]
+
+    def _heads(self, step: int, path: str, width: int) -> Heads | None:
+        """The heads of a layer: as its core was given them, as their norms have them, or as the model's configuration says."""
+        attention = path.rpartition(".")[0]
+        for queries, keys in (
+            (("core_attention", INPUT, ("0", "query")), ("core_attention", INPUT, ("1", "key"))),
+            (("q_layernorm", OUTPUT, ("0",)), ("k_layernorm", OUTPUT, ("0",))),
+        ):
+            shapes = [self._shape(step, f"{attention}.{name}", side, index) for name, side, index in (queries, keys)]
+            if all(len(shape) == 4 for shape in shapes):
+                heads = Heads(shapes[0][-2], shapes[1][-2], shapes[0][-1])
+                if heads.width == width and heads.keys and heads.queries % heads.keys == 0:
+                    return heads
+        if self.dims is None:
+            return None
+        heads = Heads(self.dims.heads, self.dims.groups, self.dims.head_dim)
+        return heads if heads.width == width else None
+
+    def _shape(self, step: int, path: str, side: str, indices: Iterable[str]) -> tuple[int, ...]:
+        entries = [
+            one for one in self.inside.get((step, path), ()) if one.direction == FORWARD and one.side == side and one.index in indices
+        ]
+        return max((one.shape for one in entries), key=lambda shape: (len(shape), math.prod(shape)), default=())
+
+    def _gated(self, step: int, path: str, width: int) -> bool:
+        """Whether what follows a projection is given half of its width: a gate has been taken of it."""
+        mlp = path.rpartition(".")[0]
+        following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
+        return bool(following) and 2 * following[-1] == width
+
+    def _measure(self) -> None:
+        """Learn the rows and the sequence of every micro-batch: from the stream between blocks, or from whatever has both axes."""
+        table = table_of(self.dump)
+        rows = list(rows_of(table, self.dump.classes)) if table is not None else []
+        for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
+            if not (row.operators if self.operators else row.modules):
+                continue
+            for step, path in list(self.inside):
+                if pattern_of(row.path).fullmatch(path):
+                    for part in self._parts(row, step, path, gradient=False):
+                        if len(part.shape) == 3:
+                            size = part.shape[:2] if row.order == BS else part.shape[1::-1]
+                            self.sizes.setdefault((step, part.call), (size[0], size[1]))
+
+
+def _is(kinds: str, name: str) -> bool:
+    return re.fullmatch(kinds, name) is not None
+
+
+def _fits(part: Entry, size: tuple[int, int], order: str) -> bool:
+    """Whether a tensor has the rows and the sequence of its micro-batch, as two axes or as one."""
+    rows, sequence = size
+    first = (rows, sequence) if order == BS else (sequence, rows)
+    return part.shape[:2] == first or (len(part.shape) == 2 and part.shape[0] == rows * sequence)
+
+
+def _groups(heads: Heads, *, contiguous: bool) -> list[Array]:
+    """The columns of queries, keys and values: all queries first, or by query group the queries and then a key and a value."""
+    if contiguous:
+        at = np.arange(heads.width)
+        queries, keys = heads.queries * heads.size, heads.keys * heads.size
+        return [at[:queries], at[queries : queries + keys], at[queries + keys :]]
+    each = heads.queries // heads.keys
+    by_group = np.arange(heads.width).reshape(heads.keys, each + 2, heads.size)
+    return [by_group[:, :each].reshape(-1), by_group[:, each].reshape(-1), by_group[:, each + 1].reshape(-1)]
+
+
+def by_name(values: Iterable[PointValue]) -> Mapping[tuple[int, str, bool], PointValue]:
+    """Step, point and whether it is a gradient, to the value."""
+    return {(value.step, value.point, value.gradient): value for value in values}

@@ -1,0 +1,332 @@
+"""Dumps that msprobe 26.2.0 made of small models (``make.py``), read; and what a damaged one is refused with."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
+from align_hooks.errors import RecordError
+from align_hooks.evidence.dumps.entry import Statistics, read_tensor, together
+from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.values import Points, PointValue, points_of
+from compare.conftest import stage
+from worded import ids
+
+GOLDEN = Path(__file__).parent / "golden"
+Content = dict[str, Any]
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """A copy of the dump of a torch model, its tensors with it."""
+    shutil.copytree(GOLDEN / "torch_tensor", tmp_path / "dump")
+    return tmp_path / "dump"
+
+
+def folder(dump: Path) -> Path:
+    return dump / "step0" / "proc0"
+
+
+def changed(dump: Path, change: Callable[[Content], object]) -> None:
+    """Change ``dump.json``."""
+    file = folder(dump) / "dump.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def refused(path: Path) -> str:
+    """What is said of a dump, in one line that names a file or a directory of it."""
+    with pytest.raises(RecordError) as caught:
+        [value.read() for value in points_of(read_dump(path)).values]
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def named(points: Points, *, gradient: bool = False) -> dict[str, PointValue]:
+    return {value.point: value for value in points.values if value.gradient is gradient}
+
+
+def first(data: Content) -> Content:
+    """The first tensor of a dump."""
+    tensor: Content = data["data"]["Module.model.embed_tokens.Embedding.forward.0"]["output"][0]
+    return tensor
+
+
+HIDDEN, FFN, VOCABULARY = (2, 3, 8), (2, 3, 6), (2, 3, 16)
+SHAPES = {
+    "model.embed_tokens": HIDDEN,
+    "model.layers.0.input": HIDDEN,
+    "model.layers.0.input_layernorm": HIDDEN,
+    "model.layers.0.self_attn.q_proj": HIDDEN,
+    "model.layers.0.self_attn.k_proj": (2, 3, 4),
+    "model.layers.0.self_attn.v_proj": (2, 3, 4),
+    "model.layers.0.self_attn.core": HIDDEN,
+    "model.layers.0.self_attn.o_proj": HIDDEN,
+    "model.layers.0.residual": HIDDEN,
+    "model.layers.0.post_attention_layernorm": HIDDEN,
+    "model.layers.0.mlp.gate_proj": FFN,
+    "model.layers.0.mlp.up_proj": FFN,
+    "model.layers.0.mlp.activation": FFN,
+    "model.layers.0.mlp.down_proj": HIDDEN,
+    "model.layers.0": HIDDEN,
+    "model.norm": HIDDEN,
+    "lm_head": VOCABULARY,
+}
+
+
+@pytest.mark.parametrize("at", ["", "step0", "step0/proc0"])
+def test_a_dump_of_torch_has_the_points_of_its_model(dump: Path, at: str) -> None:
+    read = read_dump(dump / at)
+    points = points_of(read)
+    assert (read.tool, read.side, points.framework, points.notes) == ("msprobe", "torch", "Hugging Face", ())
+    values = named(points)
+    assert {name: value.shape for name, value in values.items()} == SHAPES
+    for name, value in values.items():
+        array, said = value.read(), value.statistics()
+        assert array.shape == SHAPES[name]
+        assert np.linalg.norm(array) == pytest.approx(said.norm, rel=1e-6)
+        assert (array.min(), array.max(), array.mean()) == pytest.approx((said.minimum, said.maximum, said.mean), rel=1e-5, abs=1e-7)
+
+
+def test_values_are_those_of_one_model(dump: Path) -> None:
+    values = named(points_of(read_dump(dump)))
+    arrays = {name: value.read() for name, value in values.items()}
+    layer = "model.layers.0"
+    assert np.array_equal(arrays[f"{layer}.input"], arrays["model.embed_tokens"])
+    assert np.allclose(arrays[f"{layer}.residual"], arrays[f"{layer}.input"] + arrays[f"{layer}.self_attn.o_proj"], atol=1e-7)
+    assert np.allclose(arrays[layer], arrays[f"{layer}.residual"] + arrays[f"{layer}.mlp.down_proj"], atol=1e-7)
+    gate = arrays[f"{layer}.mlp.gate_proj"].astype(float)
+    assert np.allclose(arrays[f"{layer}.mlp.activation"], gate / (1 + np.exp(-gate)) * arrays[f"{layer}.mlp.up_proj"], atol=1e-7)
+
+
+def test_gradients_are_total_and_stand_where_nothing_else_took_part(dump: Path) -> None:
+    gradients = named(points_of(read_dump(dump)), gradient=True)
+    layer = "model.layers.0"
+    shared = {f"{layer}.input", f"{layer}.residual"}  # given to a norm and to an addition
+    assert gradients.keys() == SHAPES.keys() - shared
+    arrays = {name: value.read() for name, value in gradients.items()}
+    assert np.array_equal(arrays[layer], arrays[f"{layer}.mlp.down_proj"])  # an addition hands its gradient on
+    assert arrays[f"{layer}.self_attn.core"].any()
+
+
+def test_statistics_are_enough_for_points_of_modules_of_their_own() -> None:
+    points = points_of(read_dump(GOLDEN / "torch_statistics"))
+    values = named(points)
+    assert values.keys() == SHAPES.keys()
+    assert not any(value.whole for value in values.values())
+    whole = named(points_of(read_dump(GOLDEN / "torch_tensor")))
+    assert {name: value.statistics() for name, value in values.items()} == {name: value.statistics() for name, value in whole.items()}
+    with pytest.raises(RecordError, match="has statistics and no numbers"):
+        values["lm_head"].read()
+
+
+def test_a_dump_of_mindspore_has_the_points_of_its_cells() -> None:
+    for task, whole in (("tensor", True), ("statistics", False)):
+        read = read_dump(GOLDEN / f"mindspore_{task}")
+        points = points_of(read)
+        assert (read.side, points.framework) == ("ms", "MindFormers, use_legacy: True")
+        assert all(value.whole is whole for value in points.values)
+        assert named(points).keys() == {
+            f"model.layers.0{name}" for name in ("", ".input", ".input_layernorm", ".self_attn.core", ".self_attn.o_proj")
+        }
+        layer = named(points)["model.layers.0"]
+        if whole:
+            assert np.linalg.norm(layer.read()) == pytest.approx(layer.statistics().norm, rel=1e-6)
+
+
+def test_micro_batches_are_joined_in_their_order(dump: Path) -> None:
+    def twice(content: Content) -> None:
+        data = content["data"]
+        for name in [name for name in data if name.endswith("forward.0")]:
+            data[name.removesuffix("0") + "1"] = data[name]
+
+    changed(dump, twice)
+    value = named(points_of(read_dump(dump)))["lm_head"]
+    assert value.shape == (4, 3, 16)
+    assert np.array_equal(value.read()[:2], value.read()[2:])
+    alone = named(points_of(read_dump(GOLDEN / "torch_tensor")))["lm_head"].statistics()
+    assert value.statistics().norm == pytest.approx(math.sqrt(2) * (alone.norm or 0))
+
+
+def test_what_was_calculated_again_in_the_backward_pass_counts_once(dump: Path) -> None:
+    construct = folder(dump) / "construct.json"
+    tree = json.loads(construct.read_text())
+
+    def again(content: Content) -> None:
+        data = content["data"]
+        for name in [name for name in data if name.endswith("forward.0")]:
+            data[name.removesuffix("0") + "1"] = data[name]
+            tree[name.removesuffix("0") + "1"] = [None, 0]
+
+    changed(dump, again)
+    construct.write_text(json.dumps(tree | {"megatron_micro_step_number": 0}))
+    assert named(points_of(read_dump(dump)))["lm_head"].shape == VOCABULARY
+
+
+def test_numbers_that_are_none_are_read_as_such(dump: Path) -> None:
+    changed(dump, lambda content: first(content).update(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=math.inf))
+    said = named(points_of(read_dump(dump)))["model.embed_tokens"].statistics()
+    assert (said.minimum, said.maximum, said.norm) == (-math.inf, math.inf, math.inf)
+    assert said.mean is not None and math.isnan(said.mean)
+
+
+def test_statistics_of_parts_are_those_of_the_whole() -> None:
+    parts = [np.arange(6.0).reshape(2, 3), -np.arange(4.0)]
+    said = [(Statistics(part.min(), part.max(), part.mean(), float(np.linalg.norm(part))), part.size) for part in parts]
+    whole = np.concatenate([part.reshape(-1) for part in parts])
+    assert together(said) == Statistics(-3, 5, pytest.approx(whole.mean()), pytest.approx(np.linalg.norm(whole)))
+    assert together([*said, (Statistics(), 1)]) == Statistics()
+
+
+def test_level_l1_names_no_module(dump: Path) -> None:
+    def apis(content: Content) -> None:
+        tensor = first(content)
+        content["level"], content["data"] = "L1", {"Functional.linear.0.forward": {"input_args": [tensor], "output": [tensor]}}
+
+    changed(dump, apis)
+    assert "level L0 or mix" in read_dump(dump).notes[0]
+    assert "level L0 or mix" in refused(dump)
+
+
+def test_statistics_are_compared_with_tensors_by_their_norms(tmp_path: Path) -> None:
+    for task in ("tensor", "statistics"):
+        convert_dump(GOLDEN / f"torch_{task}", tmp_path / task)
+    whole, alone = (open_run(tmp_path / task) for task in ("tensor", "statistics"))
+    assert whole.activations(0)["lm_head"].sketched and not alone.activations(0)["lm_head"].sketched
+    comparison = compare(whole, alone)
+    for name in ("activations", "activation gradients"):
+        compared = stage(comparison, name)
+        assert compared.status is Status.SAME
+        assert "activations.by_norms" in ids(compared.summary)
+    assert stage(comparison, "step-0 loss").status is Status.NOT_COMPARED
+
+
+def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
+    convert_dump(GOLDEN / "torch_statistics", tmp_path / "one")
+    shutil.copytree(GOLDEN / "torch_statistics", tmp_path / "dump")
+    changed(tmp_path / "dump", lambda content: first(content).update(Norm=first(content)["Norm"] * 1.01))
+    convert_dump(tmp_path / "dump", tmp_path / "other")
+    found = stage(compare(open_run(tmp_path / "one"), open_run(tmp_path / "other")), "activations")
+    assert found.status is Status.DIFFERENT
+    assert [finding.name for finding in found.findings if finding.excess > 1] == ["model.embed_tokens"]
+
+
+# --- dumps that are not whole, or a stranger's ---
+
+
+def cut_json(dump: Path) -> None:
+    file = folder(dump) / "dump.json"
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def no_json(dump: Path) -> None:
+    (folder(dump) / "dump.json").unlink()
+
+
+def a_tensor(dump: Path) -> Path:
+    return folder(dump) / "dump_tensor_data" / "Module.lm_head.Linear.forward.0.output.0.pt"
+
+
+def cut_tensor(dump: Path) -> None:
+    a_tensor(dump).write_bytes(a_tensor(dump).read_bytes()[:-200])
+
+
+def no_tensor(dump: Path) -> None:
+    a_tensor(dump).unlink()
+
+
+def pickle_in_place_of_a_tensor(dump: Path) -> None:
+    a_tensor(dump).write_bytes(pickle.dumps({"a": 1}))
+
+
+def text(content: str) -> Callable[[Path], None]:
+    return lambda dump: (folder(dump) / "dump.json").write_text(content) and None  # type: ignore[func-returns-value]
+
+
+def tensor(**fields: object) -> Callable[[Path], None]:
+    return lambda dump: changed(dump, lambda content: first(content).update(fields))
+
+
+def two_ranks(dump: Path) -> None:
+    shutil.copytree(folder(dump), dump / "step0" / "rank1")
+
+
+def several_pieces(dump: Path) -> None:
+    def renamed(content: Content) -> None:
+        content["data"] = {name.replace("Module.", "Module.1.", 1): value for name, value in content["data"].items()}
+
+    changed(dump, renamed)
+
+
+DAMAGE = [
+    (cut_json, "is not a whole JSON text"),
+    (no_json, "no dump.json"),
+    (cut_tensor, "no whole archive"),
+    (no_tensor, "is missing; copy the whole dump"),
+    (pickle_in_place_of_a_tensor, "no whole archive"),
+    (text("[" * 200_000), "is not a whole JSON text"),
+    (text('{"data": ' * 20_000), "is not a whole JSON text"),
+    (text('{"framework": "pytorch", "data": {"a": 1}}'), "no dump.json of msprobe"),
+    (text('{"framework": "pytorch", "data": ' + "9" * 5000 + "}"), "is not a whole JSON text"),
+    (text('{"framework": "jax", "data": {}}'), "of one run of PyTorch or MindSpore"),
+    (text("{}"), "no dump.json of msprobe"),
+    (tensor(shape=[-1]), "no tensor of msprobe"),
+    (tensor(shape=[2**60]), "no tensor of msprobe"),
+    (tensor(shape=[2**40] * 30), "more elements than any tensor has"),
+    (tensor(shape=[2, 3, 9]), "the dump says [2, 3, 9]"),
+    (tensor(shape="2"), "no tensor of msprobe"),
+    (tensor(Max="large"), "no tensor of msprobe"),
+    (tensor(data_name="../../secret.pt"), "which is none of msprobe's"),
+    (tensor(data_name="/etc/passwd"), "which is none of msprobe's"),
+    (two_ranks, "proc0 and rank1 of one step"),
+    (several_pieces, "virtual pipeline"),
+]
+
+
+@pytest.mark.parametrize(("damage", "why"), DAMAGE)
+def test_a_dump_that_is_not_whole_is_refused_in_one_line(dump: Path, damage: Callable[[Path], None], why: str) -> None:
+    damage(dump)
+    assert why in refused(dump)
+
+
+def test_a_file_of_another_dump_is_no_tensor(tmp_path: Path) -> None:
+    for array, why in ((np.arange(4), "holds int64"), (np.array([None]), "pickled arrays are never loaded")):
+        np.save(tmp_path / "one.npy", array, allow_pickle=True)
+        with pytest.raises(RecordError, match=why):
+            read_tensor(tmp_path / "one.npy")
+
+
+@pytest.mark.parametrize("name", ["api_stack_dump.pkl", "rank0/dump.pkl", "api_stack_dump.pickle"])
+def test_a_pickle_is_named_and_never_opened(tmp_path: Path, name: str) -> None:
+    class Mark:
+        def __reduce__(self) -> tuple[object, tuple[str, str]]:
+            return open, (str(tmp_path / "mark"), "w")
+
+    file = tmp_path / "old" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(pickle.dumps(Mark()))
+    for source in (tmp_path / "old", file):
+        with pytest.raises(RecordError) as caught:
+            read_dump(source)
+        assert str(file) in str(caught.value) and "msprobe" in str(caught.value)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_directory_that_is_no_dump_is_refused(tmp_path: Path) -> None:
+    for source in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(RecordError, match="name a dump of msprobe"):
+            read_dump(source)

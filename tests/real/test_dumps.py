@@ -1,0 +1,179 @@
+"""Dumps that msprobe and MindSpore make of the runs of the pair, read, compared with each other, and held against our own records."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from align_hooks import open_run
+from align_hooks.cli import app
+from align_hooks.compare.runs import compare
+from align_hooks.compare.verdict import Status
+from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.values import PointValue, points_of
+from align_hooks.names.points import GRADIENT
+from compare.conftest import stage
+from real import frameworks
+
+CLOSE = 2e-6
+"""Relative error of a value between the frameworks, in fp32: at most 9e-7 was measured."""
+msprobe = pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="mindstudio-probe is not installed")
+
+
+@pytest.fixture(scope="module")
+def mindspore_dump(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+    """MindSpore's dump of the first step of MindFormers on the reference's weights and batches, asked for by our own command."""
+    where = tmp_path_factory.mktemp("mindspore")
+    configured(where / "dump.json", where / "dump", "0", "all")
+    frameworks.mindformers(where, environment=switched(where / "dump.json"), **frameworks.fed_by(reference)).succeeded()
+    return where / "dump"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, reference: Path) -> Path:
+    """Our own record of the activations of Megatron's first step."""
+    where = tmp_path_factory.mktemp("recorded")
+    frameworks.megatron(where, RUN=where / "run", ACTIVATIONS="0", ACTIVATIONS_TENSORS="*", **frameworks.fed_by(reference)).succeeded()
+    return where / "run"
+
+
+def configured(file: Path, dump: Path, steps: str, layers: str, *options: str) -> None:
+    arguments = ["dump-config", "--out", str(file), "--to", str(dump), "--steps", steps, "--layers", layers, *options]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+
+
+def switched(file: Path) -> dict[str, str]:
+    return {"MINDSPORE_DUMP_CONFIG": str(file)}
+
+
+def named(path: Path) -> dict[tuple[str, bool], PointValue]:
+    return {(value.point, value.gradient): value for value in points_of(read_dump(path)).values}
+
+
+def error(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.linalg.norm(ours.astype(float) - theirs) / np.linalg.norm(theirs))
+
+
+def same(reference: Path, candidate: Path, name: str = "activations") -> int:
+    """How many points of two records agree; asserts that all do that both have."""
+    compared = stage(compare(open_run(reference), open_run(candidate)), name)
+    assert compared.status is Status.SAME, compared.summary
+    first, second = (open_run(run).activations(0) for run in (reference, candidate))
+    return len([point for point in first if point in second.names and point.endswith(GRADIENT) is (name != "activations")])
+
+
+def test_a_dump_of_mindspore_has_what_megatron_was_recorded_with(mindspore_dump: Path, recorded: Path, tmp_path: Path) -> None:
+    converted = convert_dump(mindspore_dump, tmp_path / "run")
+    assert (converted.tool, converted.points, converted.gradients, converted.statistics) == ("MindSpore", 31, 0, 0)
+    activations = open_run(recorded).activations(0)
+    for (point, _), value in named(mindspore_dump).items():
+        assert error(value.read(), activations.tensor(point)) < CLOSE, point
+    assert same(recorded, tmp_path / "run") == 31
+
+
+def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_path: Path) -> None:
+    """Of a dump in which one layer's attention was calculated otherwise: its values are the negatives of what they were."""
+    dump = shutil.copytree(mindspore_dump, tmp_path / "dump")
+    for value in points_of(read_dump(dump)).values:
+        if value.point == "model.layers.1.self_attn.o_proj":
+            (part,) = value.parts
+            assert part.tensor is not None
+            part.tensor.chmod(0o600)
+            np.save(part.tensor, -np.load(part.tensor))
+    convert_dump(dump, tmp_path / "run")
+    found = stage(compare(open_run(recorded), open_run(tmp_path / "run")), "activations")
+    assert found.status is Status.DIFFERENT
+    assert [origin.name for origin in found.origins] == ["model.layers.1.self_attn.o_proj"]
+
+
+def test_mindspore_dumps_the_layers_and_steps_that_were_asked_for(reference: Path, tmp_path: Path) -> None:
+    configured(tmp_path / "dump.json", tmp_path / "dump", "1-2", "1")
+    frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference)).succeeded()
+    dump = read_dump(tmp_path / "dump")
+    assert {entry.step for entry in dump.entries} == {1, 2}
+    points = {value.point for value in points_of(dump).values}
+    assert {"model.embed_tokens", "model.layers.1.mlp.down_proj", "model.norm", "lm_head"} < points
+    assert not any(point.startswith("model.layers.0") for point in points)
+
+
+def test_a_cpu_makes_no_statistics(reference: Path, tmp_path: Path) -> None:
+    """What ``docs/dumps.md`` says of it; a release that does shows here."""
+    configured(tmp_path / "dump.json", tmp_path / "dump", "0", "all", "--statistics")
+    done = frameworks.mindformers(tmp_path / "run", environment=switched(tmp_path / "dump.json"), **frameworks.fed_by(reference))
+    assert done.code != 0
+    assert "storing statistic dump is only supported on GPU and Ascend" in done.output
+
+
+def of_msprobe(where: Path, level: str, task: str) -> tuple[Path, Mapping[str, str]]:
+    """Where msprobe will dump the first step, and the variable that tells the script."""
+    where.mkdir(parents=True, exist_ok=True)
+    chosen = {"scope": [], "list": [], "data_mode": ["all"]}
+    config = {"task": task, "dump_path": str(where / "dump"), "rank": [], "step": [0], "level": level, "async_dump": False}
+    (where / "config.json").write_text(json.dumps(config | {"statistics": chosen | {"summary_mode": "statistics"}, "tensor": chosen}))
+    return where / "dump", {"MSPROBE_CONFIG": str(where / "config.json")}
+
+
+@msprobe
+@pytest.mark.parametrize(("level", "task"), [("L0", "tensor"), ("L0", "statistics"), ("mix", "tensor")])
+def test_a_dump_of_msprobe_has_what_we_record(level: str, task: str, reference: Path, recorded: Path, tmp_path: Path) -> None:
+    dump, environment = of_msprobe(tmp_path, level, task)
+    script = frameworks.SCRIPTS / "dump_pretrain.py"
+    frameworks.megatron(tmp_path, script=script, environment=environment, **frameworks.fed_by(reference)).succeeded()
+    converted = convert_dump(dump, tmp_path / "run")
+    whole = task == "tensor"
+    assert (converted.points, converted.gradients, converted.statistics) == ((38, 34, 0) if whole else (28, 24, 52))
+    assert (same(recorded, tmp_path / "run"), same(recorded, tmp_path / "run", "activation gradients")) == ((38, 34) if whole else (28, 24))
+    if whole:
+        activations = open_run(recorded).activations(0)
+        for (point, gradient), value in named(dump).items():
+            if point != "token_losses":
+                assert error(value.read(), activations.tensor(point + GRADIENT * gradient)) < CLOSE, point
+
+
+@msprobe
+def test_dumps_of_both_tools_are_compared(reference: Path, mindspore_dump: Path, tmp_path: Path) -> None:
+    """By the commands alone, as a user has them."""
+    dump, environment = of_msprobe(tmp_path, "L0", "tensor")
+    script = frameworks.SCRIPTS / "dump_pretrain.py"
+    frameworks.megatron(tmp_path, script=script, environment=environment, **frameworks.fed_by(reference)).succeeded()
+    for source, run in ((dump, "torch"), (mindspore_dump, "ms")):
+        done = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / run)])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "torch"), str(tmp_path / "ms")])
+    assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(app, ["show", str(tmp_path / "ms"), "--verify"]).exit_code == 0
+
+
+@msprobe
+def test_the_golden_dumps_are_what_msprobe_writes_now(tmp_path: Path) -> None:
+    """The names of its entries, for a torch model; values are drawn anew."""
+    from evidence.dumps import make
+
+    written = make.made(make.TORCH, "statistics", tmp_path)
+    now, golden = (next(step.glob("*/dump.json")) for step in (written, make.GOLDEN / "torch_statistics" / "step0"))
+    ours, theirs = (json.loads(file.read_text()) for file in (now, golden))
+    assert ours["data"].keys() == theirs["data"].keys()
+
+
+def test_the_gradients_that_the_guide_saves_are_those_of_the_record(reference: Path, tmp_path: Path) -> None:
+    script, folder = frameworks.SCRIPTS / "guide_gradients.py", tmp_path / "gradients"
+    frameworks.megatron(tmp_path, script=script, environment={"GRADIENTS": str(folder)}, **frameworks.fed_by(reference)).succeeded()
+    done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "run"), "--names", str(reference)])
+    assert done.exit_code == 0, done.output
+    recorded, converted = open_run(reference).gradients(0), open_run(tmp_path / "run").gradients(0)
+    assert set(recorded) == set(converted)
+    assert [name for name in recorded if not np.array_equal(recorded[name], converted[name])] == []
+    compared = compare(open_run(reference), open_run(tmp_path / "run"))
+    assert stage(compared, "gradients").status is Status.SAME
+    (folder / "grad_3.npy").unlink()
+    done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "other"), "--names", str(reference)])
+    assert "grad_3.npy is missing" in str(done.exception)
