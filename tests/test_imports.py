@@ -14,8 +14,10 @@ import pytest
 import align_hooks
 
 SOURCE = Path(align_hooks.__file__).parent
-FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers"}
+FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers", "transformers"}
 SIDES = ("align_hooks.torch_side", "align_hooks.ms_side")
+THIRD = "align_hooks.hf_side"
+"""The room of Hugging Face's opinion, in which nothing trains."""
 
 
 def modules() -> dict[str, Path]:
@@ -64,8 +66,14 @@ def test_the_walk_sees_the_whole_package() -> None:
     assert "mindspore" in imports("align_hooks.ms_side.model")
 
 
-def test_only_the_torch_side_imports_torch_and_megatron() -> None:
-    assert [name for name in importers("torch", "megatron") if not inside(name, "align_hooks.torch_side")] == []
+def test_only_the_torch_side_imports_megatron_and_only_the_third_opinion_torch_beside_it() -> None:
+    assert [name for name in importers("megatron") if not inside(name, "align_hooks.torch_side")] == []
+    assert [name for name in importers("torch") if not inside(name, "align_hooks.torch_side", THIRD)] == []
+
+
+def test_only_the_third_opinion_imports_transformers_and_only_its_command_that_room() -> None:
+    assert [name for name in importers("transformers") if not inside(name, THIRD)] == []
+    assert {name for name in importers(THIRD) if not inside(name, THIRD)} == {"align_hooks.cli.arbitrate"}
 
 
 def test_only_the_ms_side_imports_mindspore_and_mindformers() -> None:
@@ -93,7 +101,7 @@ FLOORS = (
     ("replay", "hooking", "compare", "checklist", "patched"),
     ("session", "checkpoints"),
     ("job", "evidence"),
-    ("torch_side", "ms_side", "doctor"),
+    ("torch_side", "ms_side", "hf_side", "doctor"),
     ("report",),
     ("cli",),
 )
@@ -144,7 +152,7 @@ def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
 def test_report_imports_only_what_is_reported() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.report")]
     compared, checked = (
-        ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings"),
+        ("compare.verdict", "compare.stages", "compare.health", "compare.places", "compare.settings", "compare.arbitration"),
         ("checklist.side_value", "checklist.change", "checklist.judge", "checklist.result", "checklist.row", "checklist.uncovered"),
     )
     data = (
@@ -228,8 +236,8 @@ def test_importing_every_entrance_loads_no_framework_and_attaches_nothing() -> N
     done = fresh(
         "import sys, threading\n"
         "finders, path, hook, threads = list(sys.meta_path), list(sys.path), sys.excepthook, threading.active_count()\n"
-        "import align_hooks, align_hooks.torch_side, align_hooks.ms_side, align_hooks.cli\n"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'megatron', 'mindspore', 'mindformers'}))\n"
+        "import align_hooks, align_hooks.torch_side, align_hooks.ms_side, align_hooks.hf_side.library, align_hooks.cli\n"
+        f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & {FRAMEWORKS}))\n"
         "print([f for f in sys.meta_path if f not in finders and 'wrapt' in type(f).__module__], sys.path == path,\n"
         "      sys.excepthook is hook, threading.active_count() == threads)\n"
         "import wrapt.importer as importer\n"
@@ -294,12 +302,12 @@ for name in sys.stdin.read().split():
     for loaded in [one for one in sys.modules if one.partition(".")[0] == "align_hooks"]:
         del sys.modules[loaded]
     importlib.import_module(name)
-    print(name, sorted({"torch", "megatron", "mindspore", "mindformers"} & set(sys.modules)))
+    print(name, sorted({"torch", "megatron", "mindspore", "mindformers", "transformers"} & set(sys.modules)))
 """
 
 
 def test_every_shared_module_can_be_the_first_one_imported_and_loads_no_framework() -> None:
-    names = [name for name in MODULES if not inside(name, *SIDES) and not name.endswith("__main__")]
+    names = [name for name in MODULES if not inside(name, *SIDES, THIRD) and not name.endswith("__main__")]
     done = subprocess.run([sys.executable, "-c", FIRST], input=" ".join(names), capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [f"{name} []" for name in names]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, steps_text
 from align_hooks.compare.ladder import Ladder
-from align_hooks.compare.points import Origin, origins, without_gradient, wrong_parts
+from align_hooks.compare.points import Origin, healed, origins, without_gradient, wrong_parts
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step
 from align_hooks.messages import Message, message, sentences, terms
-from align_hooks.names.points import GRADIENT
+from align_hooks.names.points import GRADIENT, consumers
 from align_hooks.record.activations import Activations
 
 Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
@@ -34,17 +34,22 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
     findings: dict[str, Finding] = {}
     found: list[Origin] = []
+    otherwise: list[str] = []
+    step = count = 0
     for step in steps:
         findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
-        found = origins(findings, *order(list(findings)))
+        ordered, made_from = order(list(findings))
+        excess = {name: finding.excess for name, finding in findings.items()}
+        otherwise = healed(excess, ordered, consumers(made_from))
+        count, findings = len(findings), {name: finding for name, finding in findings.items() if name not in otherwise}
+        found = origins(findings, ordered, made_from)
         if found:
             break
-    if not findings:
+    if not count:
         return StageResult(stage, Status.NOT_COMPARED, message("activations.none_in_common"))
-    step = next(finding.step for finding in findings.values() if finding.step is not None)
     until = [each for each in steps if each <= step]
-    compared = message("activations.compared", count=len(findings), steps=steps_text(until))
-    summary = sentences(compared, _by_norms(ladder, step, list(findings)), _alone(ladder, step, chosen))
+    compared = message("activations.compared", count=count, steps=steps_text(until))
+    summary = sentences(compared, _by_norms(ladder, step, list(findings)), _written_otherwise(otherwise), _alone(ladder, step, chosen))
     if not found:
         return StageResult(stage, Status.SAME, summary, furthest(list(findings.values()), None))
     taught = pair.is_taught(step)
@@ -103,6 +108,11 @@ def _alone(ladder: Ladder, step: int, chosen: Callable[[str], bool]) -> Message 
     ours, theirs = (activations(run.activations(step), chosen) for run in ladder.pair.runs)
     alone = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(alone), name=alone[0]) if alone else None
+
+
+def _written_otherwise(names: Sequence[str]) -> Message | None:
+    """How many points differ while all that is made from them agrees."""
+    return message("activations.healed", count=len(names), name=names[0]) if names else None
 
 
 def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> Message | None:

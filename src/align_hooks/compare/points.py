@@ -7,7 +7,10 @@ rounding step. Where a point is further beyond its limit than all that it is mad
 Both passes are walked in their own order: forward a point is made from what stands before it, backward its gradient is made from the
 gradients of what uses it. Behind the first origin a jump may be the first one's echo, in a direction to which a point happens to be more
 sensitive than to noise. Only where points are fed what the reference's were (:mod:`align_hooks.replay.teacher`) each jump is one of its
-own."""
+own.
+
+Where all that is made from a point is right again, the point is the same function written otherwise, and no fault: queries and keys that
+are turned by positions from 1 give the scores of those that are turned from 0."""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ from align_hooks.record.activations import Activations, Numbers
 JUMP = 3.0
 """Times the excess of all that a point is made from, by which its own is a jump; and what of its limit counts as nothing."""
 QUIET = 1.0 / JUMP
+HEALED = 10.0
+"""Times by which a point that is written otherwise is further beyond its limit than all that is made from it: no fault fades so fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,19 @@ def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: 
         if finding.excess >= JUMP * max(inputs, QUIET) and not (math.isinf(finding.excess) and math.isinf(inputs)):
             found.append(origin)
     return found or ([first] if first is not None else [])
+
+
+def healed(excess: Mapping[str, float], ordered: Sequence[str], behind: Mapping[str, Sequence[str]]) -> list[str]:
+    """The points, in the order of their pass, beyond their limits while all ``behind`` them is within, or is such a point itself.
+
+    ``excess`` is the error of each point over its limit. Only what is known of the points behind can say so: the last of a pass is none."""
+    found: set[str] = set()
+    for name in reversed(ordered):
+        if not (1 < excess[name] < math.inf and behind[name]):
+            continue
+        if all(user in found or excess[user] <= min(1.0, excess[name] / HEALED) for user in behind[name]):
+            found.add(name)
+    return [name for name in ordered if name in found]
 
 
 def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float) -> tuple[list[tuple[int, int]], int]:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 GRADIENT = "#gradient"
 """Suffix of the name of a gradient; no name of a module has it."""
@@ -160,7 +161,11 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
         earlier = before[block] if block else last
         return (earlier, BLOCK) if earlier else ("", EMBEDDING)
 
-    def of(block: str, kind: str) -> Iterator[str]:
+    @cache  # paths through points that are not known fork in every block
+    def of(block: str, kind: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(read_by(block, kind)))
+
+    def read_by(block: str, kind: str) -> Iterator[str]:
         for read in BY_KIND[kind].reads if kind in BY_KIND else ():
             ways = [moved(block, way) for way in read.removesuffix("?").split("|")]
             there = next((found for way in ways if (found := named(*way))), [])
@@ -168,7 +173,7 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
             if not there and not read.endswith("?"):
                 yield from of(*ways[-1])
 
-    return {name: tuple(dict.fromkeys(of(at.block, at.kind))) for name, at in places.items()}
+    return {name: of(at.block, at.kind) for name, at in places.items()}
 
 
 def consumers(made_from: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -40,7 +40,7 @@ COMMANDS = {
     "compare": "align-hooks compare {reference} CANDIDATE",
     "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
     "repeat": "ALIGN_HOOKS_PERTURB=2",
-    "checkpoint": "{weights}",
+    "arbitrate": "align-hooks arbitrate {reference} {candidate}",
 }
 """Commands to paste, by the names of their slots in the messages."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
@@ -50,7 +50,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "CHECKPOINT PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -78,7 +78,7 @@ ADVICE = (
     Advice(DIVERGED, "next.look_at_checkpoint", (Place.STATE,), (Fact.FED, Fact.RESUMED)),
     Advice(DIVERGED, "next.without_dropout", (Place.STATE,), (Fact.FED,)),
     Advice(DIVERGED, "next.narrow_down", (Place.FORWARD,), (Fact.FED,), (Fact.MEASURED,)),
-    Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.CHECKPOINT,)),
+    Advice(DIVERGED, "next.third_opinion", (Place.FORWARD,), (Fact.ARBITRABLE,)),
     Advice(DIVERGED, "next.store_first_step", (Place.FORWARD,), (), (Fact.STORED,)),
     Advice(DIVERGED, "next.look_at_divisors", (Place.NORMALISATION,), (Fact.PATTERN,)),
     Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
@@ -152,7 +152,8 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
         Fact.FED: first in reference.batch_steps() and first in reference.weight_steps(),
         Fact.GRADIENTS: first in reference.gradient_steps(),
-        Fact.CHECKPOINT: (reference.path / checkpoint(ladder) / "config.json").is_file(),
+        Fact.ARBITRABLE: bool(reference.facts.model)
+        and all(first in run.batch_steps() and first in run.weight_steps() for run in pair.runs),
         Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
         Fact.NOTHING: not (reference.steps and candidate.steps),
         Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
@@ -190,15 +191,10 @@ def commands(ladder: Ladder) -> dict[str, str]:
         "broken": candidate.path if reference.steps else reference.path,
     }
     filled = {name: shlex.quote(str(path)) for name, path in paths.items()}
-    filled |= {"weights": str(reference.path / checkpoint(ladder)), "first": str(first)}
+    filled["first"] = str(first)
     filled["routing"] = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     return {name: command.format(**filled) for name, command in COMMANDS.items()}
-
-
-def checkpoint(ladder: Ladder) -> str:
-    """Where in the reference its first weights lie."""
-    return f"step_{ladder.pair.first or 0}/rank_0/weights"
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:

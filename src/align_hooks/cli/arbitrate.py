@@ -1,0 +1,45 @@
+"""``align-hooks arbitrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of, report_files, written
+from align_hooks.cli.output import output, progress
+from align_hooks.hf_side.library import refuse_lacking
+from align_hooks.messages import message
+from align_hooks.record.atomic import json_text
+from align_hooks.record.reader import open_run
+from align_hooks.report.arbitration_machine import arbitration_as_json
+from align_hooks.report.arbitration_text import render_arbitration
+
+
+@app.command()
+def arbitrate(
+    reference: Annotated[Path, typer.Argument(help="a recorded run; its config.json says what the model is")],
+    candidate: Annotated[Path, typer.Argument(help="the other recorded run")],
+    step: Annotated[int | None, typer.Option(min=0, help="a step whose weights and batch both recorded; the first one unless said")] = None,
+    json: Annotated[Path | None, typer.Option(help="write everything of it to this file, as JSON")] = None,
+) -> None:
+    """Say which of two runs is right: both are held against Hugging Face's model on their own weights and batch, in fp64.
+
+    Exit codes: 0 both right, 1 a side is wrong, 2 usage, 3 not on record or unreadable, 4 undecided.
+
+    Example: align-hooks arbitrate runs/megatron runs/mindformers
+    """
+    _, json = report_files(None, json)
+    refuse_lacking()
+    with progress() as say:
+        say(message("arbitrate.importing"))
+        from align_hooks.hf_side.arbitrate import arbitrate as held
+
+        arbitration = held(open_run(place_of(reference)), open_run(place_of(candidate)), step, progress=say)
+    render_arbitration(arbitration, output())
+    about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
+    written("--json", json, lambda: json_text(arbitration_as_json(arbitration, **about)))
+    raise typer.Exit(arbitration.exit_code)

@@ -1,0 +1,27 @@
+"""Whether the libraries of the room are installed, in versions that it was tried with; loads none of them."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.version import Version
+
+from align_hooks.errors import AlignHooksError, UnsupportedVersion
+
+OLDEST, BEFORE = "4.57", "5"
+"""The versions of transformers whose layers :mod:`.points` knows: from 5 on the experts of a layer are one parameter."""
+
+
+def refuse_lacking() -> None:
+    """Raise AlignHooksError where a library is missing, and UnsupportedVersion where transformers is another one, with the way out."""
+    found: dict[str, str] = {}
+    for name in ("torch", "transformers"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            raise AlignHooksError(f"arbitrate needs {name}, which is not installed; pip install 'align-hooks[cli,arbitrate]'") from None
+    if not Version(OLDEST) <= Version(found["transformers"]) < Version(BEFORE):
+        raise UnsupportedVersion(
+            f"arbitrate knows the layers of transformers {OLDEST} and newer, below {BEFORE}, and {found['transformers']} is installed;"
+            f" give it an environment of its own: pip install 'align-hooks[cli,arbitrate]' 'transformers>={OLDEST},<{BEFORE}'"
+        )

@@ -1,0 +1,205 @@
+"""How far each side is from the truth at every point: sums of squares over rows, taken while both passes go on, so that no point is whole
+in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from align_hooks.compare.arbitration import SIDES, Distance, Judged, PointKind, choice, distance
+from align_hooks.compare.distances import of_sketches
+from align_hooks.compare.measures import ratio
+from align_hooks.hf_side.inputs import Inputs
+from align_hooks.hf_side.passes import Pass
+from align_hooks.hf_side.points import Part
+from align_hooks.hf_side.precision import TRUTH
+from align_hooks.hf_side.recorded import Recorded
+from align_hooks.messages import Side, message
+from align_hooks.messages.progress import Progress, silent
+from align_hooks.record.activations import SQUARES, column_signs, row_signs
+from align_hooks.record.activations import measured as of_tokens
+from align_hooks.record.layout import Array
+from align_hooks.record.schema import Table
+from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import PROJECTIONS, sketch
+
+Key = tuple[str, PointKind]
+Taken = dict[Key, "Sums | Choices"]
+
+
+@dataclass
+class Sums:
+    """Squared sums of a point over the rows that were taken: of the truth and of the honest model's distance, and of each side the truth as
+    the side counts it and the distance. ``apart`` is that of the sides from each other. ``sketches`` are those that sides recorded
+    of all rows together, each with the factor of the truth, and ``numbers`` the truth's."""
+
+    truth: float = 0.0
+    honest: float = 0.0
+    truths: dict[Side, float] = field(default_factory=dict)
+    errors: dict[Side, float] = field(default_factory=dict)
+    apart: float | None = None
+    sketches: dict[Side, tuple[float, NDArray[np.float64]]] = field(default_factory=dict)
+    numbers: NDArray[np.float64] | None = None
+
+    def sketched(self) -> dict[Side, float]:
+        """The error of each side of which there is a sketch."""
+        if self.numbers is None:
+            return {}
+        return {side: apart_by_sketches(factor_of(factor, self.numbers), found) for side, (factor, found) in self.sketches.items()}
+
+
+@dataclass
+class Choices:
+    """Of a router the ``tokens`` that were taken, how many the ``honest`` model, and each side, gives to ``others`` than the truth would;
+    of a side of which only counts are on record, what the truth's ``counts`` of each expert say."""
+
+    tokens: int = 0
+    honest: int = 0
+    others: dict[Side, float] = field(default_factory=dict)
+    counts: Array | None = None
+
+    def add(self, part: Part, beside: Part, sides: Mapping[Side, Recorded]) -> None:
+        """Add the rows of a part, ``beside`` which are the honest model's."""
+        rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
+        self.tokens += part.array.size // width
+        self.honest += others(part.array, beside.array)
+        size = max(len(side.counts.get(part.point, ())) for side in sides.values())
+        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=size))
+        for side, recorded in sides.items():
+            if part.point in recorded.choices:
+                self.others[side] = self.others.get(side, 0) + others(part.array, recorded.choices[part.point][rows])
+            elif part.point in recorded.counts:
+                self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
+
+    def distances(self, compute_type: str) -> dict[Side, Distance]:
+        """How far each side is from what the truth would have chosen."""
+        return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
+
+
+def summed(ours: Array | None, theirs: Array) -> Array:
+    """The sum of two counts of experts, the shorter of which lacks the last ones."""
+    if ours is None:
+        return theirs
+    total = np.zeros(max(len(ours), len(theirs)), np.int64)
+    total[: len(ours)] += ours
+    total[: len(theirs)] += theirs
+    return total
+
+
+def others(ours: Array, theirs: Array) -> int:
+    """How many tokens were given to other experts, ``[rows, sequence, chosen]``; all where the shapes differ."""
+    return int((ours != theirs).any(axis=-1).sum()) if ours.shape == theirs.shape else ours.size // ours.shape[-1]
+
+
+def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[Judged]:
+    """Every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
+    truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
+    yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
+    if any(side.holds_gradients for side in sides.values()):
+        yield from _judged(_summed(truth.gradients(), honest.gradients(), sides, progress, inputs.shape[1]), inputs)
+
+
+def _summed(truth: Iterator[Part], honest: Iterator[Part], sides: Mapping[Side, Recorded], progress: Progress, sequence: int) -> Taken:
+    """The sums of all points of a pass that a side recorded."""
+    sums: Taken = {}
+    for part, beside in zip(truth, honest, strict=True):
+        progress(message("arbitrate.point", name=part.point))
+        key = part.point, part.kind
+        if part.kind is PointKind.CHOICE:
+            chosen = sums.setdefault(key, Choices())
+            assert isinstance(chosen, Choices)
+            chosen.add(part, beside, sides)
+            continue
+        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := sketch_of(recorded, part)) is not None}
+        if not (pairs or sketches):
+            continue
+        of_point = sums.setdefault(key, Sums())
+        assert isinstance(of_point, Sums)
+        add(of_point, part, beside, pairs)
+        if sketches:
+            numbers = truth_sketch(part, sequence)
+            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers
+            of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
+    return sums
+
+
+def sketch_of(recorded: Recorded, part: Part) -> NDArray[np.float64] | None:
+    """The sketch that a side recorded of all rows of a point, or of a parameter's gradient; None where it has none, or whole tensors."""
+    if part.kind is PointKind.PARAMETER:
+        return recorded.sketch(part)
+    return recorded.summary(part)
+
+
+def truth_sketch(part: Part, sequence: int) -> NDArray[np.float64]:
+    """The sketch of some rows of a point of the truth, with the signs of the record; those of all rows add up."""
+    if part.kind is PointKind.PARAMETER:
+        return sketch(part.array, Shard(part.point, part.array.shape, part.point, "float64"))
+    tokens = part.array.reshape(-1, part.array.shape[-1] if part.array.ndim == 3 or part.tokens is not None else 1)
+    first = part.first * sequence
+    rows = row_signs(None, len(tokens)) if part.tokens is not None else row_signs(np.arange(first, first + len(tokens)))
+    numbers = of_tokens(tokens, rows, columns_of(tokens.shape[1]))
+    return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
+
+
+@lru_cache(maxsize=64)
+def columns_of(width: int) -> NDArray[np.int8]:
+    """The signs of the columns of a point."""
+    return column_signs((0, width))
+
+
+def factor_of(factor: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sketch of a tensor whose elements are multiplied."""
+    return np.concatenate([[numbers[0] * factor**2], numbers[1:] * factor])
+
+
+def apart_by_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """How far two tensors are apart, relative to the first, by their sketches."""
+    return next(of_sketches({"": ours}, {"": theirs})).error
+
+
+def add(sums: Sums, part: Part, beside: Part, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
+    """Add the rows of a point, ``beside`` which are the honest model's."""
+    sums.truth += squared(part.array)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums.honest += squared(beside.array - part.array) if beside.array.shape == part.array.shape else math.nan
+        for side, (ours, theirs) in pairs.items():
+            sums.truths[side] = sums.truths.get(side, 0.0) + squared(ours)
+            sums.errors[side] = sums.errors.get(side, 0.0) + (squared(theirs - ours) if ours.shape == theirs.shape else math.nan)
+        if len(pairs) > 1:
+            (_, first), (_, second) = pairs.values()
+            sums.apart = (sums.apart or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
+
+
+def squared(array: Array) -> float:
+    """The sum of an array's squares, fp64."""
+    flat = array.reshape(-1)
+    return float(flat @ flat)
+
+
+def _judged(sums: Taken, inputs: Inputs) -> Iterator[Judged]:
+    """Each point with the distances of its sides."""
+    layers = inputs.facts.model.get("num_hidden_layers")
+    deep = layers if isinstance(layers, int) else 1
+    for (point, kind), of_point in sums.items():
+        if isinstance(of_point, Choices):
+            if of_point.others:
+                yield Judged(point, kind, of_point.distances(inputs.compute_type))
+            continue
+        honest = ratio(math.sqrt(of_point.honest), math.sqrt(of_point.truth))
+        distances: dict[Side, Distance] = {}
+        sketched = of_point.sketched()
+        for side in (*of_point.errors, *sketched):
+            known = side in of_point.errors
+            norm = math.sqrt(of_point.truths[side] if known else of_point.truth)
+            error = ratio(math.sqrt(of_point.errors[side]), norm) if known else sketched[side]
+            distances[side] = distance(kind, point, error, norm, honest, compute_type=inputs.compute_type, layers=deep, estimated=not known)
+        apart = None if of_point.apart is None else ratio(math.sqrt(of_point.apart), math.sqrt(of_point.truth))
+        if len(of_point.sketches) == len(SIDES):
+            apart = apart_by_sketches(*(found for _, found in of_point.sketches.values()))
+        yield Judged(point, kind, distances, apart)

@@ -1,0 +1,68 @@
+"""Which side is right, for programs: everything of it, as versioned strict JSON.
+
+Bump ``FORMAT`` when the meaning of anything here changes. NaN and the infinities are the strings that ``float()`` reads back.
+"""
+
+from __future__ import annotations
+
+from align_hooks.compare.arbitration import SIDES, Arbitration, Distance, Judged
+from align_hooks.messages import as_data, rendered
+from align_hooks.record.schema import Table
+from align_hooks.report.text import shown
+
+FORMAT = 1
+
+
+def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
+    """All of an arbitration: who is right and the exit code, where each side first leaves the truth, and every point. ``about`` says who
+    held what against it."""
+    return {
+        "format": FORMAT,
+        **about,
+        "ruling": arbitration.ruling.text,
+        "exit_code": arbitration.exit_code,
+        "step": arbitration.step,
+        "same_inputs": arbitration.alike,
+        "agree_with_each_other": arbitration.agreed,
+        "compute_types": {side.value: name for side, name in arbitration.compute_types.items()},
+        "first": {side.value: _first(arbitration.first(side)) for side in SIDES},
+        "without_consequence": {
+            side.value: [{"point": judged.point, "of": judged.kind.value} for judged in arbitration.healed(side)] for side in SIDES
+        },
+        "points": [_point(judged) for judged in arbitration.points],
+        "model_settings": [
+            {"name": finding.name, "reference": rendered(shown(finding.reference)), "candidate": rendered(shown(finding.candidate))}
+            for finding in arbitration.settings
+        ],
+        "doubts": [rendered(doubt) for doubt in arbitration.doubts],
+        "notes": [rendered(note) for note in arbitration.notes],
+        "messages": {"doubts": list(map(as_data, arbitration.doubts)), "notes": list(map(as_data, arbitration.notes))},
+    }
+
+
+def _first(judged: Judged | None) -> Table | None:
+    return None if judged is None else {"point": judged.point, "of": judged.kind.value}
+
+
+def _point(judged: Judged) -> Table:
+    return {
+        "point": judged.point,
+        "of": judged.kind.value,
+        "ruling": judged.ruling.text,
+        "closer": None if judged.closer is None else judged.closer.value,
+        "apart": judged.apart,
+        **{side.value: _distance(each) for side, each in judged.distances.items()},
+    }
+
+
+def _distance(distance: Distance) -> Table:
+    return {
+        "error": distance.error,
+        "roundings": distance.roundings,
+        "limit": distance.limit,
+        "honest": distance.honest,
+        "norm": distance.norm,
+        "eps": distance.eps,
+        "estimated": distance.estimated,
+        "right": distance.right,
+    }

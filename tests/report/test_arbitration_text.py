@@ -1,0 +1,108 @@
+"""Who is right, as a terminal and as JSON say it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from align_hooks.compare.arbitration import Arbitration, Distance, Judged, PointKind, choice, distance
+from align_hooks.compare.verdict import Finding
+from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.record.atomic import json_text
+from align_hooks.report.arbitration_machine import arbitration_as_json
+from align_hooks.report.arbitration_text import headline, render_arbitration, said_of_sides
+
+HOSTILE = "model.layers.0.[red]\x1b[31m"
+
+
+def away(error: float, *, estimated: bool = False) -> Distance:
+    return distance(PointKind.VALUE, "x", error, 1.0, 1e-7, compute_type="float32", layers=2, estimated=estimated)
+
+
+def made(*points: tuple[str, float, float], **changes: object) -> Arbitration:
+    judged = [Judged(name, PointKind.VALUE, {Side.REFERENCE: away(ours), Side.CANDIDATE: away(theirs)}) for name, ours, theirs in points]
+    given: dict[str, object] = {"alike": True, "compute_types": dict.fromkeys(Side, "float32")} | changes
+    return Arbitration(0, tuple(judged), **given)  # type: ignore[arg-type]
+
+
+def on_terminal(arbitration: Arbitration, width: int = 100) -> str:
+    stream = io.StringIO()
+    render_arbitration(arbitration, Console(file=stream, width=width, force_terminal=False))
+    return stream.getvalue()
+
+
+def test_the_first_line_is_who_where_and_by_how_much() -> None:
+    text = on_terminal(made(("model.norm", 1e-7, 1e-7), ("lm_head", 1e-7, 1e-3)))
+    first, *_ = text.splitlines()
+    assert first.startswith("candidate wrong: first at lm_head, step 0 (iteration 1): the reference is 0.839 roundings")
+    assert "8.39e+03 roundings from the truth" in " ".join(text.split())
+    assert "1 more point is not listed" in text
+
+
+def test_both_right_says_who_is_closer() -> None:
+    text = on_terminal(made(("model.norm", 1e-7, 2e-7), ("lm_head", 3e-7, 2e-7), ("token_losses", 1e-7, 2e-7)))
+    assert text.startswith("both right: at step 0 (iteration 1) all 3 points on record are within rounding of the truth")
+    assert "the reference is closer to the truth at 2, the candidate at 1" in text
+
+
+def test_what_both_share_is_said_and_where_each_leaves() -> None:
+    point = Judged("lm_head", PointKind.VALUE, {Side.REFERENCE: away(1e-2), Side.CANDIDATE: away(1e-2)}, apart=1e-7)
+    text = " ".join(on_terminal(Arbitration(0, (point,), True, {})).split())
+    assert "the reference leaves the truth first at lm_head" in text
+    assert "there they agree with each other" in text
+
+
+def test_settings_doubts_and_notes_are_shown() -> None:
+    said = made(
+        ("lm_head", 1e-7, 1e-3),
+        settings=(Finding("rms_norm_eps", 1e-5, 1e-6, name="rms_norm_eps"),),
+        doubts=(message("arbitrate.may_follow_from_choices", side=Side.CANDIDATE, variable="ALIGN_HOOKS_ROUTING"),),
+        notes=(message("arbitrate.other_inputs"),),
+    )
+    text = " ".join(on_terminal(said).split())
+    assert text.startswith("undecided: ")
+    assert "rms_norm_eps 1e-05 against 1e-06; the truth is made of the reference's" in text
+    assert "record both sides with ALIGN_HOOKS_ROUTING" in text
+    assert "each is held against the truth of its own" in text
+
+
+def test_a_router_is_counted_in_tokens_and_an_estimate_is_marked() -> None:
+    router = Judged("model.layers.0.mlp.gate", PointKind.CHOICE, {Side.CANDIDATE: choice(40, 512, 0, compute_type="float32")})
+    estimated = Judged("lm_head", PointKind.GRADIENT, {side: away(1e-3, estimated=True) for side in Side})
+    text = on_terminal(Arbitration(0, (router, estimated), True, {}))
+    assert "the candidate gives 40 tokens to other experts" in " ".join(text.split())
+    assert "~8.39e+03" in text
+
+
+def test_hostile_names_are_shown_as_themselves() -> None:
+    text = on_terminal(made((HOSTILE, 1e-7, 1.0)))
+    assert "\x1b" not in text
+    assert "[red]" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    text = on_terminal(made(*((f"model.layers.{layer}.self_attn.kv_a_proj_with_mqa", 1e-7, 1e-3) for layer in range(30))), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("kv_a") >= 12
+
+
+def test_it_is_said_in_chinese_too() -> None:
+    said = made(("lm_head", 1e-7, 1e-3))
+    assert rendered(said.ruling, CHINESE) == "待测错误"
+    assert rendered(headline(said), CHINESE).startswith("最先偏离处为lm_head")
+    assert said_of_sides(said) == []
+
+
+def test_json_has_all_of_it_strictly() -> None:
+    said = made(("model.norm", 1e-7, math.nan), ("lm_head", 1e-7, math.inf))
+    table = json.loads(json_text(arbitration_as_json(said, reference="a")), parse_constant=lambda name: pytest.fail(name))
+    assert (table["ruling"], table["exit_code"], table["reference"]) == ("candidate wrong", 1, "a")
+    assert [point["point"] for point in table["points"]] == ["model.norm", "lm_head"]
+    assert table["points"][0]["candidate"]["error"] == "nan"
+    assert table["points"][0]["candidate"]["right"] is False
+    assert table["first"]["candidate"] == {"point": "model.norm", "of": "value"}
