@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.compare.points import backward_order, forward_order, origins
+from align_hooks.compare.points import backward_order, forward_order, healed, origins
 from align_hooks.compare.runs import compare
 from align_hooks.compare.stages.activation_gradients import activation_gradients
 from align_hooks.compare.stages.activations import activations
 from align_hooks.compare.verdict import Comparison, Finding, StageResult, Status, Verdict
 from align_hooks.messages import rendered
-from align_hooks.names.points import GRADIENT
+from align_hooks.names.points import GRADIENT, consumers
 from synthetic import ROWS, SEQUENCE, Synthetic
 
 LAYER = "model.layers.0"
@@ -56,6 +56,28 @@ def test_a_second_fault_shows_where_it_is_further_beyond_than_the_first_left_it(
 def test_an_error_that_grows_from_point_to_point_is_told_at_the_first_beyond_its_limit() -> None:
     growing = {name: 0.6 * 1.3**index for index, name in enumerate(POINTS)}
     assert found(growing) == [next(name for name in POINTS if growing[name] > 1)]
+
+
+def otherwise(excess: dict[str, float], *, backward: bool = False) -> list[str]:
+    ordered, made_from = (backward_order if backward else forward_order)(list(excess))
+    return healed(excess, ordered, consumers(made_from))
+
+
+def test_a_point_is_written_otherwise_where_all_that_is_made_from_it_agrees() -> None:
+    quiet = dict.fromkeys(POINTS, 0.5)
+    turned = f"{LAYER}.self_attn.o_proj"
+    assert otherwise(quiet) == []
+    assert otherwise(quiet | {turned: 50.0}) == [turned]
+    assert otherwise(quiet | {turned: 50.0, f"{LAYER}.residual": 2.0}) == []  # as an error that fades
+    assert otherwise(quiet | {turned: 500.0, f"{LAYER}.residual": 50.0}) == [turned, f"{LAYER}.residual"]
+    assert otherwise(quiet | {f"{LAYER}.residual": 50.0, LAYER: 50.0, "model.norm": 50.0}) == []
+    assert otherwise({name + GRADIENT: 0.2 for name in POINTS} | {turned + GRADIENT: 50.0}, backward=True) == [turned + GRADIENT]
+
+
+def test_the_last_point_of_a_pass_and_one_that_is_not_finite_are_never_written_otherwise() -> None:
+    quiet = dict.fromkeys(POINTS, 0.2)
+    assert otherwise(quiet | {POINTS[-1]: 50.0}) == []
+    assert otherwise(quiet | {f"{LAYER}.self_attn.o_proj": float("inf")}) == []
 
 
 def test_backward_the_gradients_of_what_uses_a_point_are_its_inputs() -> None:

@@ -91,7 +91,7 @@ MODEL = (
     planted("gelu", "GELU for SiLU", "activation", "forward", *MLP),
     planted("silu_steeper", "quick GELU for SiLU", "activation", "forward", *MLP),
     planted("gate_and_up_swapped", "the activation is of the wrong half", "mlp", "forward", *MLP),
-    planted("residual_doubled", "layer 1 adds its MLP twice", "mlp", "forward", "*.layers.1.mlp.*"),
+    planted("residual_doubled", "layer 1 adds its MLP twice", "mlp", "forward", "*.layers.1.mlp.*", "model.layers.1"),
     planted("mlp_in_bfloat16", "layer 0's second projection in bfloat16", "precision", "forward", "*.layers.0.mlp.*"),
     planted("mlp_clamped", "activations of layer 0 cut at 0.5", "mlp", "forward", "*.layers.0.mlp.*"),
     planted("layers_swapped", "layer 1 runs before layer 0", "mlp", "forward", "*.layers.*"),

@@ -98,7 +98,7 @@ DEEPSEEK = (
     planted("deepseek_v3", "latent_norms_exchanged", "DeepSeek-V3: norms of compressed queries and keys exchanged", "attention", "forward",
         "*.q_a_layernorm.weight", "*.kv_a_layernorm.weight"),
     planted("deepseek_v3_mtp", "mtp_labels_shifted", "DeepSeek-V3: labels of the predicting layer one position off", "loss",
-        "reduced gradients", "*shared_head*", "*.layers.3.*"),
+        "reduced gradients", "*shared_head*", "*.layers.3.*", "loss of multi-token prediction*"),
     mindformers("deepseek_v3_mtp", "mtp_loss_factor", "DeepSeek-V3: mtp_loss_factor 0.1 for 0.3", "loss", "reduced gradients",
         "mtp_loss_scaling_factor", of_model={"mtp_loss_factor": 0.1}),
 )
