@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -290,8 +290,3 @@ def _groups(heads: Heads, *, contiguous: bool) -> list[Array]:
     each = heads.queries // heads.keys
     by_group = np.arange(heads.width).reshape(heads.keys, each + 2, heads.size)
     return [by_group[:, :each].reshape(-1), by_group[:, each].reshape(-1), by_group[:, each + 1].reshape(-1)]
-
-
-def by_name(values: Iterable[PointValue]) -> Mapping[tuple[int, str, bool], PointValue]:
-    """Step, point and whether it is a gradient, to the value."""
-    return {(value.step, value.point, value.gradient): value for value in values}
