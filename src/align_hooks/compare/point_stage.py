@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from align_hooks.compare import distances
 from align_hooks.compare.findings import as_finding, furthest, steps_text
@@ -32,31 +33,48 @@ def point_stage(ladder: Ladder, stage: Stage, chosen: Callable[[str], bool], ord
         if gaps:
             return StageResult(stage, Status.INCOMPLETE, gaps[0])
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
-    findings: dict[str, Finding] = {}
-    found: list[Origin] = []
-    otherwise: list[str] = []
-    step = count = 0
     for step in steps:
-        findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
-        ordered, made_from = order(list(findings))
-        excess = {name: finding.excess for name, finding in findings.items()}
-        otherwise = healed(excess, ordered, consumers(made_from))
-        count, findings = len(findings), {name: finding for name, finding in findings.items() if name not in otherwise}
-        found = origins(findings, ordered, made_from)
-        if found:
+        seen = look(ladder, step, chosen, order)
+        if seen.origins:
             break
-    if not count:
+    if not seen.count:
         return StageResult(stage, Status.NOT_COMPARED, message("activations.none_in_common"))
     until = [each for each in steps if each <= step]
-    compared = message("activations.compared", count=count, steps=steps_text(until))
-    summary = sentences(compared, _by_norms(ladder, step, list(findings)), _written_otherwise(otherwise), _alone(ladder, step, chosen))
-    if not found:
-        return StageResult(stage, Status.SAME, summary, furthest(list(findings.values()), None))
-    taught = pair.is_taught(step)
-    told = found if taught else found[:1]
-    shown = {origin.finding.name: origin.finding for origin in told} | {each.name: each for each in furthest(list(findings.values()), None)}
+    compared = message("activations.compared", count=seen.count, steps=steps_text(until))
+    norms = message("activations.by_norms", count=len(seen.by_norms)) if seen.by_norms else None
+    summary = sentences(compared, norms, _written_otherwise(seen.otherwise), _alone(ladder, step, chosen))
+    if not seen.origins:
+        return StageResult(stage, Status.SAME, summary, furthest(list(seen.findings.values()), None))
+    told = seen.origins if pair.is_taught(step) else seen.origins[:1]
+    shown = {origin.finding.name: origin.finding for origin in told}
+    shown |= {each.name: each for each in furthest(list(seen.findings.values()), None)}
     jumps = (jump(ladder, origin, step) for origin in told[:SHOWN])
     return StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), origins=tuple(told))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The points of one pass of a step: how many both runs have, the ``findings`` of all but those that are written ``otherwise``, the
+    ``origins`` of errors, and the points that are compared ``by_norms``."""
+
+    count: int
+    findings: Mapping[str, Finding]
+    origins: Sequence[Origin]
+    otherwise: Sequence[str]
+    by_norms: Sequence[str]
+
+
+def look(ladder: Ladder, step: int, chosen: Callable[[str], bool], order: Order) -> Seen:
+    """Hold the points of one pass against each other. What is behind a point says something of it only where it was made from the point,
+    and not given by a teacher, and where more than norms agrees."""
+    findings = {finding.name: finding for finding in of_step(ladder, step) if chosen(finding.name)}
+    ordered, made_from = order(list(findings))
+    by_norms = _by_norms(ladder, step, ordered)
+    excess = {name: finding.excess for name, finding in findings.items()}
+    telling = not by_norms and not ladder.pair.is_taught(step)
+    otherwise = healed(excess, ordered, consumers(made_from)) if telling else []
+    others = {name: finding for name, finding in findings.items() if name not in otherwise}
+    return Seen(len(findings), others, origins(others, ordered, made_from), otherwise, by_norms)
 
 
 def of_step(ladder: Ladder, step: int) -> list[Finding]:
@@ -115,11 +133,11 @@ def _written_otherwise(names: Sequence[str]) -> Message | None:
     return message("activations.healed", count=len(names), name=names[0]) if names else None
 
 
-def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> Message | None:
-    """Of how many points one run has statistics alone, of which the norm is compared."""
+def _by_norms(ladder: Ladder, step: int, names: Sequence[str]) -> list[str]:
+    """The points of which one run has statistics alone, so that their norms are compared."""
     ours, theirs = (run.activations(step) for run in ladder.pair.runs)
-    alone = [name for name in names if name in ours.names and name in theirs.names and not (ours[name].sketched and theirs[name].sketched)]
-    return message("activations.by_norms", count=len(alone)) if alone else None
+    common = [name for name in names if name in ours.names and name in theirs.names]
+    return [name for name in common if not (ours[name].sketched and theirs[name].sketched)]
 
 
 def activations(recorded: Activations, chosen: Callable[[str], bool]) -> list[str]:
