@@ -53,9 +53,12 @@ install-check: $(READY)  ## installing this beside each framework moves nothing 
 zoo: $(READY)  ## every planted misalignment and every honest difference: the tables of docs/zoo.md (two hours; WORKERS=1 is kinder)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS)
 	-$(BIN)/python -W ignore tests/zoo/run.py --workers $(WORKERS) --precision bfloat16
+	-$(BIN)/python -W ignore tests/zoo/third_opinion.py
 	$(BIN)/python -W ignore tests/zoo/depth.py
 	$(BIN)/python tests/zoo/table.py
 	$(BIN)/python tests/zoo/table.py families
+	$(BIN)/python tests/zoo/table.py points
+	$(BIN)/python tests/zoo/table.py opinions
 	$(BIN)/python tests/zoo/table.py depth
 
 pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culprit stands, and the pictures of docs/report.md

@@ -15,7 +15,7 @@ from zoo.cases import CASES, FAULTS, HONEST, REFERENCES
 from zoo.grade import rates
 from zoo.points import POINTS
 from zoo.run import script
-from zoo.table import PRECISIONS, depth, families, pages, points, read, table
+from zoo.table import PRECISIONS, depth, families, opinions, pages, points, read, table
 
 ZOO = Path(__file__).parent / "zoo"
 README, DOCS = Path(__file__).parents[1] / "README.md", Path(__file__).parents[1] / "docs"
@@ -65,6 +65,7 @@ def test_every_case_has_a_result(precision: str) -> None:
         ("zoo.md", "table.py families", families),
         ("zoo.md", "table.py points", points),
         ("zoo.md", "table.py depth", depth),
+        ("arbitrate.md", "table.py opinions", opinions),
         ("report.md", "table.py pages", pages),
     ],
 )

@@ -15,17 +15,13 @@ from align_hooks.hf_side.arbitrate import arbitrate  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
 from real import frameworks  # noqa: E402
 from zoo import run as zoo  # noqa: E402
-from zoo.case import MEGATRON  # noqa: E402
-from zoo.cases import CASES, FAULTS, HONEST  # noqa: E402
 
 PLANTED = Path(zoo.__file__).parent / "planted_megatron.py"
 POINTS = {
     "attention_scale_of_one_layer": ("model.layers.1.self_attn.core", PointKind.VALUE),
     "mlp_clamped": ("model.layers.0.mlp.activation", PointKind.VALUE),
-    "keys_detached": (
-        "model.layers.1.self_attn.k_proj",
-        PointKind.GRADIENT,
-    ),  # nothing flows back to the keys, so nothing is recorded there
+    # nothing flows back to the keys, so nothing is recorded there
+    "keys_detached": ("model.layers.1.self_attn.k_proj", PointKind.GRADIENT),
 }
 """Where Megatron with a fault leaves the truth first, by what the fault is."""
 
@@ -81,32 +77,3 @@ def test_every_point_of_every_family_is_within_rounding(family: str, tmp_path: P
     furthest = max(each.error / each.honest for each in exact)
     print(f"{family}: {len(said.points)} points, at most {furthest:.2g} times the honest distance")
     assert furthest < 2
-
-
-def of_megatron(case: object) -> bool:
-    return getattr(case, "side") == MEGATRON and getattr(case, "family") == "llama" and getattr(case, "ranks") is None  # noqa: B009
-
-
-FORWARD = [case.name for case in FAULTS if of_megatron(case) and case.stage == "forward"]
-VARIANTS = [case.name for case in HONEST if of_megatron(case)]
-
-
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory, real_corpus: Path) -> dict[str, Path]:
-    """The runs that the zoo's cases are held against."""
-    cases = [CASES[name] for name in (*FORWARD, *VARIANTS)]
-    return zoo.train_references(tmp_path_factory.mktemp("zoo"), {}, cases)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*FORWARD, *VARIANTS])
-def test_on_every_planted_fault_of_the_forward_pass_the_planted_side_is_the_one_named_wrong(
-    name: str, tmp_path: Path, references: dict[str, Path]
-) -> None:
-    """And on no honest variant any."""
-    case = CASES[name]
-    reference = references[case.reference]
-    run = zoo.train(case, reference, tmp_path, {})
-    assert held(reference, run).ruling is (Ruling.CANDIDATE_WRONG if case.stage == "forward" else Ruling.BOTH_RIGHT)
-    if case.stage == "forward" and not case.flags:  # of flags the reference's are the truth
-        assert held(run, reference).ruling is Ruling.REFERENCE_WRONG

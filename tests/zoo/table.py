@@ -74,6 +74,25 @@ def points() -> str:
     return "\n".join(lines) + "\n"
 
 
+def opinions() -> str:
+    """What ``arbitrate`` says of the faults of a forward pass, and of honest pairs."""
+    lines = [
+        "| computed in | planted side named wrong | honest pairs both right | refused: dropped at random | the furthest honest point |"
+    ]
+    lines += ["| --- | --- | --- | --- | --- |"]
+    for precision in PRECISIONS:
+        if not (kept := RESULTS / f"third_opinion_{precision}.json").exists():
+            continue
+        rows = json.loads(kept.read_text())
+        faults, honest = ([row for row in rows if bool(row["expected"]) is fault] for fault in (True, False))
+        wrong = sum(row["ruling"] == "candidate wrong" for row in faults)
+        refused = sum(row["ruling"] == "refused" for row in honest)
+        right = [row["excess"] for row in honest if row["ruling"] == "both right"]
+        numbers = f"{wrong} of {len(faults)} | {len(right)} of {len(honest) - refused} | {refused}"
+        lines.append(f"| {precision} | {numbers} | {max(right):.2f} of its limit |")
+    return "\n".join(lines) + "\n"
+
+
 def depth() -> str:
     """How rounding grows with depth."""
     lines = [
@@ -121,5 +140,7 @@ def pages() -> str:
 
 
 if __name__ == "__main__":
-    made = {"families": families, "points": points, "depth": depth, "pages": pages}.get(sys.argv[1] if sys.argv[1:] else "", table)
+    made = {"families": families, "points": points, "opinions": opinions, "depth": depth, "pages": pages}.get(
+        sys.argv[1] if sys.argv[1:] else "", table
+    )
     print(made(), end="")

@@ -105,7 +105,8 @@ def _refuse_weights(source: Path, *, chosen: bool) -> None:
 def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | None, loss_scale: float | None, first: int | None) -> None:
     scale = 1.0 if loss_scale is None else loss_scale
     converted = convert_dump(source, run, config=config, side=side, loss_scale=scale, first=first)
-    steps = f"{len(converted.steps)} steps, {converted.steps[0]} to {converted.steps[-1]}"
+    start, end = converted.steps[0], converted.steps[-1]
+    steps = f"step {start}" if start == end else f"{len(converted.steps)} steps, {start} to {end}"
     print(f"{converted.tool}, by the modules of {converted.framework}: {steps}; {converted.points} values, {converted.gradients} gradients")
     alone = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
     for note in (*alone, *converted.notes):

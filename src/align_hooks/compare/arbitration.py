@@ -19,8 +19,8 @@ from align_hooks.messages import Side
 from align_hooks.names.points import consumers, sources
 
 MARGIN = 8.0
-"""Times the honest distance of a point that a side may be away. On honest fp32 runs the most seen is 1.9 (Megatron-LM), and 4.4
-(MindFormers, whose kernels of exp and softmax on a CPU are approximations)."""
+"""Times the honest distance of a point that a side may be away. Honest fp32 runs of Megatron-LM are at most 1.9 away
+(``tests/real/test_arbitrate.py``), of MindFormers more: its kernels of exp and softmax on a CPU are approximations."""
 SIDES = (Side.REFERENCE, Side.CANDIDATE)
 
 

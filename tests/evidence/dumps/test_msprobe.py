@@ -213,6 +213,8 @@ def test_statistics_are_compared_with_tensors_by_their_norms(tmp_path: Path) -> 
         assert compared.status is Status.SAME
         assert "activations.by_norms" in ids(compared.summary)
     assert stage(comparison, "step-0 loss").status is Status.NOT_COMPARED
+    assert ids(stage(comparison, "match").summary) == ["match.dump"]
+    assert ids(comparison.next) == ["next.record_beside_dump"]
 
 
 def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
@@ -220,9 +222,11 @@ def test_a_norm_that_differs_is_found(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "torch_statistics", tmp_path / "dump")
     changed(tmp_path / "dump", lambda content: first(content).update(Norm=first(content)["Norm"] * 1.01))
     convert_dump(tmp_path / "dump", tmp_path / "other")
-    found = stage(compare(open_run(tmp_path / "one"), open_run(tmp_path / "other")), "activations")
+    comparison = compare(open_run(tmp_path / "one"), open_run(tmp_path / "other"))
+    found = stage(comparison, "activations")
     assert found.status is Status.DIFFERENT
     assert [finding.name for finding in found.findings if finding.excess > 1] == ["model.embed_tokens"]
+    assert ids(comparison.next)[0] == "next.record_dumped"
 
 
 # --- dumps that are not whole, or a stranger's ---

@@ -50,7 +50,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -69,6 +69,7 @@ class Advice:
 DIVERGED, INCONCLUSIVE, NOT_COMPARABLE, ALIGNED = Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.ALIGNED
 OF_UPDATES = (Place.CLIPPING, Place.OPTIMIZER, Place.NEXT_LOSS, Place.CURVE)
 ADVICE = (
+    Advice(DIVERGED, "next.record_dumped", (), (Fact.DUMPED,)),
     Advice(DIVERGED, "next.set_alike", (Place.CONFIGURATION,)),
     Advice(DIVERGED, "next.feed_batches", (Place.DATA,), (Fact.FED,), (Fact.REPLAYED,)),
     Advice(DIVERGED, "next.feed_weights", (Place.WEIGHTS,), (Fact.FED,), (Fact.LOADED,)),
@@ -105,6 +106,7 @@ ADVICE = (
     Advice(NOT_COMPARABLE, "next.record_from_reference", (), (Fact.FED,)),
     Advice(NOT_COMPARABLE, "next.store"),
     Advice(ALIGNED, "next.two_runs", (), (Fact.ITSELF,)),
+    Advice(ALIGNED, "next.record_beside_dump", (), (Fact.DUMPED,)),
     Advice(ALIGNED, "next.record_more", (), (Fact.BARE,)),
     Advice(ALIGNED, "next.your_precision", (), (), (Fact.HALF,)),
     Advice(ALIGNED, "next.your_layout"),
@@ -143,6 +145,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.RESUMED: first > 0,
         Fact.PADDING: padding,
         Fact.LOGS: bool(pair.converted),
+        Fact.DUMPED: bool(pair.dumped),
         Fact.ONE_RANK: ladder.parted.rows.rows is Rows.RANK,
         Fact.REPLAYED: bool(settings.get("replay_batches")),
         Fact.LOADED: bool(settings.get("load_weights")),

@@ -62,10 +62,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def _laid_out(ladder: Ladder, shapes: tuple[Shapes, Shapes] | None) -> Words:
-    """How many steps, parameters and elements both runs have in common; of a log there are steps alone."""
+    """How many steps, parameters and elements both runs have in common; of a log or a dump there are steps alone."""
     steps, expected = len(ladder.pair.rows), max(len(run.steps) for run in ladder.pair.runs)
     if shapes is None:
-        return message("match.log", steps=steps, expected=expected)
+        return message("match.dump" if ladder.pair.dumped else "match.log", steps=steps, expected=expected)
     ours, theirs = shapes
     shared = [shape for name, shape in ours.items() if shape == theirs.get(name)]
     elements, total = (sum(map(math.prod, shapes)) for shapes in (shared, {**theirs, **ours}.values()))
