@@ -318,7 +318,6 @@ REFUSED = {
     "an unknown variable": ({"SEDE": "1"}, ["SEDE: no such variable; did you mean ALIGN_HOOKS_SEED?"]),
     "a known variable in small letters": ({"seed": "1"}, ["seed: no such variable"]),
     "an unknown variable near nothing": ({"QQQQQQQQQQQQQQQQ": "1"}, ["QQQQQQQQQQQQQQQQ: no such variable; align-hooks env"]),
-    "a variable whose work has not landed": ({"TEACHER": "1"}, ["TEACHER: no such variable"]),
     "a bad value": ({"DETERMINISTIC": "yes"}, ["DETERMINISTIC='yes': is neither 0 nor 1"]),
     "recording with nowhere to record to": (
         {"BATCHES": "all", "GRADIENTS": "0", "WEIGHTS": "0-4/2"},

@@ -19,7 +19,7 @@ from align_hooks.compare.verdict import Status
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.record import convert_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
-from align_hooks.names.points import GRADIENT
+from align_hooks.names.points import GRADIENT, in_order
 from compare.conftest import stage
 from real import frameworks
 
@@ -81,10 +81,14 @@ def test_a_dump_of_mindspore_has_what_megatron_was_recorded_with(mindspore_dump:
 
 
 def test_a_fault_shows_at_its_point(mindspore_dump: Path, recorded: Path, tmp_path: Path) -> None:
-    """Of a dump in which one layer's attention was calculated otherwise: its values are the negatives of what they were."""
+    """Of a dump in which one layer's attention was calculated otherwise: its values, and those of all that is behind it, are the negatives
+    of what they were."""
     dump = shutil.copytree(mindspore_dump, tmp_path / "dump")
-    for value in points_of(read_dump(dump)).values:
-        if value.point == "model.layers.1.self_attn.o_proj":
+    values = points_of(read_dump(dump)).values
+    ordered = in_order([value.point for value in values])
+    behind = ordered[ordered.index("model.layers.1.self_attn.o_proj") :]
+    for value in values:
+        if value.point in behind:
             (part,) = value.parts
             assert part.tensor is not None
             part.tensor.chmod(0o600)

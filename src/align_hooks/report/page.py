@@ -254,7 +254,7 @@ def pictures_of(comparison: Comparison, rows: Rows) -> list[Table]:
     usual = [stage for stage in pictured if stage is gradients]
     order = deciding or walked[:1] or telling or [stage for stage in pictured if stage in beyond] or usual or pictured
     origins = {result.stage: {origin.finding.name for origin in result.origins} for result in comparison.stages}
-    return [{**picture(stage, rows, origins[stage]), "chosen": stage is order[-1]} for stage in pictured]
+    return [{**picture(stage, rows, origins.get(stage, ())), "chosen": stage is order[-1]} for stage in pictured]
 
 
 def picture(stage: Stage, rows: Rows, origins: Collection[str] = ()) -> Table:

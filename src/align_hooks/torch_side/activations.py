@@ -166,7 +166,7 @@ def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
     """The name of a block, from those of its parameters; None where no family has one."""
     for parameter in layer.parameters():
         fused = names.get(id(parameter))
-        found = BLOCK.match(fused.parts[0].name) if fused is not None else None
+        found = BLOCK.match(fused.parts[0].name) if fused is not None and not fused.parts[0].own else None
         if found is not None:
             return found[1]
     return None
