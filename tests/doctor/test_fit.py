@@ -258,3 +258,18 @@ def test_experts_that_do_not_fit_are_refused(name: str, problems: Problems, tmp_
     assert "gives each token to 2 experts" in problems(name, fewer, replay_routing=str(tmp_path / "run"))[0]
     dense = problems(ARGS if name.endswith("args") else YAML, replay_routing=str(tmp_path / "run"))
     assert dense == ["ALIGN_HOOKS_REPLAY_ROUTING: this model has no experts; unset it"]
+
+
+@pytest.mark.parametrize("name", [ARGS, YAML])
+def test_points_that_do_not_fit_the_blocks_are_refused(name: str, problems: Problems, tmp_path: Path) -> None:
+    points = ("model.embed_tokens", "model.layers.0", "model.layers.1")
+    for width in (64, 96):
+        run = Synthetic(settings={"activations": "0", "activations_tensors": "*"})
+        value = np.ones((ROWS, SEQUENCE, width), np.float32)
+        run.activations = {0: {point + suffix: value for point in points for suffix in ("", "#gradient")}}
+        run.write(tmp_path / str(width))
+    assert problems(name, teacher=f"{tmp_path}/64@0") == []
+    (wider,) = problems(name, teacher=f"{tmp_path}/96@0")
+    assert wider.startswith("ALIGN_HOOKS_TEACHER: ")
+    assert "is 96 wide, here 64; take a run of this model" in wider
+    assert problems(name, teacher=f"{tmp_path}/96@0", teacher_points="lm_head") == []  # how wide it is here is not known

@@ -54,6 +54,7 @@ def test_what_chooses_experts_is_there(tmp_path: Path) -> None:
         ("load_weights", "{run}@9", "holds no weights of step 9 (recorded: 0, 1, 2, 3)"),
         ("inject_gradients", "{run}@8", "holds no gradients (recorded: 0, 1, 2)"),
         ("replay_routing", "{run}", "holds no experts of tokens (recorded: none)"),
+        ("teacher", "{run}", "holds no activations (recorded: none)"),
     ],
 )
 def test_what_is_not_there_is_a_problem_that_names_the_variable(run: Path, name: str, value: str, problem: str) -> None:

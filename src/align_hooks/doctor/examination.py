@@ -159,7 +159,7 @@ def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable]
 
 def _size_of_sources(settings: Settings) -> Size | None:
     """The size of the first run that feeds this one."""
-    for source in (settings.load_weights, settings.replay_batches, settings.inject_gradients, settings.replay_routing):
+    for source in (settings.load_weights, settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher):
         try:
             size = None if source is None else of_run(open_run(source.path))
         except AlignHooksError:

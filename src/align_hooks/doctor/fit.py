@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers
 from align_hooks.job.entry import room
+from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import Loader, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings
 
@@ -25,6 +28,7 @@ GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 """Arguments with which the size of Megatron's batch changes."""
 ROUTER = tuple(f".{kind}.weight" for kind in routers())
 """How the canonical name of a router's weight ends."""
+BLOCK = re.compile(r"model\.layers\.\d+(?=\.)")
 LOADED = ("load", "pretrained_checkpoint")
 """Arguments that name a checkpoint from which Megatron goes on."""
 
@@ -43,6 +47,7 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
         "replay_batches": _check_batches,
         "inject_gradients": _check_gradients,
         "replay_routing": _check_routing,
+        "teacher": _check_teacher,
     }
     for name, check in checks.items():
         if getattr(settings, name) is None:
@@ -112,6 +117,19 @@ def _check_routing(configuration: Configuration, settings: Settings, model: Shap
         raise RefusedRun("this model has no experts; unset it")
     wanted = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
     replay.check(wanted, planned, None)
+
+
+def _check_teacher(configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
+    """Raise what a run would raise for what is given to its blocks, or of steps that it does not make; other points have widths that a
+    configuration alone does not tell."""
+    assert settings.teacher is not None
+    teacher = Teacher(settings.teacher, patterns=settings.teacher_points.parts)
+    planned = _planned(configuration, settings, elsewhere) or range(max(teacher.recorded[-1], settings.teacher.steps.last or 0) + 1)
+    embedding = model.whole.get(f"{EMBEDDING}.weight")
+    blocks = {EMBEDDING, *(found[0] for name in model.whole if (found := BLOCK.match(name)))}
+    widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
+    if widths:
+        teacher.check(widths, planned, None, None, every=False)
 
 
 def _replay(configuration: Configuration, settings: Settings, elsewhere: str) -> Replay:

@@ -15,6 +15,7 @@ from align_hooks.record.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import RoutingReplay
+from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings, Source
 
@@ -86,11 +87,18 @@ def route(source: Source, settings: Settings) -> str:
     return f"experts of {len(steps)} steps, {steps[0]} to {steps[-1]}"
 
 
+def teach(source: Source, settings: Settings) -> str:
+    """The steps whose points can be given."""
+    steps = Teacher(source, patterns=settings.teacher_points.parts).recorded
+    return f"points of {len(steps)} steps, {steps[0]} to {steps[-1]}"
+
+
 LOOKS: Mapping[str, Callable[[Any, Settings], str]] = {
     "run": directory,
     "replay_batches": replay,
     "load_weights": load,
     "inject_gradients": inject,
     "replay_routing": route,
+    "teacher": teach,
 }
 """Field of the settings that names something on a disk to the function that looks at it; its first argument is the field's value."""
