@@ -15,6 +15,7 @@ from align_hooks.compare.stages.activations import activations as values
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Comparison, StageResult, Status
 from align_hooks.names.points import GRADIENT
+from align_hooks.record.activations import column_signs, measured, row_signs
 from real import frameworks
 
 POINTS = 38
@@ -41,6 +42,21 @@ def test_both_frameworks_put_out_the_same_at_every_point(reference: Path, candid
     assert worst < 3e-6, worst  # fp32, CPU: 1.2e-6 when this was written
     comparison = compare(*runs)
     assert [stage(comparison, of).status for of in (values, activation_gradients)] == [Status.SAME, Status.SAME]
+
+
+@pytest.mark.parametrize("odd", [(), (np.nan,), (np.inf,), (-np.inf, np.nan)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [40, 300_000])
+def test_torch_takes_the_numbers_of_the_reference(odd: tuple[float, ...], dtype: str, width: int) -> None:
+    torch = pytest.importorskip("torch")
+    from align_hooks.torch_side.arrays import numbers_of
+
+    value = np.random.default_rng(7).standard_normal((3, width)).astype(np.float32)
+    value[1, : len(odd)] = odd
+    tensor = torch.from_numpy(value).to(getattr(torch, dtype))
+    signs = row_signs(None, 3), column_signs((0, width))
+    taken = numbers_of(tensor, *map(torch.from_numpy, signs))
+    np.testing.assert_allclose(taken.numpy(), measured(tensor.float().numpy(), *signs), rtol=1e-12, atol=1e-8)
 
 
 def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:

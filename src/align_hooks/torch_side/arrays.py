@@ -15,6 +15,9 @@ from align_hooks.record.shard import Shard
 from align_hooks.record.sketch import BLOCK, PROJECTIONS, blocks, signs_of
 from align_hooks.record.sketch import sketch as on_host
 
+IN_CACHE = 1 << 18
+"""Elements of a block on a host, 2 MB in fp64."""
+
 
 def to_numpy(tensor: torch.Tensor) -> Array:
     """A host copy: floating types as fp32, other types as they are. One device-to-host transfer."""
@@ -44,20 +47,38 @@ def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
         return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
     tokens, width = value.shape
     total = torch.zeros(NUMBERS, dtype=torch.float64, device=value.device)
-    total[LEAST], total[MOST] = torch.inf, -torch.inf
-    height = max(BLOCK // max(width, 1), 1)
-    of_columns = columns.double()
+    total[COUNT], total[LEAST], total[MOST] = value.numel(), torch.inf, -torch.inf
+    height = max((IN_CACHE if value.device.type == "cpu" else BLOCK) // max(width, 1), 1)
+    of_columns = torch.nn.functional.pad(columns.double(), (0, 1), value=1.0)  # the last column makes the sum
     for start in range(0, tokens, height):
-        block = value[start : start + height].double()
-        finite = torch.isfinite(block)
-        total[COUNT] += block.numel()
-        total[NOT_FINITE] += block.numel() - finite.sum()
-        total[LEAST] = torch.minimum(total[LEAST], torch.where(finite, block, torch.inf).amin())
-        total[MOST] = torch.maximum(total[MOST], torch.where(finite, block, -torch.inf).amax())
-        total[SUM] += block.sum()
-        total[SQUARES] += block.square().sum()
-        total[NUMBERS - PROJECTIONS :] += ((block @ of_columns) * rows[start : start + height].double()).sum(dim=0)
+        part = value[start : start + height]
+        least, most, others = extremes(part)
+        total[NOT_FINITE] += others
+        total[LEAST], total[MOST] = torch.minimum(total[LEAST], least), torch.maximum(total[MOST], most)
+        block = part.double()
+        total[SQUARES] += squared(block)
+        signed = block @ of_columns
+        total[SUM] += signed[:, -1].sum()
+        total[NUMBERS - PROJECTIONS :] += (signed[:, :-1] * rows[start : start + height].double()).sum(dim=0)
     return total
+
+
+def extremes(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | int]:
+    """The smallest and the largest of a tensor's finite elements, fp64, and how many are not finite. A host takes one pass where all are; a
+    device is not asked whether they are, for that would be a transfer."""
+    if part.device.type == "cpu" and part.numel():
+        least, most = torch.aminmax(part)
+        if torch.isfinite(least) and torch.isfinite(most):  # NaN is both the smallest and the largest
+            return least.double(), most.double(), 0
+    finite = torch.isfinite(part)
+    least, most = torch.where(finite, part, torch.inf).amin(), torch.where(finite, part, -torch.inf).amax()
+    return least.double(), most.double(), (~finite).sum()
+
+
+def squared(block: torch.Tensor) -> torch.Tensor:
+    """The squared sum of an fp64 block, in one pass."""
+    flat = block.reshape(-1)
+    return torch.dot(flat, flat)
 
 
 def sketch(tensor: torch.Tensor, shard: Shard) -> torch.Tensor:
@@ -73,6 +94,6 @@ def sketch(tensor: torch.Tensor, shard: Shard) -> torch.Tensor:
     for elements, of_rows, of_columns in blocks(shard):
         row, column = rows[of_rows].double(), columns[of_columns].double()
         block = flat[elements].double().reshape(len(row), len(column))
-        total[0] += block.square().sum()
+        total[0] += squared(block)
         total[1:] += ((block @ column) * row).sum(dim=0)
     return total
