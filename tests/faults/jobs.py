@@ -11,6 +11,7 @@ import numpy as np
 from align_hooks.process.ranks import Launch
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.weights import WEIGHTS
+from align_hooks.record.activations import column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
 from align_hooks.record.writer import Writer
@@ -19,7 +20,7 @@ from faults.tracer import mark
 from synthetic import row
 
 ROWS, WIDTH, SEQUENCE = 2, 3, 4
-NAME = "model.w.weight"
+NAME, POINT = "model.w.weight", "model.layers.0.mlp.down_proj"
 BEGUN, DESCRIBING, DESCRIBED, COMMITTING, COMMITTED, FINISHED = range(6)
 """What a rank marks: two numbers of the writer's life, then that of a step."""
 KINDS = 8
@@ -35,7 +36,7 @@ class Job:
     ranks: int
     exists: str
     steps: range
-    asked: tuple[str, ...] = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state")
+    asked: tuple[str, ...] = ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state", "activations")
     fails: bool = False
 
     def body(self, run: Path, rank: int) -> Callable[[], None]:
@@ -46,6 +47,7 @@ class Job:
 def record(job: Job, run: Path, rank: int) -> None:
     """Record a job's part of one rank, as a hook would."""
     environment = {f"{PREFIX}RUN": str(run), f"{PREFIX}RUN_EXISTS": job.exists} | {PREFIX + kind.upper(): "all" for kind in job.asked}
+    environment |= {f"{PREFIX}ACTIVATIONS_TENSORS": "*"} if "activations" in job.asked else {}
     writer = Writer(run, Launch(rank, job.ranks, "MASTER_PORT=1", "host"), "torch", Settings.from_environment(environment))
     writer.begin()
     mark(BEGUN)  # all ranks have: they form their groups before they build the model
@@ -64,6 +66,8 @@ def record(job: Job, run: Path, rank: int) -> None:
             writer.batch(step, batch(job.number, step), [2])
         if "gradients" in job.asked:
             writer.gradients(step, {NAME: tensor("gradients", job.number, step, rank)})
+        if "activations" in job.asked:
+            writer.activations(step, *point(job, step, rank))
         if "local_norms" in job.asked:
             writer.local_norms(step, "reduced", {NAME: value("norm", job.number, step)})
         if "sketches" in job.asked:
@@ -84,6 +88,20 @@ def _state(writer: Writer, job: Job, number: int, rank: int) -> None:
     if "optimizer_state" in job.asked:
         moments = {moment: {NAME: tensor(moment, job.number, number, rank)} for moment in ("exp_avg", "exp_avg_sq")}
         writer.optimizer_state(number, moments, number)
+
+
+def point(job: Job, step: int, rank: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, object]]:
+    """A rank's columns of what a point put out."""
+    whole, columns = put_out(job.number, step), (WIDTH * rank, WIDTH * (rank + 1))
+    numbers = measured(whole.reshape(-1, WIDTH), row_signs(np.arange(ROWS * SEQUENCE)), column_signs(columns))
+    extents = [{"width": WIDTH * job.ranks, "columns": list(columns), "counted": True}]
+    facts = {"rows": [ROWS], "length": SEQUENCE, "extents": extents, "extent_of": {POINT: 0}, "scale": 1.0, "by_tokens": False}
+    return {POINT: numbers[None]}, {POINT: whole}, facts
+
+
+def put_out(job: int, step: int) -> np.ndarray:
+    """What a point put out, ``[rows, positions, width]``, the same on every rank."""
+    return np.full((ROWS, SEQUENCE, WIDTH), value("activations", job, step), np.float32)
 
 
 def value(kind: str, job: int, step: int) -> float:

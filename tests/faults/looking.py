@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from align_hooks import Run, open_run
 from align_hooks.record.problems import Problem
-from faults.jobs import NAME, batch, job_and_step, sums, tensor, value
+from faults.jobs import NAME, POINT, batch, job_and_step, put_out, sums, tensor, value
 from faults.model import Table
 
 
@@ -48,6 +48,10 @@ def _whole(run: Run, job: int, step: int, ranks: range) -> None:
         _same(run.local_norms(step)[NAME] ** 2, len(ranks) * value("norm", job, step), f"norms of step {step}")
     if "all" in run.asked("sketches").text:
         _same(run.sketches("gradients", step)[NAME], len(ranks) * np.array(sums("gradients", job, step)), f"sketches of step {step}")
+    if "all" in run.asked("activations").text:
+        recorded, right = run.activations(step), put_out(job, step)
+        _same(recorded.tensor(POINT), np.concatenate([right] * len(ranks), axis=2), f"activations of step {step}")
+        _same(recorded[POINT].norm ** 2, len(ranks) * float(np.square(right).sum()), f"sums of the activations of step {step}")
 
 
 def _state(run: Run, kind: str, number: int, ranks: range) -> int:

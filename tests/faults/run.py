@@ -29,9 +29,9 @@ from faults.model import Progress, Table
 from faults.tracer import Traced, traced, unable
 
 ASKED = (
-    ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state"),
+    ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state", "activations"),
     ("batches", "gradients", "weights"),
-    ("local_norms", "sketches"),
+    ("local_norms", "sketches", "activations"),
     (),
 )
 STRANGERS = ("notes.txt", "step_backup/rank_0/tokens.npy", "step_1_old/rank_0/gradients.safetensors", "step_/x")
