@@ -15,7 +15,20 @@ from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import BLOCK, COLUMNS, PROJECTIONS, ROWS, blocks, signs, signs_of, sketch
+from align_hooks.record.sketch import (
+    BLOCK,
+    COLUMNS,
+    DEFINITION,
+    PROJECTIONS,
+    ROWS,
+    TURNS,
+    blocks,
+    column_signs,
+    row_signs,
+    signs,
+    sketch,
+    slab_of,
+)
 from rewritten import older
 from synthetic import HONEST_SKETCHED, SHAPES, Synthetic, described
 
@@ -44,8 +57,10 @@ def relative(difference: Array) -> float:
 
 def test_a_sketch_is_the_sum_over_all_elements_under_the_signs_of_their_places() -> None:
     tensor = RANDOM.standard_normal((7, 5)).astype(np.float32)
-    rows, columns = signs_of(whole(tensor.shape))
-    sums = [sum(float(tensor[i, j]) * rows[i, k] * columns[j, k] for i in range(7) for j in range(5)) for k in range(PROJECTIONS)]
+    rows, columns, sums = row_signs(np.arange(7)), column_signs(np.arange(5)), np.zeros(PROJECTIONS)
+    for i in range(7):
+        for j in range(5):
+            sums[(i + j) % PROJECTIONS] += 4.0 * tensor[i, j] * rows[i] * columns[i % TURNS, j]
     np.testing.assert_allclose(sketch(tensor, whole(tensor.shape)), [np.square(tensor.astype(np.float64)).sum(), *sums], rtol=1e-12)
 
 
@@ -53,6 +68,8 @@ def test_signs_are_those_of_every_version() -> None:
     """A record made today is compared with one made years from now: splitmix64 of the numbers that the module states."""
     assert signs(ROWS, np.arange(3))[:, :6].tolist() == FIRST_ROWS
     assert signs(COLUMNS, np.arange(3))[:, :6].tolist() == FIRST_COLUMNS
+    assert row_signs(np.arange(3)).tolist() == [first[0] for first in FIRST_ROWS]
+    assert column_signs(np.arange(3))[:6].T.tolist() == FIRST_COLUMNS
 
 
 def test_signs_are_balanced_and_independent() -> None:
@@ -83,21 +100,26 @@ def test_boxes_and_ranges_of_boxes_add_up(axis: int) -> None:
     np.testing.assert_allclose(total, sketch(tensor, whole(tensor.shape)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(3, BLOCK // 2), (5, 2 * BLOCK), (BLOCK + 3, 1), (0, 4)])
-def test_blocks_hold_every_element_once_and_no_more_than_fits(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [(3, BLOCK // 2), (5, 2 * BLOCK), (BLOCK + 3, 1), (1, 4)])
+@pytest.mark.parametrize("part", [(0, 1), (0.1, 0.9)])
+def test_blocks_hold_every_element_once_and_no_more_than_fits(shape: tuple[int, int], part: tuple[float, float]) -> None:
+    first, last = (int(share * shape[0] * shape[1]) for share in part)
     at = 0
-    for elements, rows, columns in blocks(whole(shape)):
-        size = (rows.stop - rows.start) * (columns.stop - columns.start)
-        assert (elements.start, elements.stop) == (at, at + size)
-        assert size <= max(BLOCK, shape[1])
-        at += size
-    assert at == shape[0] * shape[1]
+    for elements, row in blocks(slab_of(Shard("x", shape, "x", "float32", (), (first, last)))):
+        assert elements.start == at and row % TURNS == 0
+        assert row * shape[1] <= first + elements.start < (row + TURNS) * shape[1]
+        assert elements.stop - elements.start <= max(BLOCK, TURNS * shape[1])
+        at = elements.stop
+    assert at == last - first
 
 
 DIFFERENCES: dict[str, tuple[Callable[[], Array], float, float]] = {
     "full": (lambda: RANDOM.standard_normal((96, 64)), 0.4, 1.7),
     "a vector": (lambda: RANDOM.standard_normal(64), 0.4, 1.7),
     "an outer product": (lambda: np.outer(RANDOM.standard_normal(96), RANDOM.standard_normal(64)), 0.15, 3.0),
+    "a row": (lambda: np.outer(np.eye(96)[RANDOM.integers(96)], RANDOM.standard_normal(64)), 0.3, 2.0),
+    "a column": (lambda: np.outer(RANDOM.standard_normal(96), np.eye(64)[RANDOM.integers(64)]), 0.3, 2.0),
+    "a column of every head": (lambda: np.outer(RANDOM.standard_normal(96), np.arange(64) % 16 == RANDOM.integers(16)), 0.15, 3.0),
     "one element": (lambda: np.eye(1, 96 * 64, int(RANDOM.integers(96 * 64))).reshape(96, 64), 0.99, 1.01),
 }
 
@@ -157,7 +179,7 @@ WRONG = {
 @pytest.mark.parametrize("kind", ["gradients", "weights"])
 def test_sums_that_are_none_are_refused(tmp_path: Path, kind: str, sums: list[object] | None, message: str) -> None:
     run = older(HONEST_SKETCHED.write(tmp_path / "run"))
-    row = {"step": 0, "sums": dict.fromkeys(SHAPES, sums) if sums else {}}
+    row = {"step": 0, "definition": DEFINITION, "sums": dict.fromkeys(SHAPES, sums) if sums else {}}
     (run / "sketches" / kind / "rank_0.jsonl").write_text(f"{json.dumps(row)}\n")
     with pytest.raises(RecordError, match=message):
         open_run(run).sketches(kind, 0)
@@ -176,3 +198,11 @@ def test_a_continued_run_makes_its_sketches_anew(tmp_path: Path) -> None:
     writer.finish(HowEnded("finished"), hooks={})
     continued = open_run(run)
     assert (continued.sketch_steps("gradients"), continued.sketch_steps("weights")) == ([0], [0, 1])
+
+
+def test_sums_of_another_definition_are_refused(tmp_path: Path) -> None:
+    run = older(HONEST_SKETCHED.write(tmp_path / "run"))
+    path = run / "sketches" / "weights" / "rank_0.jsonl"
+    path.write_text(path.read_text().replace(f'"definition": {DEFINITION}, ', ""))
+    with pytest.raises(RecordError, match="signed sums are of an older definition"):
+        open_run(run).sketches("weights", 0)

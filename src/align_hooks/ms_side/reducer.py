@@ -24,45 +24,11 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.norms import ChunkSums, NormPlan
 from align_hooks.ms_side.objects import Cell
-from align_hooks.names.blocks import Array, Blocks, Stack
+from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.record.norms import CHUNK, squared_sum
-
-
-class ChunkSums(nn.Cell):
-    """Sums of squares of a gradient's pieces, piece after piece, fp32, in chunks of :mod:`align_hooks.record.norms`."""
-
-    def __init__(self, shape: tuple[int, ...], blocks: Blocks | Stack) -> None:
-        super().__init__(auto_prefix=False)
-        self.view, self.ranges = blocks.filled.view(shape)
-        self.whole = len(self.ranges) == 1
-        sizes = [math.prod(stop - start for start, stop in ranges) for ranges in self.ranges]
-        self.full = tuple(size // CHUNK * CHUNK for size in sizes)
-        self.rest = tuple(size - size // CHUNK * CHUNK for size in sizes)
-        self.counts = tuple(-(-size // CHUNK) for size in sizes)
-        self.chunk = CHUNK
-        self.square = ops.Square()
-        self.reduce_sum = ops.ReduceSum()
-        self.cat = ops.Concat()
-        self.cast = ops.Cast()
-
-    def construct(self, gradient):  # type: ignore[no-untyped-def]
-        """Sums of all pieces, joined; compiled from this text."""
-        gradient = self.cast(gradient, mindspore.float32)
-        sums: tuple[Tensor, ...] = ()
-        for index in range(len(self.ranges)):
-            piece = gradient
-            if not self.whole:
-                first, second, third = self.ranges[index]
-                piece = gradient.reshape(self.view)[first[0] : first[1], second[0] : second[1], third[0] : third[1]]
-            flat = piece.reshape((-1,))
-            if self.full[index] > 0:
-                chunks = flat[: self.full[index]].reshape((-1, self.chunk))
-                sums += (self.reduce_sum(self.square(chunks), 1),)
-            if self.rest[index] > 0:
-                sums += (self.reduce_sum(self.square(flat[self.full[index] :].reshape((1, -1))), 1),)
-        return self.cat(sums)
+from align_hooks.record.norms import squared_sum
 
 
 class CaptureGradients(nn.Cell):
@@ -72,6 +38,7 @@ class CaptureGradients(nn.Cell):
     The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer.
     """
 
+    plan: NormPlan | None
     vector: Parameter
     buffers: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
@@ -87,16 +54,15 @@ class CaptureGradients(nn.Cell):
         self.select = ops.Select()
         self.assign = ops.Assign()
         self.cast = ops.Cast()
-        self.cat = ops.Concat()
         self.count = len(parameters.all)
         self.fused = [parameter.fused for parameter in parameters]
         shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
-        self.sums = nn.CellList([ChunkSums(shapes[fused.native], fused.blocks) for fused in self.fused], auto_prefix=False)
-        self.names = [name for fused in self.fused for name in fused.pieces]
-        self.counts = [count for cell in self.sums for count in cell.counts]
+        set_unregistered(self, plan=NormPlan.of(self.fused, [shapes[fused.native] for fused in self.fused]) if norms else None)
+        if self.plan is not None:
+            self.sums = ChunkSums(self.plan)
         set_unregistered(
             self,
-            vector=own_parameter("chunk_sums", (sum(self.counts) if norms else 1,)),
+            vector=own_parameter("chunk_sums", (len(self.plan.owners) if self.plan is not None else 1,)),
             buffers=tuple(own_parameter(f"gradient.{name}", shape) for name, shape in shapes.items()) if gradients else (),
             injected=tuple(own_parameter(f"injected.{name}", shape) for name, shape in shapes.items()) if inject else (),
             injecting=switch(),
@@ -109,10 +75,7 @@ class CaptureGradients(nn.Cell):
         if self.local:
             summed = gradients
         if self.norms:
-            sums: tuple[Tensor, ...] = ()
-            for index in range(self.count):
-                sums += (self.sums[index](summed[index]),)
-            reduced = ops.depend(reduced, self.assign(self.vector, self.cat(sums)))
+            reduced = ops.depend(reduced, self.assign(self.vector, self.sums(summed)))
         if self.gradients:
             for index in range(self.count):
                 stored = self.assign(self.buffers[index], self.cast(reduced[index], mindspore.float32))
@@ -142,9 +105,7 @@ class CaptureGradients(nn.Cell):
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to fp64 squared sum of the last step; a single transfer."""
-        vector = self.vector.asnumpy().astype(np.float64)
-        parts = np.split(vector, np.cumsum(self.counts)[:-1])
-        return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
+        return {} if self.plan is None else self.plan.named(self.vector.asnumpy())
 
 
 def set_unregistered(cell: nn.Cell, **attributes: object) -> None:
@@ -187,6 +148,7 @@ class Unreduced(nn.Cell):
 
 def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool, inject: bool) -> int:
     """Device memory that capturing and injecting will take, before any of it is allocated."""
-    elements = [int(math.prod(parameter.model.shape)) for parameter in parameters]
-    chunks = sum(-(-size // CHUNK) + len(parameter.fused.pieces) for size, parameter in zip(elements, parameters, strict=True))
-    return 4 * (chunks * norms + sum(elements) * (gradients + inject))
+    elements = sum(int(math.prod(parameter.model.shape)) for parameter in parameters)
+    fused, shapes = [parameter.fused for parameter in parameters], [tuple(parameter.model.shape) for parameter in parameters]
+    chunks = len(NormPlan.of(fused, shapes).owners) if norms else 0
+    return 4 * (chunks + elements * (gradients + inject))

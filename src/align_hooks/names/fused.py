@@ -51,14 +51,20 @@ class Fused:
         return [piece for piece, rows in zip(self.parts, self.blocks.rows, strict=True) if rows]
 
     @property
-    def _width(self) -> int:
+    def width(self) -> int:
+        """Elements of a row of the native tensor on this rank."""
         return math.prod(self.shape[1:])
+
+    @property
+    def elements(self) -> int:
+        """Elements of the native tensor on this rank, whatever share of it the optimizer holds."""
+        return math.prod(self.shape)
 
     def ranges(self) -> list[tuple[Piece, tuple[int, int] | None]]:
         """The pieces on this rank, each with the range of its box that ``flat`` leaves; None for all of it."""
         if self.flat is None:
             return [(piece, None) for piece in self._not_empty()]
-        ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
+        ranges = ((index, tuple(self.blocks.before(index, end, self.width) for end in self.flat)) for index in range(len(self.parts)))
         return [(self.parts[index], (start, stop)) for index, (start, stop) in ranges if start < stop]
 
     @property
@@ -85,7 +91,7 @@ class Fused:
                     yield piece.name, part
             return
         for index, piece in enumerate(self.parts):
-            for run in self.blocks.runs(index, *self.flat, self._width):
+            for run in self.blocks.runs(index, *self.flat, self.width):
                 yield piece.name, tensor[run]
 
     def join(self, tensors: Mapping[str, Array]) -> Array:

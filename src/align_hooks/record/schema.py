@@ -290,9 +290,10 @@ class NormRow(Struct, frozen=True):
 
 
 class SketchRow(Struct, frozen=True):
-    """A row of sketches: canonical name to squared sum and signed sums."""
+    """A row of sketches: canonical name to squared sum and signed sums. ``definition`` is that of :mod:`.sketch`; 1 says nothing."""
 
     sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
+    definition: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
         _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})

@@ -15,7 +15,7 @@ from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.lines import Lines
 from align_hooks.record.schema import SketchRow, structured
 from align_hooks.record.shard import Shard
-from align_hooks.record.sketch import sketch
+from align_hooks.record.sketch import DEFINITION, sketch
 from align_hooks.record.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def sketches(run: Run, kind: str, step: int, files: Mapping[int, Lines]) -> Sket
     whole: Sketches = {}
     for rank, lines in files.items():
         row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
+        if row.definition != DEFINITION:
+            which = "an older" if row.definition < DEFINITION else "a newer"
+            raise RecordError(f"{lines.path}: its signed sums are of {which} definition than this version's; record the run again")
         for shard in run.counted(rank, trainable=SKETCHES[kind].trainable):
             if shard.name not in row.sums:
                 raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")

@@ -38,6 +38,7 @@ from align_hooks.record.plan import ELEMENT
 from align_hooks.record.plan import tensors as tensors_planned
 from align_hooks.record.schema import Facts, structured
 from align_hooks.record.shard import Shard
+from align_hooks.record.sketch import DEFINITION
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -227,7 +228,8 @@ class Writer:
 
     def sketches(self, kind: Kind, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append one step's sketches of gradients or weights, canonical name to fp64 sums of :mod:`.sketch`, without copies."""
-        self.row(SKETCHES[kind.name], step, {"sums": {name: list(of_tensor) for name, of_tensor in sums.items()}})
+        named = {name: list(of_tensor) for name, of_tensor in sums.items()}
+        self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
 
     def row(self, kind: Kind, step: int, content: Mapping[str, object]) -> None:
         """Append the row of one step of a quantity that is rows."""

@@ -8,7 +8,7 @@ distributed optimizer works on ranges of them, which begin and end at any elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -22,9 +22,11 @@ from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, own_elsewhere
 from align_hooks.record.shard import Shard, shards_of
-from align_hooks.torch_side.arrays import dtype_of, sketch, squared_sum, to_numpy
+from align_hooks.torch_side.arrays import dtype_of, to_numpy
+from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import ALONE, cut, is_counted
+from align_hooks.torch_side.sketches import Sketches, SketchPlan
 
 MEGATRON = "megatron"
 """What its own names begin with."""
@@ -63,6 +65,16 @@ class Parameter:
         return next((gradient for gradient in candidates if gradient is not None), None)
 
 
+@dataclass(slots=True)
+class Plans:
+    """What norms and sketches keep between steps: gradients and weights lie where they lay in the step before."""
+
+    gradient_norms: NormPlan = field(default_factory=NormPlan)
+    gradient_sketches: SketchPlan = field(default_factory=SketchPlan)
+    weight_norms: NormPlan = field(default_factory=NormPlan)
+    weight_sketches: SketchPlan = field(default_factory=SketchPlan)
+
+
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """All parameters of this rank, over all its pipeline stages.
@@ -79,6 +91,7 @@ class Parameters:
     misfits: tuple[str, ...] = ()
     alone: bool = True
     predicted: int = 0
+    plans: Plans = field(default_factory=Plans)
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -121,12 +134,25 @@ class Parameters:
         """Canonical name to squared sum of the main parameters, with copies; empty where there can be no copies; one transfer."""
         if self.alone:
             return {}
-        sums = squared_sums((parameter.fused, main) for parameter, main in self.updated)
-        return {name: squared for name, (squared,) in fetched(sums).items()}
+        taken = self.plans.weight_norms.norms(*separated((parameter.fused, main) for parameter, main in self.updated))
+        return taken.named(on_host(taken.numbers))
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Canonical name to sketch of the main parameters, without copies; one transfer."""
-        return fetched(sketches((parameter.fused, main) for parameter, main in self.updated if parameter.counted))
+        pairs = separated((parameter.fused, main) for parameter, main in self.updated if parameter.counted)
+        taken, signed = self.plans.weight_norms.norms(*pairs), self.plans.weight_sketches.sketches(*pairs)
+        numbers = on_host(torch.cat([taken.numbers.to(signed.numbers.dtype), signed.numbers]))
+        squares, sums = np.split(numbers, [len(taken.numbers)])
+        return signed.named(sums, taken.named(squares))
+
+    def gradient_norms(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Norms:
+        """The norms of gradients, left on the device; the index of a tensor is that of its pair."""
+        return self.plans.gradient_norms.norms(*separated((parameter.fused, gradient) for parameter, gradient in pairs))
+
+    def gradient_sketches(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Sketches:
+        """The signed sums of the gradients that count, left on the device."""
+        counted = ((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted)
+        return self.plans.gradient_sketches.sketches(*separated(counted))
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Every parameter's gradient, on the device; raises RefusedRun where a parameter has none."""
@@ -149,35 +175,20 @@ class Parameters:
                     main.copy_(source if parameter.fused.flat is None else source.reshape(-1)[slice(*parameter.fused.flat)])
 
 
-def fetched(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
-    """The elements of tensors of one size, by name; one transfer."""
-    return dict(zip(tensors, torch.stack([*tensors.values()]).reshape(len(tensors), -1).tolist(), strict=True)) if tensors else {}
+def on_host(numbers: torch.Tensor) -> Array:
+    """Numbers as they are; one transfer."""
+    return np.asarray(numbers.cpu().numpy())
+
+
+def separated(pairs: Iterable[tuple[Fused, torch.Tensor]]) -> tuple[list[Fused], list[torch.Tensor]]:
+    """The pieces of each tensor, and the tensors."""
+    known = list(pairs)
+    return [fused for fused, _ in known], [tensor for _, tensor in known]
 
 
 def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
     """Canonical name to host copy of tensors."""
     return gathered((name, to_numpy(piece)) for fused, tensor in tensors for name, piece in fused.split(tensor.detach()))
-
-
-def squared_sums(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Canonical name to squared sum of tensors, fp64 on the device."""
-    sums: dict[str, torch.Tensor] = {}
-    for fused, tensor in tensors:
-        for name, piece in fused.split(tensor.detach()):
-            sums[name] = sums[name] + squared_sum(piece) if name in sums else squared_sum(piece)
-    return sums
-
-
-def sketches(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Canonical name to sketch of tensors, on the device."""
-    named: dict[str, torch.Tensor] = {}
-    for fused, tensor in tensors:
-        runs: dict[str, list[torch.Tensor]] = {}
-        for name, run in fused.split(tensor.detach()):
-            runs.setdefault(name, []).append(run)
-        for shard in shards_of(fused, dtype="", counted=True):
-            named[shard.name] = sketch(runs[shard.name][0] if len(runs[shard.name]) == 1 else torch.cat(runs[shard.name]), shard)
-    return named
 
 
 def parameters_of(

@@ -7,6 +7,7 @@ diffs that call them.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,8 @@ from align_hooks.names.fused import Fused
 from align_hooks.record.batch import joined
 from align_hooks.record.pieces import write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.model import fetched, parameters_of, pieces, squared_sums
+from align_hooks.torch_side.model import on_host, parameters_of, pieces, separated
+from align_hooks.torch_side.norms import NormPlan
 from align_hooks.torch_side.place import ALONE, AXES, place
 
 
@@ -69,8 +71,8 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and
     where a parameter has no gradient.
     """
-    squares = squared_sums(_gradients(model, vocabulary))
-    return {name: norm for name, (norm,) in fetched({name: squared.sqrt() for name, squared in squares.items()}).items()}
+    taken = NormPlan().norms(*separated(_gradients(model, vocabulary)))
+    return {name: math.sqrt(squared) for name, squared in taken.named(on_host(taken.numbers)).items()}
 
 
 def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabulary: int, *, rank: int = 0) -> None:

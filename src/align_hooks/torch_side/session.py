@@ -13,7 +13,10 @@ from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
 if TYPE_CHECKING:
     from align_hooks.torch_side.activations import Seam, Watch
-    from align_hooks.torch_side.model import Parameters
+    from align_hooks.torch_side.hooks.norm import Taken
+    from align_hooks.torch_side.model import Parameter, Parameters
+    from align_hooks.torch_side.norms import Norms
+    from align_hooks.torch_side.sketches import Sketches
 
 
 @dataclass
@@ -21,13 +24,14 @@ class TorchSession(Session):
     """The built objects of a Megatron run, and device tensors that the step under way gathers until it ends.
 
     ``losses`` are (sum of losses, tokens that count) by micro-batch, ``objectives`` the part of each that was differentiated.
-    ``micro_batches`` are kept by model chunk, under the stage's own number of the chunk. ``taken`` are the norms that the framework took of
-    the gradients, each with our norm of the same gradients. ``rate`` is the learning rate of the update, or each group's; ``update`` are
-    its other numbers. ``terms`` are the other terms of the loss, added up over micro-batches. ``routers`` are the modules that choose
-    experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the experts of each
-    micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the model, and
-    ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the step and of
-    each forward pass.
+    ``micro_batches`` are kept by model chunk, under the stage's own number of the chunk. ``norms`` and ``sketches`` are those of the
+    gradients, ``normed`` the gradients themselves, ``total`` the norms of those that an update without clipping used. ``taken`` are the
+    norms that the framework took of the gradients, each with those that it took it of. ``rate`` is the learning rate of the update, or each
+    group's; ``update`` are its other numbers. ``terms`` are the other terms of the loss, added up over micro-batches. ``routers`` are the
+    modules that choose experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the
+    experts of each micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the
+    model, and ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the
+    step and of each forward pass.
     """
 
     parameters: Parameters | None = None
@@ -37,9 +41,11 @@ class TorchSession(Session):
     micro_batches: dict[int, list[dict[str, Array]]] = field(default_factory=dict)
     losses: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     objectives: list[Tensor] = field(default_factory=list)
-    norms: dict[str, Tensor] = field(default_factory=dict)
-    sketches: dict[str, Tensor] = field(default_factory=dict)
-    taken: list[dict[str, Tensor | float]] = field(default_factory=list)
+    norms: Norms | None = None
+    normed: Sequence[tuple[Parameter, Tensor]] = ()
+    sketches: Sketches | None = None
+    total: Norms | None = None
+    taken: list[Taken] = field(default_factory=list)
     rate: float | list[float] | None = None
     update: dict[str, Tensor | float | None] = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)
@@ -62,6 +68,7 @@ class TorchSession(Session):
     def forget_step(self) -> None:
         """Drop everything that the last step gathered."""
         self.forget_attempt()
-        self.rate = None
-        for gathered in (self.norms, self.sketches, self.taken, self.update, self.random):
+        self.rate = self.norms = self.sketches = self.total = None
+        self.normed = ()
+        for gathered in (self.taken, self.update, self.random):
             gathered.clear()

@@ -17,7 +17,7 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
-from align_hooks.torch_side.model import pieces, sketches, squared_sums
+from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.session import TorchSession
 
@@ -48,12 +48,12 @@ def read(session: TorchSession) -> None:
     if session.parameters is None or session.step is None or not (norms or sketched or gradients):
         return
     pairs = session.parameters.gradients()
-    if norms:
-        session.norms |= squared_sums((parameter.fused, gradient) for parameter, gradient in pairs)
-    counted = [(parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted]
+    if norms or sketched:
+        session.norms = session.parameters.gradient_norms(pairs)
+        session.normed = pairs
     if sketched:
-        session.sketches |= sketches(counted)
-    record_gradients(session, lambda: pieces(counted))
+        session.sketches = session.parameters.gradient_sketches(pairs)
+    record_gradients(session, lambda: pieces((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted))
 
 
 def inject(session: TorchSession, injection: Injection, step: int) -> None:

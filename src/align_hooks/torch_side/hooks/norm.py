@@ -2,62 +2,113 @@
 
 Seam: ``get_grad_norm_fp32``, which every optimizer calls. Its arguments are Megatron's own choice of the gradients that count,
 each element once, by other rules than our parameter table's: if their exact norm is ours, no shard was lost or counted
-twice. Megatron's norm may be far from exact: the fallback without Transformer Engine and Apex is an fp32 ``torch.norm``. So the norm of
-this rank's gradients is taken a second time in Megatron's way, which tells a wrong norm from an inexact one.
+twice. They are the tensors whose norms were just taken, so nothing is read again.
+
+Megatron's norm may be far from exact: the fallback without Transformer Engine and Apex is an fp32 ``torch.norm``. So this rank's norm, as
+Megatron takes it, is kept too, which tells a wrong norm from an inexact one. It is listened to at ``multi_tensor_applier``, which
+``get_grad_norm_fp32`` calls for it by that name of its module in 0.9 to 0.19.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
-from align_hooks.torch_side.arrays import squared_sum
 from align_hooks.torch_side.objects import Group
 from align_hooks.torch_side.session import TorchSession
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A norm that Megatron took: ``norm`` of all ranks, and ``same``, this rank's squared part of it as Megatron took it. ``of`` are those
+    of the gradients whose norms we took that it is of, ``others`` the squared norm of what is none of these. Its ``ranks`` are those whose
+    squares were added up, the lowest of them ``first``."""
+
+    norm: torch.Tensor | float
+    same: torch.Tensor
+    of: list[int]
+    others: torch.Tensor
+    first: int = 0
+    ranks: int = 1
+
+
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``get_grad_norm_fp32``, and note its gradients and its result on steps whose norms are wanted."""
-    norm = wrapped(*args, **kwargs)
     injected = session.injection is not None and session.step in session.injection.steps
-    if session.recording.wants(LOCAL_NORMS) and session.recording.writer is not None and not injected:
-        with session.recording.surviving("the global norm"):
-            call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
-            if call.get("norm_type", 2) == 2:
-                session.taken.append({"norm": norm} | again(call["grads_for_norm"]) | ranks_of(call.get("grad_stats_parallel_group")))
+    if not session.recording.wants(LOCAL_NORMS) or session.recording.writer is None or injected:
+        return wrapped(*args, **kwargs)
+    with listened() as heard:
+        norm = wrapped(*args, **kwargs)
+    with session.recording.surviving("the global norm"):
+        call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
+        if call.get("norm_type", 2) == 2:
+            taken = call["grads_for_norm"]
+            tensors = [taken] if isinstance(taken, torch.Tensor) else list(taken)
+            first, ranks = ranks_of(call.get("grad_stats_parallel_group"))
+            session.taken.append(Taken(norm, squared(heard, tensors), *places(session, tensors), first, ranks))
     return norm
 
 
-def again(gradients: torch.Tensor | Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """This rank's squared norm of the same gradients: as Megatron takes it, and as we do."""
-    tensors = [gradients] if isinstance(gradients, torch.Tensor) else list(gradients)
+@dataclass
+class Heard:
+    """The norms that Megatron's kernel gave."""
+
+    norms: list[torch.Tensor] = field(default_factory=list)
+
+
+@contextmanager
+def listened() -> Iterator[Heard]:
+    """Listen to ``multi_tensor_applier`` of Megatron's clipping."""
+    heard, applier = Heard(), clip_grads.multi_tensor_applier
+
+    def listening(kernel: Callable[..., Result], *args: object) -> Result:
+        result = applier(kernel, *args)
+        if kernel is clip_grads.l2_norm_impl:
+            heard.norms.append(result[0].detach().clone())
+        return result
+
+    clip_grads.multi_tensor_applier = listening
+    try:
+        yield heard
+    finally:
+        clip_grads.multi_tensor_applier = applier
+
+
+def squared(heard: Heard, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """This rank's squared norm, as Megatron took it; where that was not heard it is taken again, by Megatron's kernel."""
     if not tensors:
-        return dict.fromkeys(("same", "exact"), torch.zeros((), dtype=torch.float64))
-    exact = torch.stack([squared_sum(gradient) for gradient in tensors]).sum()
-    return {"same": as_megatron(tensors).double().reshape(()).square(), "exact": exact}
+        return torch.zeros((), dtype=torch.float64)
+    if len(heard.norms) == 1:
+        norm = heard.norms[0]
+    else:
+        overflow = torch.zeros(1, dtype=torch.int, device=tensors[0].device)
+        norm = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [tensors], False)[0]
+    return norm.double().reshape(()).square()
 
 
-def as_megatron(gradients: list[torch.Tensor]) -> torch.Tensor:
-    """The norm that Megatron's kernel takes of this rank's gradients.
+def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list[int], torch.Tensor]:
+    """Which of the gradients whose norms we took tensors are, and the squared norm of those that are none, each read for it."""
+    known = {(gradient.data_ptr(), gradient.numel()): index for index, (_, gradient) in enumerate(session.normed)}
+    found, others = [], torch.zeros((), dtype=torch.float64)
+    for tensor in tensors:
+        place = known.get((tensor.data_ptr(), tensor.numel()))
+        if place is not None:
+            found.append(place)
+        elif tensor.numel():
+            others = others.to(tensor.device) + torch.linalg.vector_norm(tensor, dtype=torch.float64).square()
+    return found, others
 
-    Megatron's fallback, ``local_multi_tensor_l2_norm``, fetches the norm of each tensor to the host; here the same norms are put
-    together on the device.
-    """
-    if clip_grads.l2_norm_impl is getattr(clip_grads, "local_multi_tensor_l2_norm", None):
-        return torch.stack([torch.norm(gradient) for gradient in gradients]).norm()
-    overflow = torch.zeros(1, dtype=torch.int, device=gradients[0].device)
-    norm: torch.Tensor = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [gradients], False)[0]
-    return norm
 
-
-def ranks_of(group: Group | None) -> dict[str, int]:
-    """The number of the ranks whose squares Megatron adds up, and the lowest of these ranks."""
+def ranks_of(group: Group | None) -> tuple[int, int]:
+    """The lowest of the ranks whose squares Megatron adds up, and their number."""
     if not torch.distributed.is_initialized():
-        return {"first": 0, "ranks": 1}
+        return 0, 1
     ranks = torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD)
-    return {"first": min(ranks), "ranks": len(ranks)}
+    return min(ranks), len(ranks)

@@ -6,10 +6,11 @@ then.
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
@@ -29,18 +30,20 @@ from align_hooks.torch_side.session import TorchSession
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
-TAKEN = ("norm", "same", "exact")
+NORMS, SKETCHES, TOTAL = "norms", "sketches", "total"
+"""What is many numbers, to be told apart on the host."""
+TAKEN = ("norm", "same", "others")
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The step that just ended: its device ``numbers`` by kind and name (``loss 0``, ``norm model.norm.weight``), and by kind and name the
-    ``vectors``: sketches of its gradients, tokens of each expert."""
+    """The step that just ended: its device ``numbers`` by kind and name (``loss 0``, ``update grad_norm``), and by kind the ``vectors``:
+    norms and sketches of its gradients, tokens of each expert."""
 
     session: TorchSession
     step: int
     numbers: Mapping[str, float]
-    vectors: Mapping[str, list[float]]
+    vectors: Mapping[str, Array]
     skipped: bool
     seconds: float
 
@@ -70,19 +73,35 @@ class Ended:
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""
-        parameters, squared = self.session.parameters, self.of_kind("norm")
+        parameters, squared = self.session.parameters, self.squares()
         assert parameters is not None
         trained = [parameter.fused for parameter, _ in parameters.updated if parameter.model.requires_grad]
         if missing := [fused.native for fused in trained if not squared.keys() >= {*fused.pieces}]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
         counted = {name for parameter in parameters if parameter.counted for name in parameter.fused.pieces}
         parts = {name for parameter in parameters for name in parameter.fused.cut}
-        taken = [norm | {key: self.numbers[f"taken {index} {key}"] for key in TAKEN} for index, norm in enumerate(self.session.taken)]
-        return LocalNorms("reduced", squared, counted, parts, taken)
+        return LocalNorms("reduced", squared, counted, parts, self.taken())
+
+    def squares(self) -> dict[str, float]:
+        """Canonical name to squared sum of its gradients."""
+        return {} if self.session.norms is None else self.session.norms.named(self.vectors[NORMS])
+
+    def taken(self) -> list[dict[str, float]]:
+        """The norms that Megatron took, each with the exact squared part of this rank."""
+        if self.session.norms is None:
+            return []
+        of_tensor = self.session.norms.by_tensor(self.vectors[NORMS])
+        norms = []
+        for index, taken in enumerate(self.session.taken):
+            norm, same, others = (self.numbers[f"taken {index} {key}"] for key in TAKEN)
+            exact = math.fsum([others, *(of_tensor.get(place, 0.0) for place in taken.of)])
+            norms.append({"norm": norm, "first": taken.first, "ranks": taken.ranks, "same": same, "exact": exact})
+        return norms
 
     def gradient_sketches(self) -> Mapping[str, list[float]]:
         """The sketches that the gradients hook left on the device."""
-        return {name: self.vectors[f"sketch {name}"] for name in self.session.sketches}
+        sketches = self.session.sketches
+        return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.squares())
 
     def row(self) -> dict[str, object]:
         """The step's scalars, at full precision from their source.
@@ -108,7 +127,7 @@ class Ended:
             "valid_tokens": int(total),
             "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
             "grad_norm": norm,
-            "squared": update.get("squared"),
+            "squared": None if session.total is None else float(session.total.squares(self.vectors[TOTAL]).sum()),
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
             "learning_rate": session.rate,
             "loss_scale": update.get("loss_scale", 1.0),
@@ -142,24 +161,26 @@ class Ended:
         return {name: term / divisor / ranks[name] for name, term in here.items()}
 
 
-def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm, squared sums; and by name what is more
-    than a number, sketches and the tokens of each expert."""
+def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
+    """All device numbers of the step, in one transfer: losses, tokens, loss scale, gradient norm; and what is more than a number, norms and
+    sketches of its gradients and the tokens of each expert."""
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(session.losses)}
     named |= {f"tokens {index}": tokens for index, (_, tokens) in enumerate(session.losses)}
     named |= {f"objective {index}": value for index, value in enumerate(session.objectives)}
     named |= {f"term {name}": value for name, value in session.terms.items()}
-    named |= {f"taken {index} {key}": norm[key] for index, norm in enumerate(session.taken) for key in TAKEN}
+    named |= {f"taken {index} {key}": getattr(norm, key) for index, norm in enumerate(session.taken) for key in TAKEN}
     named |= {f"update {key}": value for key, value in session.update.items() if isinstance(value, torch.Tensor)}
-    named |= {f"norm {name}": value for name, value in session.norms.items()}
-    vectors = {f"sketch {name}": value for name, value in session.sketches.items()}
+    many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
+    vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
     named |= vectors
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
     on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}
-    values = iter(torch.cat(list(on_device.values())).tolist() if on_device else [])
-    on_host = {key: list(itertools.islice(values, len(tensor))) for key, tensor in on_device.items()}
-    return {key: elements[0] for key, elements in on_host.items() if key not in vectors}, {key: on_host[key] for key in vectors}
+    if not on_device:
+        return {}, {}
+    sizes = np.cumsum([len(tensor) for tensor in on_device.values()])[:-1]
+    on_host = dict(zip(on_device, np.split(torch.cat(list(on_device.values())).cpu().numpy(), sizes), strict=True))
+    return {key: float(values[0]) for key, values in on_host.items() if key not in vectors}, {key: on_host[key] for key in vectors}
 
 
 def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]] | None:

@@ -119,7 +119,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
         return
     numbers: dict[str, float] = {}
-    vectors: dict[str, list[float]] = {}
+    vectors: dict[str, Array] = {}
     with session.recording.surviving("the numbers of the step"):
         numbers, vectors = to_host(session)
     record_step(session, Ended(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.torch_side.arrays import squared_sum
 from align_hooks.torch_side.objects import Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers
 from align_hooks.torch_side.session import TorchSession
@@ -40,7 +39,7 @@ def after(session: TorchSession, optimizer: Optimizer, norm: torch.Tensor | floa
     """Note the norm before clipping. Megatron takes it only where it clips; elsewhere this rank's squared part of our own is noted."""
     clip = optimizer.config.clip_grad
     if not clip and session.parameters is not None:
-        counted = [squared_sum(gradient) for parameter, gradient in session.parameters.gradients() if parameter.counted]
-        session.update |= {"squared": torch.stack(counted).sum() if counted else 0.0}
+        counted = [pair for pair in session.parameters.gradients() if pair[0].counted]
+        session.total = session.parameters.gradient_norms(counted)
         norm = None
     session.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}

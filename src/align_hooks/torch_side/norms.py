@@ -1,0 +1,183 @@
+"""The squared sums of :mod:`align_hooks.record.norms` of all pieces of all tensors, in a number of calls that does not grow with either.
+
+Memory is cut into parts of :data:`PART` elements, wherever a tensor or a piece begins, and one call takes the norms of all parts, another
+those of all rows of :data:`ROW` elements. Of the few rows in which a piece begins the norms of parts are kept, and of the few parts in
+which one begins the elements. These numbers, a thousandth of the elements, come to the host with those of the step, where squares are added
+up in fp64 by the piece of each. So interleaved queries and keys, ranges of a distributed optimizer and padding cost nothing: which number
+belongs to which piece is known once the model is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from align_hooks.names.blocks import Array
+from align_hooks.names.fused import Fused
+from align_hooks.torch_side.stretches import Stretch, stretches_of
+
+ROW, PART = 1024, 64
+TOGETHER = 1 << 20
+"""Elements of small stretches that are copied together, so that they are one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Elements [start, stop) of a tensor in its own order, all of one piece of it."""
+
+    start: int
+    stop: int
+    piece: int
+
+
+def runs_of(fused: Fused) -> list[Run]:
+    """The runs of a parameter's tensor on this rank, in the tensor's order."""
+    start, stop = fused.flat or (0, fused.elements)
+    pieces = range(len(fused.parts))
+    return sorted(
+        (Run(run.start, run.stop, piece) for piece in pieces for run in fused.blocks.runs(piece, start, stop, fused.width)),
+        key=lambda run: run.start,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How one stretch of memory is cut. ``owners`` are the owner of each number that :meth:`norms` gives, in its order; a number of several
+    owners, and of none, has the last. ``mixed`` are the rows, and ``split`` the
+    parts, in which an owner's elements begin."""
+
+    whole: int
+    owners: Array
+    mixed: torch.Tensor | None
+    split: torch.Tensor | None
+
+    @classmethod
+    def cut(cls, size: int, edges: Array, owners: Array, nobody: int, device: torch.device) -> Rows:
+        """Cut ``size`` elements. ``edges`` are where the elements of each of the ``owners`` begin, ascending from 0; neighbours differ."""
+
+        def owned(starts: Array, length: int) -> tuple[Array, Array]:
+            first, last = (np.searchsorted(edges, place, "right") - 1 for place in (starts, starts + length - 1))
+            return np.where(first == last, owners[first], nobody), np.flatnonzero(first != last)
+
+        whole = size // ROW
+        of_rows, mixed = owned(np.arange(whole) * ROW, ROW)
+        parts = (mixed[:, None] * ROW + np.arange(0, ROW, PART)).reshape(-1)
+        of_parts, split = owned(parts, PART)
+        elements = (parts[split][:, None] + np.arange(PART)).reshape(-1)
+        singles, _ = owned(np.concatenate([elements, np.arange(whole * ROW, size)]), 1)
+        index = [torch.from_numpy(places).to(device) if len(places) else None for places in (mixed, parts[split] // PART)]
+        return cls(whole, np.concatenate([of_rows, of_parts, singles]), *index)
+
+    def norms(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Norms of rows, of parts of mixed rows, and elements of split parts and after the last row; fp32 on the device."""
+        parts = flat[: self.whole * ROW].view(-1, PART)
+        of_parts = torch.linalg.vector_norm(parts, dim=1, dtype=torch.float32).view(-1, ROW // PART)
+        numbers = [torch.linalg.vector_norm(of_parts, dim=1)]
+        if self.mixed is not None:
+            numbers.append(of_parts.index_select(0, self.mixed).reshape(-1))
+        if self.split is not None:
+            numbers.append(parts.index_select(0, self.split).reshape(-1).float())
+        if self.whole * ROW < flat.numel():
+            numbers.append(flat[self.whole * ROW :].float())
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """The squared sums of a step, left on the device: ``numbers`` fp32, ``owners`` the piece of each, ``pieces`` the tensor's index and
+    the canonical name of each piece."""
+
+    numbers: torch.Tensor
+    owners: Array
+    pieces: Sequence[tuple[int, str]]
+
+    def squares(self, numbers: Array) -> Array:
+        """The squared sum of each of the ``pieces``, fp64, from ``numbers`` on the host."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = numbers.astype(np.float64)
+            squared: Array = np.bincount(self.owners, wide * wide, len(self.pieces) + 1)[: len(self.pieces)]
+        return squared
+
+    def named(self, numbers: Array) -> dict[str, float]:
+        """Canonical name to squared sum."""
+        return added((name, squared) for (_, name), squared in zip(self.pieces, self.squares(numbers).tolist(), strict=True))
+
+    def by_tensor(self, numbers: Array) -> dict[int, float]:
+        """Index of a tensor to the squared sum of all its pieces."""
+        totals: dict[int, float] = {}
+        for (index, _), squared in zip(self.pieces, self.squares(numbers).tolist(), strict=True):
+            totals[index] = totals.get(index, 0.0) + squared
+        return totals
+
+
+def added(squares: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Name to the sum of what goes by it."""
+    totals: dict[str, float] = {}
+    for name, squared in squares:
+        totals[name] = totals.get(name, 0.0) + squared
+    return totals
+
+
+class NormPlan:
+    """Which number belongs to which piece, for tensors of given parameters: made when tensors come that lie otherwise than the last."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._groups: list[tuple[list[Stretch], Rows]] = []
+        self._owners: Array = np.empty(0, np.int64)
+        self._pieces: list[tuple[int, str]] = []
+
+    def norms(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> Norms:
+        """Take the norms of tensors, each with its pieces; nothing comes to the host."""
+        stretches = stretches_of(tensors)
+        if self._of != (tuple(fused), stretches):
+            self._make(fused, stretches, tensors)
+            self._of = (tuple(fused), stretches)
+        numbers: list[torch.Tensor] = []
+        for group, rows in self._groups:
+            flats = [stretch.flat(tensors) for stretch in group]
+            numbers += rows.norms(flats[0] if len(flats) == 1 else torch.cat(flats))
+        return Norms(torch.cat(numbers) if numbers else torch.zeros(0), self._owners, self._pieces)
+
+    def _make(self, fused: Sequence[Fused], stretches: Sequence[Stretch], tensors: Sequence[torch.Tensor]) -> None:
+        """Decide which stretches are taken together, and cut them."""
+        runs = [runs_of(each) for each in fused]
+        numbers = {piece: 0 for index in range(len(fused)) for piece in sorted({(index, run.piece) for run in runs[index]})}
+        numbers = dict(zip(numbers, range(len(numbers)), strict=True))
+        nobody, self._groups = len(numbers), []
+        self._pieces = [(index, fused[index].parts[piece].name) for index, piece in numbers]
+        for group in together(stretches):
+            begins, size = [], 0
+            for stretch in group:
+                end = 0
+                for index, start in stretch.members:
+                    if start > end:
+                        begins.append((size + end, nobody))
+                    begins += [(size + start + run.start, numbers[index, run.piece]) for run in runs[index]]
+                    end = start + tensors[index].numel()
+                size += stretch.size
+            edges, owners = np.array(begins).T
+            differ = np.flatnonzero(np.diff(owners, prepend=-1))
+            device = tensors[group[0].members[0][0]].device
+            self._groups.append((group, Rows.cut(size, edges[differ], owners[differ], nobody, device)))
+        self._owners = np.concatenate([rows.owners for _, rows in self._groups]) if self._groups else np.empty(0, np.int64)
+
+
+def together(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+    """Stretches that are taken in one call: large ones alone, small ones of one type up to :data:`TOGETHER` elements. Empty ones are left
+    out."""
+    groups: list[list[Stretch]] = []
+    small: dict[torch.dtype, list[Stretch]] = {}
+    for stretch in stretches:
+        if stretch.size >= TOGETHER:
+            groups.append([stretch])
+        elif stretch.size:
+            open_group = small.setdefault(stretch.dtype, [])
+            if sum(each.size for each in open_group) + stretch.size > TOGETHER:
+                groups.append(open_group)
+                small[stretch.dtype] = open_group = []
+            open_group.append(stretch)
+    return groups + [group for group in small.values() if group]
