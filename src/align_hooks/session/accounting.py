@@ -39,6 +39,7 @@ def ended(session: Session, failed: HowEnded | None) -> HowEnded:
 def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
     """Close the record and return what was asked for and did not happen, a sentence each."""
     recording, rank = session.recording, session.launch.rank
+    recording.writing.drain()
     problems = [] if failed is not None else [*session.ledger.unfired(), *_unreached(session)]
     if recording.stopped is not None:
         problems.append(f"rank {rank} {recording.stopped}")

@@ -1,4 +1,4 @@
-"""One rank's record as its training sees it: what is still wanted, what was captured, and what happens where capturing fails."""
+"""One rank's record as its training sees it: what is still wanted, what was captured, and what happens where capturing or writing fails."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
+from align_hooks.session.writing import Job, Writing
 from align_hooks.settings import Settings
 
 Found = TypeVar("Found")
@@ -33,6 +34,10 @@ class Recording:
     stopped: HowEnded | None = None
     captured: set[Switch] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
+    writing: Writing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writing = Writing(self._failed, self._slow)
 
     @property
     def is_on(self) -> bool:
@@ -52,6 +57,30 @@ class Recording:
         if kind.switch is not None:
             self.captured.add(kind.switch)
 
+    def write(self, what: str, step: int | None, write: Callable[[Writer], None], size: int = 0) -> None:
+        """Have something of a step written, beside training and after all that was handed over before. ``size`` are the bytes that it
+        holds until then. With ``ON_ERROR=raise`` it is written at once, so that a failure ends the step that it belongs to."""
+        writer = self.writer
+        if writer is None or self.stopped is not None:
+            return
+        if self.settings.on_error == "raise":
+            write(writer)
+        else:
+            self.writing.put(Job(what, step, size, lambda: write(writer)))
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        self._stop(job.what, job.step, error)
+
+    def _slow(self) -> None:
+        waited = f"{self.writing.waited:.1f} s"
+        say(f"align_hooks: rank {self.launch.rank} has waited {waited} for its disk: record fewer steps, or on a faster disk", sys.stderr)
+
+    def _stop(self, what: str, step: int | None, error: Exception) -> None:
+        """End recording, and say so."""
+        form = "stopped" if step is not None else "stopped_between_steps"
+        self.stopped = HowEnded(form, step=step, what=what, error=f"{type(error).__name__}: {error}")
+        say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
+
     @contextmanager
     def surviving(self, what: str) -> Iterator[None]:
         """Run a capture so that training survives its failure, unless ``ON_ERROR=raise``.
@@ -64,9 +93,7 @@ class Recording:
         except Exception as error:
             if self.settings.on_error == "raise":
                 raise
-            form = "stopped" if self.step is not None else "stopped_between_steps"
-            self.stopped = HowEnded(form, step=self.step, what=what, error=f"{type(error).__name__}: {error}")
-            say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
+            self._stop(what, self.step, error)
 
     def attempt(self, what: str, look: Callable[[], Found], otherwise: Found) -> Found:
         """What ``look`` finds, or ``otherwise`` where it fails: of what is only beside the record, and ends neither it nor the training.

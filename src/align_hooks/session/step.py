@@ -22,6 +22,7 @@ from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
+from align_hooks.session.writing import held
 
 Produced = TypeVar("Produced")
 
@@ -129,17 +130,18 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     record_state(session, step + 1, moments)
     if recording.is_on:
         with recording.surviving("scalars"):
-            assert recording.writer is not None
-            recording.writer.scalars(produced.row())
+            row = produced.row()
+            recording.write("scalars", step, lambda writer: writer.scalars(row))
 
 
 def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:
     """Write the gradients of the step under way, canonical name to fp32, where they were asked for. A failure is the caller's to survive,
     who read them from the device."""
-    step, writer = session.step, session.recording.writer
-    if step is not None and writer is not None and session.recording.wants(GRADIENTS, step):
-        writer.gradients(step, pieces())
-        session.recording.capture(GRADIENTS)
+    step, recording = session.step, session.recording
+    if step is not None and recording.writer is not None and recording.wants(GRADIENTS, step):
+        tensors = pieces()
+        recording.write("gradients", step, lambda writer: writer.gradients(step, tensors), held(tensors))
+        recording.capture(GRADIENTS)
 
 
 def record_state(session: Session, updates: int, moments: Callable[[], Moments]) -> None:
@@ -171,7 +173,7 @@ def _record(
     with recording.surviving(what):
         produced = produce()
         if produced is not None:
-            write(recording.writer, produced)
+            recording.write(what, recording.step, lambda writer: write(writer, produced), held(produced))
             recording.capture(kind)
 
 
@@ -184,6 +186,5 @@ def _record_local_norms(session: Session, step: int, produced: Step) -> None:
     printed = {name: value for name, value in norms.squared.items() if name in norms.printed}
     if printed:
         session.print_norms(step, printed, norms.parts)
-    if recording.writer is not None:
-        recording.writer.local_norms(step, norms.point, norms.squared, norms.taken)
+    recording.write("local norms", step, lambda writer: writer.local_norms(step, norms.point, norms.squared, norms.taken))
     recording.capture(LOCAL_NORMS)

@@ -1,0 +1,112 @@
+"""Writing beside training: one thread that writes what training has handed to it, in that order.
+
+What is handed over are copies on the host, so the framework may use its own memory again at once. A step's row of scalars is handed over
+after everything that it lists, so it is written when all of that is on disk and synced: a job that is killed leaves the record that it
+would have left without the thread, up to a step or two earlier. A process keeps about :data:`BUFFER` bytes, or one step's of a larger
+step; then training waits for the disk, and that is said.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+
+BUFFER = 1 << 30
+"""Bytes that may wait to be written."""
+NOTED = 1.0
+"""Seconds for which training waited before it is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A piece of a step's record: ``what`` it is, ``step`` None between steps, and the ``size`` in bytes that it holds until it is
+    written."""
+
+    what: str
+    step: int | None
+    size: int
+    write: Callable[[], None]
+
+
+class Writing:
+    """``failed`` is called on the thread with a job that failed and its error; no further job is written. ``slow`` is called once, on the
+    training's thread, when it has waited for :data:`NOTED` seconds."""
+
+    def __init__(self, failed: Callable[[Job, Exception], None], slow: Callable[[], None]) -> None:
+        self._failed, self._slow = failed, slow
+        self._jobs: deque[Job] = deque()
+        self._held = 0
+        self._busy = self._broken = self._said = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.waited = 0.0
+
+    def put(self, job: Job) -> None:
+        """Hand over a job; waits while what is held and this one are more than the buffer."""
+        with self._changed:
+            if self._broken:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
+                self._thread.start()
+            if job.size and self._held and self._held + job.size > BUFFER:
+                self._wait(lambda: not self._held or self._held + job.size <= BUFFER)
+            if not self._broken:
+                self._jobs.append(job)
+                self._held += job.size
+                self._changed.notify_all()
+        if self.waited > NOTED and not self._said:
+            self._said = True
+            self._slow()
+
+    def drain(self) -> None:
+        """Wait until everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._broken or not (self._jobs or self._busy))
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        started = time.perf_counter()
+        self._changed.wait_for(lambda: self._broken or until())
+        self.waited += time.perf_counter() - started
+
+    def _work(self) -> None:
+        """Write jobs as they come, until one fails; the thread ends with the process."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._jobs))
+                job = self._jobs.popleft()
+                self._busy = True
+            error: Exception | None = None
+            try:
+                job.write()
+            except Exception as raised:
+                error = raised
+                self._failed(job, raised)
+            with self._changed:
+                self._busy = False
+                self._held -= job.size
+                if error is not None:
+                    self._broken, self._held = True, 0
+                    self._jobs.clear()
+                self._changed.notify_all()
+            if error is not None:
+                return
+            del job  # its arrays are not kept until the next comes
+
+
+def held(value: object) -> int:
+    """The bytes of all arrays in a value."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Mapping):
+        return sum(map(held, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(held, value))
+    if is_dataclass(value):
+        return sum(held(getattr(value, field.name)) for field in fields(value))
+    return 0
