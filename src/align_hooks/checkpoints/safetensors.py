@@ -1,8 +1,7 @@
-"""Safetensors files: opened, and written tensor by tensor. The library's writer wants all of a file in memory."""
+"""Safetensors files: opened, and written tensor by tensor."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.record import atomic
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
+from align_hooks.record.safetensors import head
 
 REMEDY = "copy the whole checkpoint again"
 
@@ -39,15 +39,8 @@ def open_files(paths: Iterable[Path]) -> list[TensorFile]:
 
 def write_safetensors(path: Path, outputs: Sequence[Output], metadata: Mapping[str, str]) -> None:
     """Write a file of these tensors, in their order, and sync it."""
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
-    end = 0
-    for output in outputs:
-        header[output.name] = {"dtype": output.kind, "shape": list(output.shape), "data_offsets": [end, end + output.size]}
-        end += output.size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that numbers are aligned
     with path.open("xb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(head(((output.name, output.kind, output.shape, output.size) for output in outputs), metadata))
         for output in outputs:
             file.write(bytes_of(output.make()))
         file.flush()

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from align_hooks.errors import RecordError
 from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
 from align_hooks.record.files import DIGESTS, EMPTY
 from align_hooks.record.layout import Array, JsonObject
+from align_hooks.record.safetensors import KINDS, head
 
 
 def write_batch(
@@ -113,14 +113,17 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
     metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
     metadata |= {key: value for key, value in facts.items() if value is not None}
 
+    kind = KINDS[np.dtype(dtype).name]
+    before = head(((key, kind, tensor.shape, tensor.nbytes) for key, tensor in contiguous.items()), metadata) if contiguous else EMPTY
+
     def write(temporary: Path) -> str:
-        if contiguous:
-            save_file(contiguous, temporary, metadata=metadata)
-        else:
-            temporary.write_bytes(EMPTY)
-        with temporary.open("rb") as file:
-            size = file.read(8)
-            return digests.xxh3(size + file.read(int.from_bytes(size, "little")))
+        with temporary.open("xb", buffering=0) as file:
+            file.write(before)
+            for tensor in contiguous.values():
+                data = tensor.reshape(-1).view(np.uint8).data
+                while data:
+                    data = data[file.write(data) :]
+        return digests.xxh3(before)
 
     return atomic.replace(path, write)
 
