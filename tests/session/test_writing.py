@@ -1,0 +1,117 @@
+"""Writing beside training: order, the buffer, and what a failure leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from align_hooks.session import writing
+from align_hooks.session.writing import Job, Writing, held
+
+
+class Told:
+    """What a :class:`Writing` told, and what was written."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[str, str]] = []
+        self.slow = 0
+        self.written: list[str] = []
+        self.writing = Writing(lambda job, error: self.failures.append((job.what, str(error))), self.is_slow)
+
+    def is_slow(self) -> None:
+        self.slow += 1
+
+    def put(self, what: str, size: int = 0, before: Callable[[], object] = lambda: None) -> None:
+        def write() -> None:
+            before()
+            self.written.append(what)
+
+        self.writing.put(Job(what, 0, size, write))
+
+
+def test_jobs_are_written_in_order_on_another_thread() -> None:
+    told, threads = Told(), set()
+    for index in range(100):
+        told.put(str(index), before=lambda: threads.add(threading.current_thread().name))
+    told.writing.drain()
+    assert told.written == [str(index) for index in range(100)]
+    assert threads == {"align_hooks writes"}
+
+
+def test_nothing_to_drain_starts_no_thread() -> None:
+    told = Told()
+    told.writing.drain()
+    assert told.writing._thread is None
+
+
+def test_the_buffer_holds_training_until_the_disk_has_taken_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUFFER", 100)
+    told, go, handed = Told(), threading.Event(), threading.Event()
+    told.put("first", 60, before=go.wait)
+    told.put("row")  # holds nothing, waits for nothing
+
+    def more() -> None:
+        told.put("second", 60)
+        handed.set()
+
+    training = threading.Thread(target=more, daemon=True)
+    training.start()
+    assert not handed.wait(0.2)
+    go.set()
+    assert handed.wait(10)
+    told.writing.drain()
+    assert told.written == ["first", "row", "second"]
+    assert told.writing.waited > 0
+
+
+def test_a_step_that_is_larger_than_the_buffer_is_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUFFER", 100)
+    told = Told()
+    for what in ("first", "second"):
+        told.put(what, 1000)
+    told.writing.drain()
+    assert told.written == ["first", "second"]
+
+
+def test_waiting_for_the_disk_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUFFER", 100)
+    monkeypatch.setattr(writing, "NOTED", 0.0)
+    told, go = Told(), threading.Event()
+    threading.Timer(0.1, go.set).start()
+    told.put("first", 60, before=go.wait)
+    for what in ("second", "third"):
+        told.put(what, 60)
+    told.writing.drain()
+    assert told.slow == 1
+
+
+def test_after_a_failure_nothing_more_is_written_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of a step whose file failed must not be written."""
+    monkeypatch.setattr(writing, "BUFFER", 100)
+
+    def full() -> None:
+        raise OSError("no space left")
+
+    told = Told()
+    told.put("gradients", 60, before=full)
+    told.put("scalars", 60)
+    told.writing.drain()
+    told.put("later", 1000)
+    told.writing.drain()
+    assert (told.written, told.failures) == ([], [("gradients", "no space left")])
+
+
+def test_what_is_held_is_counted_wherever_it_stands() -> None:
+    @dataclass
+    class Made:
+        arrays: dict[str, np.ndarray]
+        rows: list[int]
+
+    four = np.zeros(1, np.float32)
+    assert held(({"m": {"a": four}}, 3, {"a": "float32"})) == 4
+    assert held(Made({"tokens": four, "labels": four}, [1])) == 8
+    assert held([four, (four, None)]) == 8
