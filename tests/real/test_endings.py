@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def as_usual() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tmp_path / "run" / "scalars" / "rank_0.jsonl"
+
     def ended(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with subprocess.Popen(command, env=env, cwd=cwd, **pipes, text=True, preexec_fn=as_usual) as training:
@@ -32,6 +35,8 @@ def test_a_training_that_is_ended_in_mid_step(tmp_path: Path, number: signal.Sig
             for line in training.stdout:
                 lines.append(line)
                 if line == "hangs\n":
+                    while len(rows.read_bytes().splitlines()) < 2:  # written beside training
+                        time.sleep(0.05)
                     training.send_signal(number)
             return subprocess.CompletedProcess(command, training.wait(), "".join(lines), "")
 

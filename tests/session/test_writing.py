@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from align_hooks.session import writing
-from align_hooks.session.writing import Job, Writing, held
+from align_hooks.session.writing import Job, Writing, held, owned
 
 
 class Told:
@@ -105,12 +105,22 @@ def test_after_a_failure_nothing_more_is_written_and_nobody_waits(monkeypatch: p
     assert (told.written, told.failures) == ([], [("gradients", "no space left")])
 
 
-def test_what_is_held_is_counted_wherever_it_stands() -> None:
-    @dataclass
-    class Made:
-        arrays: dict[str, np.ndarray]
-        rows: list[int]
+@dataclass
+class Made:
+    arrays: dict[str, np.ndarray]
+    rows: list[int]
 
+
+def test_memory_of_a_framework_is_copied_and_our_own_is_not() -> None:
+    memory = bytearray(np.arange(4, dtype=np.float32).tobytes())
+    theirs, ours = np.frombuffer(memory, np.float32), np.arange(4, dtype=np.float32)
+    made = owned((Made({"a": theirs.reshape(2, 2), "b": ours[1:]}, [1]), {"c": [theirs]}, 3))
+    memory[:] = bytes(len(memory))
+    assert made[0].arrays["a"].tolist() == [[0, 1], [2, 3]] and made[1]["c"][0].tolist() == [0, 1, 2, 3]
+    assert np.shares_memory(made[0].arrays["b"], ours) and made[0].rows == [1] and made[2] == 3
+
+
+def test_what_is_held_is_counted_wherever_it_stands() -> None:
     four = np.zeros(1, np.float32)
     assert held(({"m": {"a": four}}, 3, {"a": "float32"})) == 4
     assert held(Made({"tokens": four, "labels": four}, [1])) == 8

@@ -22,7 +22,7 @@ from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
-from align_hooks.session.writing import held
+from align_hooks.session.writing import held, owned
 
 Produced = TypeVar("Produced")
 
@@ -139,7 +139,7 @@ def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]
     who read them from the device."""
     step, recording = session.step, session.recording
     if step is not None and recording.writer is not None and recording.wants(GRADIENTS, step):
-        tensors = pieces()
+        tensors = owned(pieces())
         recording.write("gradients", step, lambda writer: writer.gradients(step, tensors), held(tensors))
         recording.capture(GRADIENTS)
 
@@ -173,6 +173,7 @@ def _record(
     with recording.surviving(what):
         produced = produce()
         if produced is not None:
+            produced = owned(produced)
             recording.write(what, recording.step, lambda writer: write(writer, produced), held(produced))
             recording.capture(kind)
 

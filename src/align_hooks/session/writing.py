@@ -1,9 +1,9 @@
 """Writing beside training: one thread that writes what training has handed to it, in that order.
 
-What is handed over are copies on the host, so the framework may use its own memory again at once. A step's row of scalars is handed over
-after everything that it lists, so it is written when all of that is on disk and synced: a job that is killed leaves the record that it
-would have left without the thread, up to a step or two earlier. A process keeps about :data:`BUFFER` bytes, or one step's of a larger
-step; then training waits for the disk, and that is said.
+What is handed over are copies on the host (:func:`owned` sees to it), so the framework may use its own memory again at once. A step's row
+of scalars is handed over after everything that it lists, so it is written when all of that is on disk and synced: a job that is killed
+leaves the record that it would have left without the thread, up to a step or two earlier. A process keeps about :data:`BUFFER` bytes, or
+one step's of a larger step; then training waits for the disk, and that is said.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
+
+Value = TypeVar("Value")
 
 BUFFER = 1 << 30
 """Bytes that may wait to be written."""
@@ -97,6 +100,25 @@ class Writing:
             if error is not None:
                 return
             del job  # its arrays are not kept until the next comes
+
+
+def owned(value: Value) -> Value:
+    """A value whose arrays are in memory of their own: an array that looks at a framework's memory, as ``asnumpy`` of MindSpore gives on a
+    CPU, is copied."""
+    kept: object = value
+    if isinstance(value, np.ndarray):
+        root = value
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        kept = value if root.base is None else value.copy()
+    elif isinstance(value, Mapping):
+        kept = {key: owned(item) for key, item in value.items()}
+    elif type(value) in (list, tuple):
+        items = map(owned, cast(Iterable[object], value))
+        kept = list(items) if isinstance(value, list) else tuple(items)
+    elif is_dataclass(value) and not isinstance(value, type):
+        kept = replace(value, **{field.name: owned(getattr(value, field.name)) for field in fields(value)})
+    return cast(Value, kept)
 
 
 def held(value: object) -> int:
