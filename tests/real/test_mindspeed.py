@@ -16,7 +16,7 @@ STAND_IN = Path(__file__).parents[1] / "hooking"
 STARTS = {"launcher": ("-m", "align_hooks.torch_side"), "run": ("-m", "align_hooks", "run", "--", "python")}
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", ["launcher", pytest.param("run", marks=pytest.mark.slow)])
 def test_a_patched_megatron_is_recorded_like_a_plain_one(tmp_path: Path, reference: Path, start: str) -> None:
     run = frameworks.recorded(
         frameworks.megatron,

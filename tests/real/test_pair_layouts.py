@@ -45,6 +45,7 @@ def test_gradients_that_mindspore_sums_by_default_are_named(tmp_path: Path, two_
     )
 
 
+@pytest.mark.slow
 def test_the_pair_is_aligned_in_float16_with_a_loss_scale(tmp_path: Path, real_corpus: Path) -> None:
     flags = ("--fp16", "--initial-loss-scale", "4096", "--attention-softmax-in-fp32")
     reference = frameworks.recorded(frameworks.megatron, tmp_path / "megatron", flags=flags)

@@ -87,6 +87,7 @@ def test_counts_are_those_of_the_choices(reference: Run, free: Run) -> None:
             assert all(routing[name].shape == (4, 128, 4) for name in routing)
 
 
+@pytest.mark.slow
 def test_with_the_experts_of_the_reference_mindformers_is_aligned(tmp_path: Path, reference: Run, free: Run) -> None:
     fed = frameworks.fed_by(reference.path) | {"REPLAY_ROUTING": reference.path}
     replayed = open_run(frameworks.recorded(frameworks.mindformers, tmp_path, family=FAMILY, **fed, **CHOICES))
@@ -132,7 +133,7 @@ def test_recomputed_activations_are_given_the_same_experts(tmp_path: Path, free:
     assert all(len(replayed.routing(step)[name]) == 4 for step in (0, 1) for name in replayed.routing(step))
 
 
-@pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
+@pytest.mark.parametrize("train", [frameworks.megatron, pytest.param(frameworks.mindformers, marks=pytest.mark.slow)])
 def test_recording_the_experts_changes_no_bit(tmp_path: Path, reference: Run, train: object) -> None:
     """Losses and weights of two steps, with batches and routing recorded and without."""
     short = {frameworks.megatron: {"--train-iters": "2"}, frameworks.mindformers: {"lr_schedule.total_steps": 2}}[train]  # type: ignore[index]

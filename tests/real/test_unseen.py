@@ -64,6 +64,7 @@ def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path
     assert arguments("notes.compute_types", comparison.notes)["coarser"] == "float16"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_dropout_is_aligned_with_an_unbroken_one(tmp_path: Path) -> None:
     """On their own data: a data loader must not draw from the generator that dropout draws from, as on a device it does not."""
     dropout = {"--hidden-dropout": "0.1", "--attention-dropout": "0.1", "--train-iters": "4", "--ckpt-format": "torch"}

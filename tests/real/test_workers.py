@@ -31,19 +31,17 @@ def trained(where: Path, form: str, start: str) -> Path:
     return where / "run"
 
 
-SLOW = [("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("import", "spawn")]
+SLOW = [("launcher", "spawn"), ("launcher", "forkserver"), ("run", "spawn"), ("run", "forkserver"), ("import", "spawn")]
 
 
-@pytest.mark.parametrize(
-    ("form", "start"), [("launcher", "spawn"), ("import", "forkserver"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
-)
+@pytest.mark.parametrize(("form", "start"), [("import", "forkserver"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
 def test_megatron_trains_on_what_workers_of_any_kind_read(tmp_path: Path, by_fork: Path, form: str, start: str) -> None:
     run, reference = open_run(trained(tmp_path, form, start)), open_run(by_fork)
     assert [row["loss"] for row in run.scalars()] == [row["loss"] for row in reference.scalars()]
     assert (run.batch(2).tokens == reference.batch(2).tokens).all()
 
 
-@pytest.mark.parametrize("form", ["launcher", pytest.param("run", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", [pytest.param("launcher", marks=pytest.mark.slow), pytest.param("run", marks=pytest.mark.slow)])
 def test_mindformers_trains_on_what_spawned_workers_read(tmp_path: Path, form: str) -> None:
     frameworks.mindformers(
         tmp_path,

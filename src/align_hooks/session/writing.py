@@ -107,7 +107,7 @@ def owned(value: Value) -> Value:
     CPU, is copied."""
     kept: object = value
     if isinstance(value, np.ndarray):
-        root = value
+        root: np.ndarray = value
         while isinstance(root.base, np.ndarray):
             root = root.base
         kept = value if root.base is None else value.copy()
