@@ -17,6 +17,8 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from align_hooks.names.blocks import Array
+
 Value = TypeVar("Value")
 
 BUFFER = 1 << 30
@@ -107,7 +109,7 @@ def owned(value: Value) -> Value:
     CPU, is copied."""
     kept: object = value
     if isinstance(value, np.ndarray):
-        root: np.ndarray = value
+        root: Array = value
         while isinstance(root.base, np.ndarray):
             root = root.base
         kept = value if root.base is None else value.copy()
