@@ -93,7 +93,7 @@ def test_tensors_that_are_not_contiguous() -> None:
     check(MODEL, [tensor_of(each).t().contiguous().t() if len(each.shape) > 1 else tensor_of(each) for each in MODEL])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     width=st.one_of(st.none(), st.integers(1, 80), st.sampled_from([16, 64, 128])),

@@ -23,8 +23,9 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from align_hooks.ms_side.chunks import NormPlan
 from align_hooks.ms_side.model import Parameters
-from align_hooks.ms_side.norms import ChunkSums, NormPlan
+from align_hooks.ms_side.norms import ChunkSums
 from align_hooks.ms_side.objects import Cell
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("mindspore")
-
-from align_hooks.ms_side.norms import LARGE, NormPlan, chunks_of
+from align_hooks.ms_side.chunks import LARGE, NormPlan, chunks_of
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.record.norms import CHUNK
