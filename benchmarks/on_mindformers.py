@@ -32,7 +32,7 @@ WAYS = (
     Way("gradients", {"RUN": "", "GRADIENTS": "odd"}),
     Way("weights", {"RUN": "", "WEIGHTS": "even"}),
     Way("activations", {"RUN": "", "ACTIVATIONS": "odd"}),
-    Way("the guide: local_norm of MindFormers", environment={"runner_wrapper.local_norm": "True"}, selects=False),
+    Way("the guide: local_norm of MindFormers", change={"runner_wrapper.local_norm": True}, selects=False),
 )
 
 
@@ -51,7 +51,7 @@ def measure(way: Way, size: str, where: Path, fed_by: Path) -> Measured:
     sizes = SIZES[size]
     change: dict[str, object] = {f"model.model_config.{key}_size": sizes[key] for key in ("hidden", "intermediate")}
     change |= {f"model.model_config.num_{key}": sizes[key] for key in ("layers", "heads")} | {"lr_schedule.total_steps": STEPS}
-    change |= {key: value == "True" for key, value in way.environment.items()}
+    change |= way.change
     with tempfile.TemporaryDirectory(dir=where) as kept:
         asked = {"odd": f"1-{STEPS - 1}/2", "even": f"2-{STEPS}/2"}
         variables: dict[str, object] = {name: asked.get(value, value) for name, value in way.variables.items()}

@@ -25,11 +25,12 @@ PLAIN = "nothing attached"
 @dataclass(frozen=True)
 class Way:
     """``variables`` select what is recorded, ``ALIGN_HOOKS_*`` without the prefix; ``script`` is another tool's, of the folder of scripts.
-    ``selects`` is whether steps of odd number do more than others."""
+    ``change`` are settings of MindFormers' YAML. ``selects`` is whether steps of odd number do more than others."""
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    change: Mapping[str, object] = field(default_factory=dict)
     script: str | None = None
     selects: bool = True
 

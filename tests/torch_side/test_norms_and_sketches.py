@@ -56,7 +56,7 @@ def pieces(fused: Fused, tensor: torch.Tensor) -> dict[str, np.ndarray]:
 def check(fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> None:
     """Norms within 3e-7 of the exact, and sketches those of the definition."""
     norms, sketches = NormPlan().norms(fused, tensors), SketchPlan().sketches(fused, tensors)
-    squared = norms.named(norms.numbers.numpy())
+    squared = norms.named(norms.squares(norms.numbers.numpy()))
     signed = sketches.named(sketches.numbers.numpy(), squared)
     expected = {}
     for each, tensor in zip(fused, tensors, strict=True):
@@ -112,7 +112,7 @@ def test_any_share_of_any_layout(rows: list[int], width: int | None, repeats: in
 def test_bf16_gradients_are_taken_as_fp32() -> None:
     tensors = [tensor_of(each).bfloat16() for each in MODEL]
     norms = NormPlan().norms(MODEL, tensors)
-    squared = norms.named(norms.numbers.numpy())
+    squared = norms.named(norms.squares(norms.numbers.numpy()))
     for each, tensor in zip(MODEL, tensors, strict=True):
         for name, piece in pieces(each, tensor.float()).items():
             assert squared[name] == pytest.approx(float(np.square(piece.astype(np.float64)).sum()), rel=6e-7)
@@ -121,7 +121,7 @@ def test_bf16_gradients_are_taken_as_fp32() -> None:
 def test_a_constant_large_tensor_is_as_exact() -> None:
     fused = [parameter("vocabulary", (8191, 1), 64)]
     norms = NormPlan().norms(fused, [torch.full((8192, 64), 1e-2)])
-    squared = norms.named(norms.numbers.numpy())
+    squared = norms.named(norms.squares(norms.numbers.numpy()))
     assert np.sqrt(squared["vocabulary.0"]) == pytest.approx(np.sqrt(8191 * 64 * np.float64(np.float32(1e-2)) ** 2), rel=3e-7)
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_finite_is_of_its_piece_alone(value: float) -> None:
     tensors = in_a_buffer([tensor_of(each) for each in MODEL], 7)
     tensors[1][40, 3] = value  # of the first group, its key
     norms = NormPlan().norms(MODEL, tensors)
-    squared = norms.named(norms.numbers.numpy())
+    squared = norms.named(norms.squares(norms.numbers.numpy()))
     assert [name for name, square in squared.items() if not np.isfinite(square)] == ["qkv.1"]
 
 
@@ -139,9 +139,9 @@ def test_a_plan_follows_tensors_that_move() -> None:
     first = [tensor_of(each) for each in MODEL]
     for tensors in (first, in_a_buffer(first, 5), in_a_buffer(first, 0)[::-1][::-1], first):
         norms = plan.norms(MODEL, tensors)
-        squared = norms.named(norms.numbers.numpy())
+        squared = norms.named(norms.squares(norms.numbers.numpy()))
         of_first = NormPlan().norms(MODEL, first)
-        for name, square in of_first.named(of_first.numbers.numpy()).items():
+        for name, square in of_first.named(of_first.squares(of_first.numbers.numpy())).items():
             assert squared[name] == pytest.approx(square, rel=3e-7)
         sums = signed.sketches(MODEL, tensors)
         assert torch.equal(sums.numbers, SketchPlan().sketches(MODEL, first).numbers)

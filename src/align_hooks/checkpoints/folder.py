@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from align_hooks.errors import AlignHooksError
 from align_hooks.record import atomic
 from align_hooks.record.folder import TEMPORARY
-from align_hooks.record.layout import Array
 
 
 def refuse_existing(path: Path) -> None:
@@ -43,11 +40,6 @@ def written(path: Path) -> Iterator[Path]:
         ) from None
     finally:
         _remove(temporary)
-
-
-def bytes_of(array: Array) -> memoryview:
-    """The bytes of an array in row-major order."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
 def make_directories(path: Path) -> None:

@@ -21,11 +21,11 @@ from typing import BinaryIO
 import numpy as np
 
 from align_hooks.checkpoints.checkpoint import Stored
-from align_hooks.checkpoints.folder import bytes_of
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.checkpoints.safetensors import Output
 from align_hooks.errors import RecordError, shown
 from align_hooks.record import atomic
+from align_hooks.record.digests import bytes_of
 from align_hooks.record.files import in_words
 from align_hooks.record.layout import Array
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.checkpoints.folder import bytes_of
 from align_hooks.checkpoints.kinds import KINDS, size_of
 from align_hooks.record import atomic
+from align_hooks.record.digests import bytes_of
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
 from align_hooks.record.safetensors import head

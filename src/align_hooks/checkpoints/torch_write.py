@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from align_hooks.checkpoints.folder import bytes_of
 from align_hooks.checkpoints.kinds import size_of
 from align_hooks.checkpoints.torch_zip import STORAGES
 from align_hooks.record import atomic
+from align_hooks.record.digests import bytes_of
 from align_hooks.record.layout import Array
 
 ALIGNED = 64

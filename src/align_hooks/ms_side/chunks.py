@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from align_hooks.names.blocks import Array, Blocks, Stack
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import CHUNK
 
-PART = 64
-"""Elements of a chunk that are summed first: MindSpore's CPU adds one by one, and 1,024 equal numbers would be 5e-7 off."""
 LARGE = 1 << 20
 """Elements of a gradient that is not joined with others, which would be a copy of it."""
 
@@ -26,19 +23,17 @@ LARGE = 1 << 20
 def chunks_of(blocks: Blocks | Stack, shape: Sequence[int]) -> tuple[int, Array]:
     """The elements of a chunk of a gradient of ``shape``, and the piece of each chunk, in the gradient's order."""
     view, ranges = blocks.filled.view(shape)
-    if view[2] == 1:  # a vector, whose pieces may begin at any element
-        view = (1, 1, view[0] * view[1])
-        starts = np.cumsum([0, *(blocks.filled.rows * getattr(blocks, "repeats", 1))]).tolist()
-        ranges = [((0, 1), (0, 1), bounds) for bounds in pairwise(starts)]
-        pieces = len(blocks.filled.rows)
-    else:
-        pieces = len(ranges)
     common = math.gcd(view[2], *(bound for *_, columns in ranges for bound in columns))
     width = largest_part(common, CHUNK)
     owners = np.empty((view[0], view[1], view[2] // width), np.int32)
     for index, (first, second, (start, stop)) in enumerate(ranges):
-        owners[first[0] : first[1], second[0] : second[1], start // width : stop // width] = index % pieces
-    return width, owners.reshape(-1)
+        owners[slice(*first), slice(*second), start // width : stop // width] = index
+    whole = owners.reshape(-1)
+    if view[2] > 1:
+        return width, whole
+    edges = np.flatnonzero(np.diff(whole)) + 1  # of a vector, whose pieces may begin at any element
+    width = largest_part(math.gcd(len(whole), *edges.tolist()), CHUNK)
+    return width, whole[::width]
 
 
 def largest_part(size: int, limit: int) -> int:
@@ -58,24 +53,16 @@ class NormPlan:
     @classmethod
     def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> NormPlan:
         """The plan for gradients of these pieces and shapes."""
-        groups: list[tuple[list[int], int]] = []
-        small: dict[int, list[int]] = {}
-        owned: dict[int, Array] = {}
+        groups: dict[tuple[int, int | None], list[int]] = {}
+        owned: list[Array] = []
         names: list[str] = []
         for index, (each, shape) in enumerate(zip(fused, shapes, strict=True)):
             width, owners = chunks_of(each.blocks, shape)
-            owned[index] = owners + len(names)
+            owned.append(owners + len(names))
             names += each.pieces
-            if width not in small and math.prod(shape) < LARGE:
-                small[width] = []
-                groups.append((small[width], width))
-            if math.prod(shape) < LARGE:
-                small[width].append(index)
-            else:
-                groups.append(([index], width))
-        order = [index for members, _ in groups for index in members]
-        whole = np.concatenate([owned[index] for index in order])
-        return cls(tuple((tuple(members), width) for members, width in groups), whole, tuple(names))
+            groups.setdefault((width, index if math.prod(shape) >= LARGE else None), []).append(index)
+        whole = np.concatenate([owned[index] for members in groups.values() for index in members])
+        return cls(tuple((tuple(members), width) for (width, _), members in groups.items()), whole, tuple(names))
 
     def named(self, sums: Array) -> dict[str, float]:
         """Canonical name to squared sum, fp64, from the sums of chunks."""

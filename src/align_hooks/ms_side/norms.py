@@ -10,8 +10,9 @@ from __future__ import annotations
 import mindspore
 from mindspore import nn, ops
 
-from align_hooks.ms_side.chunks import PART, NormPlan, largest_part
+from align_hooks.ms_side.chunks import NormPlan, largest_part
 from align_hooks.ms_side.objects import Tensor
+from align_hooks.record.norms import PART
 
 
 class ChunkSums(nn.Cell):

@@ -25,6 +25,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Elements [start, stop) of what a rank holds of a native tensor, in the tensor's order; all are of the part ``piece``."""
+
+    start: int
+    stop: int
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
     """A native parameter of this rank with its canonical pieces, in the order of their rows.
 
@@ -51,20 +60,14 @@ class Fused:
         return [piece for piece, rows in zip(self.parts, self.blocks.rows, strict=True) if rows]
 
     @property
-    def width(self) -> int:
-        """Elements of a row of the native tensor on this rank."""
+    def _width(self) -> int:
         return math.prod(self.shape[1:])
-
-    @property
-    def elements(self) -> int:
-        """Elements of the native tensor on this rank, whatever share of it the optimizer holds."""
-        return math.prod(self.shape)
 
     def ranges(self) -> list[tuple[Piece, tuple[int, int] | None]]:
         """The pieces on this rank, each with the range of its box that ``flat`` leaves; None for all of it."""
         if self.flat is None:
             return [(piece, None) for piece in self._not_empty()]
-        ranges = ((index, tuple(self.blocks.before(index, end, self.width) for end in self.flat)) for index in range(len(self.parts)))
+        ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
         return [(self.parts[index], (start, stop)) for index, (start, stop) in ranges if start < stop]
 
     @property
@@ -90,9 +93,14 @@ class Fused:
                 if part.shape[0]:
                     yield piece.name, part
             return
-        for index, piece in enumerate(self.parts):
-            for run in self.blocks.runs(index, *self.flat, self.width):
-                yield piece.name, tensor[run]
+        for run in self.runs():
+            yield self.parts[run.piece].name, tensor[run.start : run.stop]
+
+    def runs(self) -> Iterator[Run]:
+        """The consecutive elements of each piece that this rank holds, piece after piece; raises RefusedRun for stacked experts."""
+        start, stop = self.flat or (0, math.prod(self.shape))
+        for piece in range(len(self.parts)):
+            yield from (Run(run.start, run.stop, piece) for run in self.blocks.runs(piece, start, stop, self._width))
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
         """The tensor on this rank, from whole canonical tensors, which are read one after the other."""

@@ -29,8 +29,13 @@ class Unsealed(ValueError):
 
 
 def xxh3(content: bytes | memoryview | Array) -> str:
-    """The digest of bytes, 32 hexadecimal digits; of an array, which must be contiguous, that of its bytes."""
-    return xxh3_of_pieces([content.reshape(-1).view(np.uint8).data if isinstance(content, np.ndarray) else content])
+    """The digest of bytes, 32 hexadecimal digits; of an array, that of its bytes in row-major order."""
+    return xxh3_of_pieces([bytes_of(content) if isinstance(content, np.ndarray) else content])
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The bytes of an array in row-major order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def xxh3_of_pieces(pieces: Iterable[bytes | memoryview]) -> str:

@@ -17,6 +17,8 @@ from align_hooks.process.streams import say
 from align_hooks.record.layout import Array
 
 CHUNK = 1024
+PART = 64
+"""Elements of a chunk whose squares are summed first: a device that adds one by one would be 5e-7 off for 1,024 equal numbers."""
 
 
 def squared_sum(array: Array) -> float:

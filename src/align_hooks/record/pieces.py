@@ -12,9 +12,9 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
-from align_hooks.record.files import DIGESTS, EMPTY
+from align_hooks.record.files import DIGESTS, EMPTY, STORED
 from align_hooks.record.layout import Array, JsonObject
-from align_hooks.record.safetensors import KINDS, head
+from align_hooks.record.safetensors import head
 
 
 def write_batch(
@@ -113,16 +113,14 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
     metadata = {"format": "pt", DIGESTS: json.dumps({key: digests.xxh3(tensor) for key, tensor in contiguous.items()})}
     metadata |= {key: value for key, value in facts.items() if value is not None}
 
-    kind = KINDS[np.dtype(dtype).name]
+    kind = next(kind for kind, stored in STORED.items() if np.dtype(stored) == dtype)
     before = head(((key, kind, tensor.shape, tensor.nbytes) for key, tensor in contiguous.items()), metadata) if contiguous else EMPTY
 
     def write(temporary: Path) -> str:
-        with temporary.open("xb", buffering=0) as file:
+        with temporary.open("xb") as file:
             file.write(before)
             for tensor in contiguous.values():
-                data = tensor.reshape(-1).view(np.uint8).data
-                while data:
-                    data = data[file.write(data) :]
+                file.write(digests.bytes_of(tensor))
         return digests.xxh3(before)
 
     return atomic.replace(path, write)
@@ -145,4 +143,4 @@ def id_range(arrays: Mapping[str, Array]) -> list[int] | None:
 
 def sha256(array: Array) -> str:
     """SHA-256 of an array's bytes in C order, by which two runs are compared that should have been fed alike."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+    return hashlib.sha256(digests.bytes_of(array)).hexdigest()

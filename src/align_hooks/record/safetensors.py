@@ -9,9 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-KINDS = {"float64": "F64", "float32": "F32", "int16": "I16"}
-"""The types that a record keeps, by numpy's names."""
-
 
 def head(tensors: Iterable[tuple[str, str, Sequence[int], int]], metadata: Mapping[str, str]) -> bytes:
     """The size of the header and the header, for tensors that follow in this order: name, type, shape and bytes of each."""

@@ -97,9 +97,11 @@ class Slab:
 
 def slab_of(shard: Shard) -> Slab:
     """The place of a rank's part, which is not empty, of a tensor."""
-    shape, box = ((1, *shard.shape), ((0, 1), *shard.box)) if len(shard.shape) < 2 else (shard.shape, shard.box)
-    (first_row, _), *tail = box if len(shape) > 1 else ((0, 1), (0, 1))
-    sizes = shape[1:] or (1,)
+    shape, box = (shard.shape, shard.box) if shard.shape else ((1,), ((0, 1),))
+    if len(shape) == 1:
+        shape, box = (1, *shape), ((0, 1), *box)
+    (first_row, _), *tail = box
+    sizes = shape[1:]
     columns = np.arange(math.prod(sizes)).reshape(sizes)[tuple(slice(*bounds) for bounds in tail)].reshape(-1)
     first, last = shard.flat or (0, shard.elements)
     before = first_row * len(columns)

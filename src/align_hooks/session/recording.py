@@ -14,10 +14,11 @@ from align_hooks.quantities.kind import Kind, Switch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.last_words import LastWords
 from align_hooks.record.writer import Writer
-from align_hooks.session.writing import Job, Writing
+from align_hooks.session.writing import Job, Writing, held, owned
 from align_hooks.settings import Settings
 
 Found = TypeVar("Found")
+Produced = TypeVar("Produced")
 
 
 @dataclass
@@ -57,16 +58,17 @@ class Recording:
         if kind.switch is not None:
             self.captured.add(kind.switch)
 
-    def write(self, what: str, step: int | None, write: Callable[[Writer], None], size: int = 0) -> None:
-        """Have something of a step written, beside training and after all that was handed over before. ``size`` are the bytes that it
-        holds until then. With ``ON_ERROR=raise`` it is written at once, so that a failure ends the step that it belongs to."""
+    def write(self, what: str, step: int | None, produced: Produced, write: Callable[[Writer, Produced], None]) -> None:
+        """Have what a step ``produced`` written, beside training and after all that was handed over before. With ``ON_ERROR=raise`` it is
+        written at once, so that a failure ends the step that it belongs to."""
         writer = self.writer
         if writer is None or self.stopped is not None:
             return
         if self.settings.on_error == "raise":
-            write(writer)
-        else:
-            self.writing.put(Job(what, step, size, lambda: write(writer)))
+            write(writer, produced)
+            return
+        kept = owned(produced)
+        self.writing.put(Job(what, step, held(kept), lambda: write(writer, kept)))
 
     def _failed(self, job: Job, error: Exception) -> None:
         self._stop(job.what, job.step, error)

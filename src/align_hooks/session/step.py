@@ -22,7 +22,6 @@ from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.writer import Writer
 from align_hooks.session.session import Session
-from align_hooks.session.writing import held, owned
 
 Produced = TypeVar("Produced")
 
@@ -130,8 +129,7 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     record_state(session, step + 1, moments)
     if recording.is_on:
         with recording.surviving("scalars"):
-            row = produced.row()
-            recording.write("scalars", step, lambda writer: writer.scalars(row))
+            recording.write("scalars", step, produced.row(), Writer.scalars)
 
 
 def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:
@@ -139,8 +137,7 @@ def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]
     who read them from the device."""
     step, recording = session.step, session.recording
     if step is not None and recording.writer is not None and recording.wants(GRADIENTS, step):
-        tensors = owned(pieces())
-        recording.write("gradients", step, lambda writer: writer.gradients(step, tensors), held(tensors))
+        recording.write("gradients", step, pieces(), lambda writer, tensors: writer.gradients(step, tensors))
         recording.capture(GRADIENTS)
 
 
@@ -173,8 +170,7 @@ def _record(
     with recording.surviving(what):
         produced = produce()
         if produced is not None:
-            produced = owned(produced)
-            recording.write(what, recording.step, lambda writer: write(writer, produced), held(produced))
+            recording.write(what, recording.step, produced, write)
             recording.capture(kind)
 
 
@@ -187,5 +183,5 @@ def _record_local_norms(session: Session, step: int, produced: Step) -> None:
     printed = {name: value for name, value in norms.squared.items() if name in norms.printed}
     if printed:
         session.print_norms(step, printed, norms.parts)
-    recording.write("local norms", step, lambda writer: writer.local_norms(step, norms.point, norms.squared, norms.taken))
+    recording.write("local norms", step, norms, lambda writer, norms: writer.local_norms(step, norms.point, norms.squared, norms.taken))
     recording.capture(LOCAL_NORMS)

@@ -81,27 +81,30 @@ class Writing:
 
     def _work(self) -> None:
         """Write jobs as they come, until one fails; the thread ends with the process."""
-        while True:
+        going = True
+        while going:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._jobs))
                 job = self._jobs.popleft()
-                self._busy = True
-            error: Exception | None = None
+                self._busy, going = True, False
             try:
                 job.write()
-            except Exception as raised:
-                error = raised
-                self._failed(job, raised)
-            with self._changed:
-                self._busy = False
-                self._held -= job.size
-                if error is not None:
-                    self._broken, self._held = True, 0
-                    self._jobs.clear()
-                self._changed.notify_all()
-            if error is not None:
-                return
+                going = True
+            except Exception as error:
+                self._failed(job, error)
+            finally:
+                self._written(job, broken=not going)
             del job  # its arrays are not kept until the next comes
+
+    def _written(self, job: Job, *, broken: bool) -> None:
+        """Count a job out, and where it failed all that follow it."""
+        with self._changed:
+            self._busy, self._broken = False, broken
+            self._held -= job.size
+            if broken:
+                self._held = 0
+                self._jobs.clear()
+            self._changed.notify_all()
 
 
 def owned(value: Value) -> Value:

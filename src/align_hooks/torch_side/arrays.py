@@ -27,10 +27,15 @@ def dtype_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def has_fp64(device: torch.device) -> bool:
+    """Whether a device computes in fp64; an NPU does not."""
+    return device.type in ("cpu", "cuda")
+
+
 def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """The numbers of :mod:`align_hooks.record.activations` of a value ``[tokens, columns]``, fp64 on its device, with no transfer from it;
     of a device that has no fp64, on the host. ``rows`` and ``columns`` are the signs of both."""
-    if value.device.type not in ("cpu", "cuda"):
+    if not has_fp64(value.device):
         return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
     tokens, width = value.shape
     total = torch.zeros(NUMBERS, dtype=torch.float64, device=value.device)

@@ -70,6 +70,7 @@ class Plans:
     """What norms and sketches keep between steps: gradients and weights lie where they lay in the step before."""
 
     gradient_norms: NormPlan = field(default_factory=NormPlan)
+    counted_norms: NormPlan = field(default_factory=NormPlan)
     gradient_sketches: SketchPlan = field(default_factory=SketchPlan)
     weight_norms: NormPlan = field(default_factory=NormPlan)
     weight_sketches: SketchPlan = field(default_factory=SketchPlan)
@@ -135,19 +136,24 @@ class Parameters:
         if self.alone:
             return {}
         taken = self.plans.weight_norms.norms(*separated((parameter.fused, main) for parameter, main in self.updated))
-        return taken.named(on_host(taken.numbers))
+        return taken.named(taken.squares(on_host(taken.numbers)))
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Canonical name to sketch of the main parameters, without copies; one transfer."""
         pairs = separated((parameter.fused, main) for parameter, main in self.updated if parameter.counted)
         taken, signed = self.plans.weight_norms.norms(*pairs), self.plans.weight_sketches.sketches(*pairs)
         numbers = on_host(torch.cat([taken.numbers.to(signed.numbers.dtype), signed.numbers]))
-        squares, sums = np.split(numbers, [len(taken.numbers)])
-        return signed.named(sums, taken.named(squares))
+        of_norms, sums = np.split(numbers, [len(taken.numbers)])
+        return signed.named(sums, taken.named(taken.squares(of_norms)))
 
     def gradient_norms(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Norms:
         """The norms of gradients, left on the device; the index of a tensor is that of its pair."""
         return self.plans.gradient_norms.norms(*separated((parameter.fused, gradient) for parameter, gradient in pairs))
+
+    def counted_norms(self) -> Norms:
+        """The norms of the gradients that count, as they are now, left on the device."""
+        counted = ((parameter.fused, gradient) for parameter, gradient in self.gradients() if parameter.counted)
+        return self.plans.counted_norms.norms(*separated(counted))
 
     def gradient_sketches(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Sketches:
         """The signed sums of the gradients that count, left on the device."""

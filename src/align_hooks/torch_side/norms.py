@@ -1,53 +1,36 @@
 """The squared sums of :mod:`align_hooks.record.norms` of all pieces of all tensors, in a number of calls that does not grow with either.
 
 Memory is cut into parts of :data:`PART` elements, wherever a tensor or a piece begins, and one call takes the norms of all parts, another
-those of all rows of :data:`ROW` elements. Of the few rows in which a piece begins the norms of parts are kept, and of the few parts in
-which one begins the elements. These numbers, a thousandth of the elements, come to the host with those of the step, where squares are added
-up in fp64 by the piece of each. So interleaved queries and keys, ranges of a distributed optimizer and padding cost nothing: which number
-belongs to which piece is known once the model is built.
+those of all chunks of :data:`CHUNK` elements. Of the few chunks in which a piece begins the norms of parts are kept, and of the few parts
+in which one begins the elements. These numbers, a thousandth of the elements, come to the host with those of the step, where squares are
+added up in fp64 by the piece of each. So interleaved queries and keys, ranges of a distributed optimizer and padding cost nothing: which
+number belongs to which piece is known once the model is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
+from align_hooks.record.norms import CHUNK, PART
 from align_hooks.torch_side.stretches import Stretch, stretches_of
 
-ROW, PART = 1024, 64
+Key = TypeVar("Key")
+
 TOGETHER = 1 << 20
 """Elements of small stretches that are copied together, so that they are one call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Elements [start, stop) of a tensor in its own order, all of one piece of it."""
-
-    start: int
-    stop: int
-    piece: int
-
-
-def runs_of(fused: Fused) -> list[Run]:
-    """The runs of a parameter's tensor on this rank, in the tensor's order."""
-    start, stop = fused.flat or (0, fused.elements)
-    pieces = range(len(fused.parts))
-    return sorted(
-        (Run(run.start, run.stop, piece) for piece in pieces for run in fused.blocks.runs(piece, start, stop, fused.width)),
-        key=lambda run: run.start,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Rows:
     """How one stretch of memory is cut. ``owners`` are the owner of each number that :meth:`norms` gives, in its order; a number of several
-    owners, and of none, has the last. ``mixed`` are the rows, and ``split`` the
-    parts, in which an owner's elements begin."""
+    owners, and of none, has the last. ``mixed`` are the chunks, and ``split`` the parts, in which an owner's elements begin."""
 
     whole: int
     owners: Array
@@ -62,26 +45,26 @@ class Rows:
             first, last = (np.searchsorted(edges, place, "right") - 1 for place in (starts, starts + length - 1))
             return np.where(first == last, owners[first], nobody), np.flatnonzero(first != last)
 
-        whole = size // ROW
-        of_rows, mixed = owned(np.arange(whole) * ROW, ROW)
-        parts = (mixed[:, None] * ROW + np.arange(0, ROW, PART)).reshape(-1)
+        whole = size // CHUNK
+        of_rows, mixed = owned(np.arange(whole) * CHUNK, CHUNK)
+        parts = (mixed[:, None] * CHUNK + np.arange(0, CHUNK, PART)).reshape(-1)
         of_parts, split = owned(parts, PART)
         elements = (parts[split][:, None] + np.arange(PART)).reshape(-1)
-        singles, _ = owned(np.concatenate([elements, np.arange(whole * ROW, size)]), 1)
+        singles, _ = owned(np.concatenate([elements, np.arange(whole * CHUNK, size)]), 1)
         index = [torch.from_numpy(places).to(device) if len(places) else None for places in (mixed, parts[split] // PART)]
         return cls(whole, np.concatenate([of_rows, of_parts, singles]), *index)
 
     def norms(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Norms of rows, of parts of mixed rows, and elements of split parts and after the last row; fp32 on the device."""
-        parts = flat[: self.whole * ROW].view(-1, PART)
-        of_parts = torch.linalg.vector_norm(parts, dim=1, dtype=torch.float32).view(-1, ROW // PART)
+        """Norms of chunks, of parts of mixed chunks, and elements of split parts and after the last chunk; fp32 on the device."""
+        parts = flat[: self.whole * CHUNK].view(-1, PART)
+        of_parts = torch.linalg.vector_norm(parts, dim=1, dtype=torch.float32).view(-1, CHUNK // PART)
         numbers = [torch.linalg.vector_norm(of_parts, dim=1)]
         if self.mixed is not None:
             numbers.append(of_parts.index_select(0, self.mixed).reshape(-1))
         if self.split is not None:
             numbers.append(parts.index_select(0, self.split).reshape(-1).float())
-        if self.whole * ROW < flat.numel():
-            numbers.append(flat[self.whole * ROW :].float())
+        if self.whole * CHUNK < flat.numel():
+            numbers.append(flat[self.whole * CHUNK :].float())
         return numbers
 
 
@@ -101,23 +84,20 @@ class Norms:
             squared: Array = np.bincount(self.owners, wide * wide, len(self.pieces) + 1)[: len(self.pieces)]
         return squared
 
-    def named(self, numbers: Array) -> dict[str, float]:
-        """Canonical name to squared sum."""
-        return added((name, squared) for (_, name), squared in zip(self.pieces, self.squares(numbers).tolist(), strict=True))
+    def named(self, squares: Array) -> dict[str, float]:
+        """Canonical name to squared sum, from :meth:`squares`."""
+        return added(zip((name for _, name in self.pieces), squares.tolist(), strict=True))
 
-    def by_tensor(self, numbers: Array) -> dict[int, float]:
-        """Index of a tensor to the squared sum of all its pieces."""
-        totals: dict[int, float] = {}
-        for (index, _), squared in zip(self.pieces, self.squares(numbers).tolist(), strict=True):
-            totals[index] = totals.get(index, 0.0) + squared
-        return totals
+    def by_tensor(self, squares: Array) -> dict[int, float]:
+        """Index of a tensor to the squared sum of all its pieces, from :meth:`squares`."""
+        return added(zip((index for index, _ in self.pieces), squares.tolist(), strict=True))
 
 
-def added(squares: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Name to the sum of what goes by it."""
-    totals: dict[str, float] = {}
-    for name, squared in squares:
-        totals[name] = totals.get(name, 0.0) + squared
+def added(squares: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    """Key to the sum of what goes by it."""
+    totals: dict[Key, float] = {}
+    for key, squared in squares:
+        totals[key] = totals.get(key, 0.0) + squared
     return totals
 
 
@@ -144,11 +124,11 @@ class NormPlan:
 
     def _make(self, fused: Sequence[Fused], stretches: Sequence[Stretch], tensors: Sequence[torch.Tensor]) -> None:
         """Decide which stretches are taken together, and cut them."""
-        runs = [runs_of(each) for each in fused]
-        numbers = {piece: 0 for index in range(len(fused)) for piece in sorted({(index, run.piece) for run in runs[index]})}
-        numbers = dict(zip(numbers, range(len(numbers)), strict=True))
-        nobody, self._groups = len(numbers), []
-        self._pieces = [(index, fused[index].parts[piece].name) for index, piece in numbers]
+        runs = [sorted(each.runs(), key=lambda run: run.start) for each in fused]
+        held = sorted({(index, run.piece) for index, of_tensor in enumerate(runs) for run in of_tensor})
+        numbers = {piece: number for number, piece in enumerate(held)}
+        nobody, self._groups = len(held), []
+        self._pieces = [(index, fused[index].parts[piece].name) for index, piece in held]
         for group in together(stretches):
             begins, size = [], 0
             for stretch in group:

@@ -72,7 +72,7 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
     where a parameter has no gradient.
     """
     taken = NormPlan().norms(*separated(_gradients(model, vocabulary)))
-    return {name: math.sqrt(squared) for name, squared in taken.named(on_host(taken.numbers)).items()}
+    return {name: math.sqrt(squared) for name, squared in taken.named(taken.squares(on_host(taken.numbers))).items()}
 
 
 def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabulary: int, *, rank: int = 0) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.names.fused import Fused
+from align_hooks.names.fused import Fused, Run
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, row_signs, slab_of, turned
-from align_hooks.torch_side.norms import Run, runs_of
+from align_hooks.torch_side.arrays import has_fp64
 
 ON_DEVICE = 1 << 24
 """Elements of a block on an accelerator, where a call costs more than memory does."""
@@ -30,8 +30,8 @@ Source: TypeAlias = tuple[int | None, int, int]
 
 @dataclass(slots=True)
 class Block:
-    """``sources`` are the elements, one after the other. ``turns`` are the rows by sixteen of each of its
-    ``owners``. ``rows`` are the signs of its rows, fp32 ``[turns, TURNS, 1]``."""
+    """Elements that are taken in one call, while it is being filled: ``sources`` one after the other. ``turns`` are the rows by sixteen of
+    each of its ``owners``, ``rows`` the signs of these rows."""
 
     sources: list[Source] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
@@ -64,22 +64,22 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A block that is ready: its signs and how many turns each owner has are on the device."""
+    """A block that is ready: signs of its rows, fp32 ``[turns, TURNS, 1]``, and the turns of each owner, both on the device."""
 
-    block: Block
+    sources: Sequence[Source]
     columns: Columns
     rows: torch.Tensor
     turns: torch.Tensor
 
     def sums(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """The sums of each of its owners, ``[owners, TURNS · PROJECTIONS]``; of a device that has no fp64, of each of its turns."""
-        parts = [self._part(tensors, *source) for source in self.block.sources]
+        parts = [self._part(tensors, *source) for source in self.sources]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-        has_fp64 = joined.device.type in ("cpu", "cuda")
-        by_row = self.columns.sums(joined.view(len(self.rows), TURNS, -1), torch.float64 if has_fp64 else torch.float32)
+        wide = torch.float64 if has_fp64(joined.device) else torch.float32
+        by_row = self.columns.sums(joined.view(len(self.rows), TURNS, -1), wide)
         by_row *= self.rows
         by_turn = by_row.view(len(self.rows), TURNS * PROJECTIONS)
-        if not has_fp64:
+        if not has_fp64(joined.device):
             return by_turn
         if len(self.turns) == 1:
             return by_turn.sum(dim=0, keepdim=True)
@@ -87,7 +87,7 @@ class Work:
 
     def _part(self, tensors: Sequence[torch.Tensor], index: int | None, start: int, stop: int) -> torch.Tensor:
         if index is None:
-            like = tensors[next(source for source, _, _ in self.block.sources if source is not None)]
+            like = tensors[next(source for source, _, _ in self.sources if source is not None)]
             return like.new_zeros(stop - start)
         return tensors[index][start:stop]
 
@@ -146,19 +146,17 @@ class SketchPlan:
             for block in blocks:
                 rows = torch.from_numpy(np.concatenate(block.rows)).to(device, torch.float32)
                 turns = torch.tensor(block.turns, device=device)
-                self._work.append(Work(block, columns, rows.view(-1, TURNS, 1), turns))
-                by_turn = device.type not in ("cpu", "cuda")
-                owners += np.repeat(block.owners, block.turns).tolist() if by_turn else block.owners
+                self._work.append(Work(block.sources, columns, rows.view(-1, TURNS, 1), turns))
+                owners += block.owners if has_fp64(device) else np.repeat(block.owners, block.turns).tolist()
         self._owners = np.array(owners, np.int64)
 
 
 def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[Run]]]:
     """The pieces of a parameter of which this rank holds any element, each with its runs."""
-    runs = runs_of(fused)
-    held = sorted({run.piece for run in runs})
-    for piece, shard in zip(held, shards_of(fused, dtype="", counted=True), strict=True):
-        if shard.elements:
-            yield shard, [run for run in runs if run.piece == piece]
+    runs: dict[int, list[Run]] = {}
+    for run in fused.runs():
+        runs.setdefault(run.piece, []).append(run)
+    yield from zip(shards_of(fused, dtype="", counted=True), runs.values(), strict=True)
 
 
 def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, int, int]], size: int) -> None:
@@ -168,13 +166,11 @@ def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, i
     first, last = slab.start // turn, -(-slab.stop // turn)
     padded: list[Source] = [(None, 0, slab.start - first * turn), *sources, (None, 0, last * turn - slab.stop)]
     rest = [source for source in padded if source[1] < source[2]]
+    most = max(size // turn, 1)
     while first < last:
-        filled = sum(blocks[-1].turns) * turn if blocks else size
-        room = (size - filled) // turn
-        if room < min(last - first, max(size // turn, 1)):  # a large piece is not torn: its blocks are then views
+        count = min(last - first, most)
+        if not blocks or sum(blocks[-1].turns) + count > most:  # a piece is torn only where it is larger: its blocks are then views
             blocks.append(Block())
-            room = max(size // turn, 1)
-        count = min(room, last - first)
         taken, rest = split(rest, count * turn)
         block = blocks[-1]
         block.sources += taken

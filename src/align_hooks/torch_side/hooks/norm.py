@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from megatron.core.optimizer import clip_grads
@@ -35,8 +35,8 @@ class Taken:
     same: torch.Tensor
     of: list[int]
     others: torch.Tensor
-    first: int = 0
-    ranks: int = 1
+    first: int
+    ranks: int
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -56,22 +56,16 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     return norm
 
 
-@dataclass
-class Heard:
-    """The norms that Megatron's kernel gave."""
-
-    norms: list[torch.Tensor] = field(default_factory=list)
-
-
 @contextmanager
-def listened() -> Iterator[Heard]:
-    """Listen to ``multi_tensor_applier`` of Megatron's clipping."""
-    heard, applier = Heard(), clip_grads.multi_tensor_applier
+def listened() -> Iterator[list[torch.Tensor]]:
+    """Listen to ``multi_tensor_applier`` of Megatron's clipping: the norms that its kernel gave."""
+    heard: list[torch.Tensor] = []
+    applier = clip_grads.multi_tensor_applier
 
     def listening(kernel: Callable[..., Result], *args: object) -> Result:
         result = applier(kernel, *args)
         if kernel is clip_grads.l2_norm_impl:
-            heard.norms.append(result[0].detach().clone())
+            heard.append(result[0].detach().clone())
         return result
 
     clip_grads.multi_tensor_applier = listening
@@ -81,12 +75,12 @@ def listened() -> Iterator[Heard]:
         clip_grads.multi_tensor_applier = applier
 
 
-def squared(heard: Heard, tensors: list[torch.Tensor]) -> torch.Tensor:
+def squared(heard: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
     """This rank's squared norm, as Megatron took it; where that was not heard it is taken again, by Megatron's kernel."""
     if not tensors:
         return torch.zeros((), dtype=torch.float64)
-    if len(heard.norms) == 1:
-        norm = heard.norms[0]
+    if len(heard) == 1:
+        norm = heard[0]
     else:
         overflow = torch.zeros(1, dtype=torch.int, device=tensors[0].device)
         norm = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [tensors], False)[0]

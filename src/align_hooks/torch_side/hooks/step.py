@@ -6,6 +6,7 @@ then.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Ended:
 
     def local_norms(self) -> LocalNorms:
         """The norms that the gradients hook left on the device."""
-        parameters, squared = self.session.parameters, self.squares()
+        parameters, squared = self.session.parameters, self.named_squares()
         assert parameters is not None
         trained = [parameter.fused for parameter, _ in parameters.updated if parameter.model.requires_grad]
         if missing := [fused.native for fused in trained if not squared.keys() >= {*fused.pieces}]:
@@ -82,15 +83,21 @@ class Ended:
         parts = {name for parameter in parameters for name in parameter.fused.cut}
         return LocalNorms("reduced", squared, counted, parts, self.taken())
 
-    def squares(self) -> dict[str, float]:
+    @functools.cached_property
+    def squares(self) -> Array:
+        """The squared sum of each piece of its gradients."""
+        norms = self.session.norms
+        return np.empty(0) if norms is None else norms.squares(self.vectors[NORMS])
+
+    def named_squares(self) -> dict[str, float]:
         """Canonical name to squared sum of its gradients."""
-        return {} if self.session.norms is None else self.session.norms.named(self.vectors[NORMS])
+        return {} if self.session.norms is None else self.session.norms.named(self.squares)
 
     def taken(self) -> list[dict[str, float]]:
         """The norms that Megatron took, each with the exact squared part of this rank."""
         if self.session.norms is None:
             return []
-        of_tensor = self.session.norms.by_tensor(self.vectors[NORMS])
+        of_tensor = self.session.norms.by_tensor(self.squares)
         norms = []
         for index, taken in enumerate(self.session.taken):
             norm, same, others = (self.numbers[f"taken {index} {key}"] for key in TAKEN)
@@ -101,7 +108,7 @@ class Ended:
     def gradient_sketches(self) -> Mapping[str, list[float]]:
         """The sketches that the gradients hook left on the device."""
         sketches = self.session.sketches
-        return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.squares())
+        return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.named_squares())
 
     def row(self) -> dict[str, object]:
         """The step's scalars, at full precision from their source.

@@ -39,7 +39,6 @@ def after(session: TorchSession, optimizer: Optimizer, norm: torch.Tensor | floa
     """Note the norm before clipping. Megatron takes it only where it clips; elsewhere this rank's squared part of our own is noted."""
     clip = optimizer.config.clip_grad
     if not clip and session.parameters is not None:
-        counted = [pair for pair in session.parameters.gradients() if pair[0].counted]
-        session.total = session.parameters.gradient_norms(counted)
+        session.total = session.parameters.counted_norms()
         norm = None
     session.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
