@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from align_hooks.record.files import FLOATING
 from align_hooks.record.layout import Array
+from align_hooks.record.part import FLOATING
 
 KINDS = FLOATING
 """The floating types that are converted, as numpy reads their bytes."""

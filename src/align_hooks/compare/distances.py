@@ -7,8 +7,8 @@ of the very number that it limits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,20 @@ from align_hooks.compare import token_losses as tokens
 from align_hooks.compare.limits import weights_eps
 from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.routing import apart, shares
+from align_hooks.compare.streams import Moved, Task, measure, norm_of
 from align_hooks.compare.verdict import Quantity, Words
+from align_hooks.compare.work import Work
 from align_hooks.messages import message
-from align_hooks.messages.progress import Progress, silent
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
+from align_hooks.record.sums import weight_norms_on_record
 from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
+ALONE = Work()
+NO_NORMS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Distance:
     """One quantity of two runs: its value or, of a tensor, its norm on each side, and their relative distance ``error``.
 
     Of two tensors ``scale`` is the number that brings the reference closest to the candidate, and ``direction`` the relative error that
-    is left then; of two numbers there is only a scale; None where it is of no meaning.
+    is left then; of two numbers there is only a scale; None where it is of no meaning. ``by_digest``: they are equal by their digests.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Distance:
     error: float
     scale: float | None = None
     direction: float | None = None
+    by_digest: bool = False
 
 
 Distances = Iterator[Distance]
@@ -75,7 +79,7 @@ def of_terms(ours: Row | None, theirs: Row | None) -> Distances:
         yield Distance(name, reference, candidate, relative_difference(reference, candidate), candidate / reference if reference else None)
 
 
-def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
+def token_losses(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Each token's loss of a step, all of them together that were given to the same experts."""
     if all(step in each.batch_steps() for each in (reference, run)):
         losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
@@ -84,13 +88,13 @@ def token_losses(reference: Run, run: Run, step: int, eps: float) -> Distances:
             yield Distance("token losses", ours, theirs, ratio(distance, ours))
 
 
-def routing(reference: Run, run: Run, step: int, eps: float) -> Distances:
+def routing(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Of each layer with experts the share of the tokens of a step that were given to other experts, with the number of tokens."""
     for name, share, count in shares(reference, run, step):
         yield Distance(f"{name}.weight", count, count, share)
 
 
-def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
+def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(step in each.local_norm_steps() for each in (reference, run)):
         return
@@ -103,45 +107,52 @@ def local_norms(reference: Run, run: Run, step: int, eps: float) -> Distances:
         yield Distance(name, ours[name], theirs[name], error, scale)
 
 
-def gradients(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
+def gradients(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Gradients of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    measured = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, progress))
-    floor = eps * max((distance.reference for distance in measured), default=0.0)
-    for distance in measured:
+    found = list(_of_tensors(Quantity.GRADIENTS, reference, run, step, work))
+    floor = eps * max((distance.reference for distance in found), default=0.0)
+    for distance in found:
         yield replace(distance, error=0.0) if max(distance.reference, distance.candidate) < floor else distance
 
 
-def weights(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
+def weights(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Weights after ``step`` updates."""
-    return _of_tensors(Quantity.WEIGHTS, reference, run, step, progress)
+    return _of_tensors(Quantity.WEIGHTS, reference, run, step, work)
 
 
-def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, progress: Progress) -> Distances:
+def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
     if all(step in each.steps_of(kind) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
-        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), progress)
+        norms = weight_norms_on_record(reference, step) if kind is Quantity.WEIGHTS else NO_NORMS
+        yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), work, norms)
     elif all(step in each.sketch_steps(kind) for each in (reference, run)):
-        progress(message("distances.sketches", what=kind, step=step))
+        work.progress(message("distances.sketches", what=kind, step=step))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Tensors | Change, theirs: Tensors | Change, subject: Words, progress: Progress) -> Distances:
-    """Two sets of tensors; ``subject`` is what they are of, for the progress."""
-    names = list(ours)
+def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: Work, norms: Mapping[str, float] = NO_NORMS) -> Distances:
+    """Two sets of tensors; ``subject`` is what they are of, for the progress, and ``norms`` are what is on record of the reference's."""
+    names = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
+    return measured(names, [Task(ours.whole(name), theirs.whole(name), norms.get(name)) for name in names], subject, work)
+
+
+def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: Work) -> Distances:
+    """Distances of pairs of tensors."""
+    results = work.map(measure, tasks, [task.bytes for task in tasks])
     for index, name in enumerate(names):
-        if name in theirs and ours.shape(name) == theirs.shape(name):
-            progress(message("distances.tensor", what=subject, name=name), index, len(names))
-            apart, norm, length = distances(ours[name], theirs[name])
-            distance = Distance(name, norm, length, ratio(apart, norm))
-            if norm and length and math.isfinite(apart):
-                scale = (norm**2 + length**2 - apart**2) / (2 * norm**2)
-                direction = math.sqrt(max(length**2 - (scale * norm) ** 2, 0.0)) / length
-                distance = replace(distance, scale=scale, direction=direction)
-            yield distance
+        work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
+        found = next(results)
+        apart, norm, length = found.apart, found.reference, found.candidate
+        distance = Distance(name, norm, length, ratio(apart, norm), by_digest=found.by_digest)
+        if norm and length and math.isfinite(apart):
+            scale = (norm**2 + length**2 - apart**2) / (2 * norm**2)
+            direction = math.sqrt(max(length**2 - (scale * norm) ** 2, 0.0)) / length
+            distance = replace(distance, scale=scale, direction=direction)
+        yield distance
 
 
-def activations(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
+def activations(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere, and
     norms where one has statistics alone. A gradient below ``eps`` times the step's largest is made by rounding on either side."""
     if not all(step in each.steps_of("activations") for each in (reference, run)):
@@ -150,7 +161,7 @@ def activations(reference: Run, run: Run, step: int, eps: float, progress: Progr
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
     floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
     for index, name in enumerate(names):
-        progress(
+        work.progress(
             message("distances.tensor", what=message("distances.of_step", what="activations", step=step), name=name), index, len(names)
         )
         if ours[name].sketched and theirs[name].sketched:
@@ -167,47 +178,36 @@ def activations(reference: Run, run: Run, step: int, eps: float, progress: Progr
         yield replace(distance, error=0.0) if small else distance
 
 
-def updates(reference: Run, run: Run, step: int, eps: float, progress: Progress = silent) -> Distances:
+def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
     if all({step, step + 1} <= set(each.weight_steps()) for each in runs):
-        ours, theirs = (Change(each.weights(step), each.weights(step + 1)) for each in runs)
-        measured, sizes = of_tensors(ours, theirs, message("distances.update", step=step), progress), ours.sizes
+        found, sizes = _of_moved(reference, run, step, work)
     elif all({step, step + 1} <= set(each.sketch_steps("weights")) for each in runs):
-        progress(message("distances.sketches_of_update", step=step))
+        work.progress(message("distances.sketches_of_update", step=step))
         before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
-        measured = of_sketches(*map(change_of_sketches, before, after))
+        found = of_sketches(*map(change_of_sketches, before, after))
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in before[0].items()}
     else:
         return
-    for distance in measured:
+    for distance in found:
         moved = distance.error * distance.reference if distance.reference else distance.candidate
         yield replace(distance, error=0.0) if moved <= rounding * sizes[distance.name] else distance
 
 
-@dataclass(frozen=True)
-class Change:
-    """What stands between two sets of tensors, each made when asked for; ``sizes`` then has the norm of the tensor before."""
-
-    before: Tensors
-    after: Tensors
-    sizes: dict[str, float] = field(default_factory=dict)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self.before if name in self.after)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.before and name in self.after
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a whole tensor."""
-        return self.before.shape(name)
-
-    def __getitem__(self, name: str) -> Array:
-        before = self.before[name]
-        self.sizes[name] = float(np.linalg.norm(before))
-        changed: Array = self.after[name] - before
-        return changed
+def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distances, dict[str, float]]:
+    """Distances of what an update changed, of the tensors of which all four states have one shape, and the norms of the reference's before
+    it."""
+    states = before, _, _, _ = [each.weights(number) for each in (reference, run) for number in (step, step + 1)]
+    shared = [name for name in before if all(name in state for state in states)]
+    names = [name for name in shared if len({state.shape(name) for state in states}) == 1]
+    moved = {name: [Moved(*(state.whole(name) for state in side)) for side in (states[:2], states[2:])] for name in names}
+    tasks = [Task(ours, theirs) for ours, theirs in moved.values()]
+    sizes = weight_norms_on_record(reference, step)
+    lacking = [name for name in names if name not in sizes]
+    wholes = [before.whole(name) for name in lacking]
+    sizes |= zip(lacking, work.map(norm_of, wholes, [whole.bytes for whole in wholes]), strict=True)
+    return measured(names, tasks, message("distances.update", step=step), work), sizes
 
 
 def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
@@ -241,8 +241,8 @@ def _root_mean_square(sums: NDArray[np.float64]) -> float:
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {
-    "losses": lambda reference, run, step, eps: of_losses(reference.row(step), run.row(step)),
-    "loss_terms": lambda reference, run, step, eps: of_terms(reference.row(step), run.row(step)),
+    "losses": lambda reference, run, step, eps, work=ALONE: of_losses(reference.row(step), run.row(step)),
+    "loss_terms": lambda reference, run, step, eps, work=ALONE: of_terms(reference.row(step), run.row(step)),
     "token_losses": token_losses,
     "routing": routing,
     "local_norms": local_norms,

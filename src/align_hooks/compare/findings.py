@@ -14,8 +14,8 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
+from align_hooks.compare.work import Work
 from align_hooks.messages import Message, Side, message, sentences
-from align_hooks.messages.progress import Progress
 from align_hooks.record.schema import Rate, Row
 from align_hooks.record.self_check import Contradiction
 
@@ -26,9 +26,9 @@ Limit = Callable[[str], float]
 """Of a quantity's name."""
 
 
-def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, progress: Progress) -> list[Finding]:
+def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
     """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
-    measured = distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, progress)
+    measured = distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work)
     limits = limit if step in pair.steps(kind) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
     return [as_finding(distance, step, limits, Quantity(kind)) for distance in measured]
 
@@ -37,10 +37,11 @@ def as_finding(distance: Distance, step: int, limit: Limit, quantity: Quantity) 
     """A distance with its limit, and the values that are shown beside it."""
     name, ours, theirs = distance.name, distance.reference, distance.candidate
     values = (ours, theirs) if quantity in NUMBERS else (unless_finite(ours), unless_finite(theirs))
-    return Finding(at_step(name, step), *values, distance.error, limit(name), distance.scale, distance.direction, name, step, quantity)
+    of_two, by_digest = (distance.scale, distance.direction), distance.by_digest
+    return Finding(at_step(name, step), *values, distance.error, limit(name), *of_two, name, step, quantity, by_digest=by_digest)
 
 
-def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> list[Finding]:
+def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Finding]:
     """Relative Frobenius errors of Adam's moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
     return [
@@ -54,7 +55,7 @@ def moment_errors(pair: Pair, step: int, limit: float, progress: Progress) -> li
             quantity=Quantity.OPTIMIZER_STATE,
         )
         for moment in ours
-        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), progress)
+        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=step), work)
     ]
 
 

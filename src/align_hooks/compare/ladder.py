@@ -14,8 +14,8 @@ from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import argument_settings, model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
+from align_hooks.compare.work import Work
 from align_hooks.messages import Message, message, terms
-from align_hooks.messages.progress import Progress
 from align_hooks.record.batch import Batch
 
 
@@ -27,7 +27,7 @@ class Ladder:
     pair: Pair
     noise: Noise
     allow_missing: tuple[str, ...]
-    progress: Progress
+    work: Work
     parted: Parted = field(default_factory=Parted)
     points: dict[int, list[Finding]] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Ladder:
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
         """Gradients or weights of a step, stored or sketched; a ``default`` of 0 is to the bit, whatever noise there is."""
         limit = self.noise.limits(kind, step, default) if default else lambda name: default
-        return tensor_errors(self.pair, kind, step, limit, self.progress)
+        return tensor_errors(self.pair, kind, step, limit, self.work)
 
     def notes(self) -> list[Words]:
         """What a reader should know beside the verdict: where limits come from, why a run is not whole, what makes the pair unequal."""

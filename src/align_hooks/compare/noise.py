@@ -23,11 +23,12 @@ from functools import cached_property, partial
 from statistics import median
 
 from align_hooks.compare.batches import differences
-from align_hooks.compare.distances import MEASURED, weights
+from align_hooks.compare.distances import ALONE, MEASURED, weights
 from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.compare.verdict import Words
+from align_hooks.compare.work import Work
 from align_hooks.messages import Message, message
 from align_hooks.record.reader import Run
 
@@ -58,6 +59,7 @@ class Noise:
 
     pair: Pair
     repeats: Sequence[Run]
+    work: Work = ALONE
     _seen: dict[tuple[str, int], Measured] = field(default_factory=dict)
 
     @cached_property
@@ -100,7 +102,7 @@ class Noise:
         errors: dict[str, float] = {}
         allowed: dict[str, float] = {}
         for run in self.repeats:
-            for distance in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps):
+            for distance in MEASURED[kind](self.pair.reference, run, step, self.pair.limits.eps, self.work):
                 name, error = distance.name, distance.error
                 if math.isfinite(error):
                     errors[name] = max(errors.get(name, 0.0), error)

@@ -82,7 +82,7 @@ def of_step(ladder: Ladder, step: int) -> list[Finding]:
     if step in ladder.points:
         return ladder.points[step]
     limit = ladder.noise.limits("activations", step, ladder.pair.limits.gradient)
-    measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.progress)
+    measured = distances.activations(*ladder.pair.runs, step, ladder.pair.limits.eps, ladder.work)
     findings = [as_finding(distance, step, limit, Quantity.ACTIVATIONS) for distance in measured]
     whole = not ladder.pair.dumped  # a dump may have no gradients, or none of some points
     for name, ours in without_gradient(*(run.activations(step) for run in ladder.pair.runs)) if whole else ():

@@ -8,6 +8,7 @@ steps, where both runs stand on the same weights, have tight limits; free-runnin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 
 from align_hooks.compare.acceptance import acceptance
 from align_hooks.compare.curves import curves, side
@@ -21,17 +22,24 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Comparison, StageResult, Status, decide
+from align_hooks.compare.work import Work
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run
 
 
 def compare(
-    reference: Run, candidate: Run, *, noise: Sequence[Run] = (), allow_missing: Sequence[str] = (), progress: Progress = silent
+    reference: Run,
+    candidate: Run,
+    *,
+    noise: Sequence[Run] = (),
+    allow_missing: Sequence[str] = (),
+    progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
-    match a pattern of ``allow_missing``."""
-    pair = Pair(reference, candidate)
-    ladder = Ladder(pair, Noise(pair, noise), tuple(allow_missing), progress)
+    match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; without one, this process does."""
+    pair, work = Pair(reference, candidate), Work(progress, executor)
+    ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work)
     stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another
@@ -62,7 +70,7 @@ def climbed(ladder: Ladder, stages: Sequence[Stage]) -> list[StageResult]:
     """Stages, one after the other, without those of which neither model has anything."""
     results: list[StageResult] = []
     for index, stage in enumerate(stages):
-        ladder.progress(stage.title, index, len(stages))
+        ladder.work.progress(stage.title, index, len(stages))
         result = stage.compare(ladder)
         results += [] if result is None else [result]
     return results

@@ -21,7 +21,9 @@ def exact_stage(ladder: Ladder, stage: Stage, kind: Quantity, wanted: Callable[[
     by_step = {step: ladder.norms(step, default) if norms else ladder.tensors(kind, step, default) for step in steps}
     findings = [finding for of_step in by_step.values() for finding in of_step]
     if findings:
-        summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), *gaps[:1])
+        equal = sum(finding.by_digest for finding in findings)
+        by_digest = message("same_weights.equal_by_digest", count=equal) if equal else None
+        summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), by_digest, *gaps[:1])
         result = judged(stage, summary, findings, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
         return result.telling(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)

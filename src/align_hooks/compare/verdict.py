@@ -137,7 +137,7 @@ class Finding:
     it is of, if any. ``error`` and ``limit`` are in ``unit``. Of two tensors ``scale`` is the number that brings the reference closest to
     the candidate, and ``direction`` the relative error that is left then; of two norms there is only a scale. ``since`` is the first step
     at which it may have come about, where that is earlier than it was seen. ``term`` is a term that a run's updates were made with against
-    its settings.
+    its settings. ``by_digest``: the two are equal by the digests that both records keep.
     """
 
     what: Words | str
@@ -154,6 +154,7 @@ class Finding:
     rank: int | None = None
     unit: Unit = Unit.RELATIVE
     term: Term | None = None
+    by_digest: bool = False
 
     @property
     def excess(self) -> float:

@@ -11,9 +11,10 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record import layout
-from align_hooks.record.files import CHANGED, read_array, read_json
+from align_hooks.record.files import read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.layout import Array
+from align_hooks.record.part import CHANGED
 from align_hooks.record.pieces import id_range, is_causal, sha256
 from align_hooks.record.schema import Description, structured
 from align_hooks.record.sequence import Slices, in_order

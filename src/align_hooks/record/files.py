@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import stat
+import math
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from align_hooks.errors import RecordError
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
+from align_hooks.record.part import CHANGED, STORED, Part, widened
+from align_hooks.record.storage import PIECE, Stored, is_remote, opened
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -23,11 +23,8 @@ LONGEST_LINE = 1 << 28
 """Bytes of the longest row that is read: sketches of half a million pieces."""
 LONGEST_HEADER = 100_000_000
 """Bytes of the longest header of a safetensors file, by its format."""
-PIECE = 1 << 24
-"""Bytes of a file that are read at once."""
 QUOTED = 200
 """Characters of a library's error that a message repeats."""
-CHANGED = "was changed since it was recorded (its digest differs); copy it again, or record the step again"
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError)
 """What numpy raises for a broken header, which it parses as Python."""
 DIGESTS = "xxh3_128"
@@ -71,7 +68,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     if not path.exists():
         return
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        if not path.is_file():
             raise RecordError(f"{path} is no file of a record: it is not a regular file")
         with path.open("rb") as file:
             while line := file.readline(LONGEST_LINE):
@@ -95,24 +92,19 @@ def in_words(error: BaseException) -> str:
 def _bytes(path: Path) -> bytes:
     """A JSON text. Its first and last byte are checked before memory is taken for the others."""
     try:
-        with _regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            ends = file.read(1) + (os.pread(file.fileno(), 2, size - 2).strip()[-1:] if size > 1 else b"")
-            if size > LARGEST_JSON or (size > PIECE and ends != b"{}"):
+        with opened(path) as file:
+            if file.size > LARGEST_JSON or (file.size > PIECE and not _looks_like_an_object(file)):
                 raise RecordError(f"{path} is no JSON object of a record, or larger than {LARGEST_JSON} bytes; copy it again")
-            file.seek(0)
-            return file.read()
+            return bytes(file.read(0, file.size))
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {in_words(error)}") from None
 
 
-def _regular(path: Path) -> BinaryIO:
-    """An open regular file; raises ValueError for anything else: a device has no end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is not a regular file")
-    return path.open("rb")
+def _looks_like_an_object(file: Stored) -> bool:
+    """Whether the first and last byte of a text are those of an object; only a line's end may follow."""
+    return file.read(0, 1) + file.read(file.size - 2, 2).strip()[-1:] == b"{}"
 
 
 def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
@@ -120,25 +112,26 @@ def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
         raise RecordError(f"{path} {CHANGED}")
 
 
-def _check_file(path: Path, digest: str) -> None:
-    """Raise RecordError where a file's digest is not ``digest``; the file is read in pieces, as it may have any size."""
-    with _regular(path) as file:
-        if digests.xxh3_of_pieces(iter(lambda: file.read(PIECE), b"")) != digest:
-            raise RecordError(f"{path} {CHANGED}")
+def _digest_of(file: Stored) -> str:
+    """The digest of a file, which may have any size."""
+    return digests.xxh3_of_pieces(file.blocks(0, file.size, PIECE))
 
 
 def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False) -> Array:
-    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked. The
-    file is mapped first in any case: a header that promises more than the file holds is refused before memory is taken."""
+    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked,
+    where it lies on a file system. There it is mapped first in any case: a header that promises more than the file holds is refused before
+    memory is taken."""
     try:
-        _regular(path).close()
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in "biuf":
-            raise ValueError("not a single array of numbers")
-        if mapped.offset + mapped.nbytes != path.stat().st_size:
-            raise ValueError("its size is not what its header says")
-        if digest is not None and not headers_only:
-            _check_file(path, digest)
+        if is_remote(path):
+            return _array_of_storage(path, digest)
+        with opened(path) as file:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in "biuf":
+                raise ValueError("not a single array of numbers")
+            if mapped.offset + mapped.nbytes != file.size:
+                raise ValueError("its size is not what its header says")
+            if digest is not None and not headers_only and _digest_of(file) != digest:
+                raise RecordError(f"{path} {CHANGED}")
         return mapped if headers_only else np.array(mapped)
     except FileNotFoundError:
         raise RecordError(f"{path} is missing; copy it again, or record the run again") from None
@@ -146,18 +139,24 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
         raise RecordError(f"{path} is not a whole .npy array ({in_words(error)}); pickled arrays are never loaded") from None
 
 
-FLOATING = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
-"""The floating types that are read, by their names in a safetensors file, as numpy reads their bytes."""
-STORED = {**FLOATING, "I16": "<i2"}
-"""All types that are read; experts are chosen by number."""
+def _array_of_storage(path: Path, digest: str | None) -> Array:
+    """The same from object storage, where the whole file comes with one request."""
+    with opened(path) as file:
+        content = io.BytesIO(file.read(0, file.size))
+    _check(content.getbuffer(), digest, path)
+    array = np.load(content, allow_pickle=False)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        raise ValueError("not a single array of numbers")
+    if content.tell() != len(content.getbuffer()):
+        raise ValueError("its size is not what its header says")
+    return array
 
 
 class TensorFile:
     """One safetensors file, its header parsed once; raises RecordError where the file is not whole, or was replaced.
 
-    Tensors are read by their place in the file and not through the library's handle, which maps the file: every page that was read
-    through the handle counts as ours until it is closed, and the process ends when the mapped file is cut short. Nor does the library read
-    bf16 without another package, which would be a dependency of ours that may move numpy.
+    Tensors are read by their place in the file (:mod:`.part`) and not through the library, whose handle maps the file and reads no bf16
+    without another package, which would be a dependency of ours that may move numpy.
     """
 
     def __init__(
@@ -167,16 +166,16 @@ class TensorFile:
         have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
         self.path, self._types, self._remedy = path, types, remedy
         try:
-            with _regular(path) as file:
-                self._known = _identity(file)
+            with opened(path) as file:
+                self._known = file.identity
                 header = _header(file)
             _check(len(header).to_bytes(8, "little") + header, digest, path)
-            _refuse_torn(path)
             self._tensors = json.loads(header)
             metadata = self._tensors.pop("__metadata__", None) or {}
+            _refuse_torn(self._tensors)
             self._digests = json.loads(metadata.get(DIGESTS, "{}"))
             self.metadata: dict[str, str] = dict(metadata)
-        except (OSError, ValueError, SafetensorError, RecursionError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RecordError(f"{path} is not a whole safetensors file ({in_words(error)}); {remedy}") from None
         self._start = 8 + len(header)
         if not isinstance(self._digests, dict) or (digest is not None and self._digests.keys() != self._tensors.keys()):
@@ -196,40 +195,34 @@ class TensorFile:
         """The type that a tensor is stored in, by its name in the format."""
         return str(self._tensors[name]["dtype"])
 
-    def read(self, name: str) -> Array:
-        """One tensor as fp32; raises RecordError for a type that is not among the file's ``types``."""
-        return _widened(self.stored(name), self.kind(name))
-
-    def stored(self, name: str) -> Array:
-        """One tensor as it is stored, a bf16 as its bits; raises RecordError for a type that is not among the file's ``types``."""
-        facts, kind = self._tensors[name], self.kind(name)
+    def part(self, name: str) -> Part:
+        """Where a tensor lies; raises RecordError for a type that is not among the file's ``types``."""
+        kind = self.kind(name)
         if kind not in self._types or kind not in STORED:
             raise RecordError(f"{self.path}: {name} is {kind}, only {', '.join(self._types)} can be read here; {self._remedy}")
-        start, stop = facts["data_offsets"]
-        stored = np.dtype(STORED[kind])
-        try:
-            with self.path.open("rb") as file:
-                if _identity(file) != self._known:
-                    raise RecordError(f"{self.path} was replaced while it was being read; start again once nobody writes it")
-                data = np.fromfile(file, stored, (stop - start) // stored.itemsize, offset=self._start + start)
-            if name in self._digests and digests.xxh3(data) != self._digests[name]:
-                raise RecordError(f"{self.path}: {name} {CHANGED}")
-            return data.reshape(facts["shape"])
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{self.path}: {name} cannot be read ({error}); {self._remedy}") from None
+        start, stop = (self._start + end for end in self._tensors[name]["data_offsets"])
+        return Part(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
+
+    def read(self, name: str) -> Array:
+        """One tensor as fp32; raises RecordError as :meth:`part` does, and where it is not as it was recorded."""
+        return widened(self.stored(name), self.kind(name))
+
+    def stored(self, name: str) -> Array:
+        """One tensor as it is stored, a bf16 as its bits."""
+        return self.part(name).stored()
 
 
 EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 """A file without a tensor, of a rank that holds copies alone. Before 0.4.4 the library writes such a file wrong and cannot read it."""
 
 
-def _header(file: BinaryIO) -> bytes:
+def _header(file: Stored) -> bytes:
     """The header of a safetensors file, a JSON text; raises ValueError where it does not fit the size of the file."""
-    room = os.fstat(file.fileno()).st_size - 8
-    size = int.from_bytes(file.read(8), "little")
+    room = file.size - 8
+    size = int.from_bytes(file.read(0, 8), "little")
     if size > min(room, LONGEST_HEADER):
         raise ValueError("it is shorter than its header")
-    header = file.read(size)
+    header = bytes(file.read(8, size))
     tensors = json.loads(header)
     stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
     if max(stops, default=0) != room - size:
@@ -237,25 +230,13 @@ def _header(file: BinaryIO) -> bytes:
     return header
 
 
-def _refuse_torn(path: Path) -> None:
-    """Raise the library's error for a file that is not whole."""
-    try:
-        with safe_open(path, framework="np"):
-            pass
-    except SafetensorError:
-        if path.stat().st_size != len(EMPTY) or path.read_bytes() != EMPTY:
-            raise
-
-
-def _widened(data: Array, kind: str) -> Array:
-    """Stored numbers in fp32. A bf16 is the upper half of the equal fp32 number."""
-    if kind == "BF16":
-        return (data.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which the loader of weights refuses by name
-        return data.astype(np.float32, copy=False)
-
-
-def _identity(file: BinaryIO) -> tuple[int, int, int]:
-    """Facts of a file that change when it is replaced or written to."""
-    facts = os.fstat(file.fileno())
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+def _refuse_torn(tensors: JsonObject) -> None:
+    """Raise ValueError unless each tensor has the bytes of its type and shape, one after the other from the first byte on: the format
+    allows neither holes nor shared bytes."""
+    end = 0
+    for start, stop, name in sorted((*tensor["data_offsets"], name) for name, tensor in tensors.items()):
+        kind, shape = tensors[name]["dtype"], tensors[name]["shape"]
+        whole = all(type(number) is int and number >= 0 for number in (start, stop, *shape)) and start == end <= stop
+        if not whole or (kind in STORED and stop - start != math.prod(shape) * np.dtype(STORED[kind]).itemsize):
+            raise ValueError(f"{name} has not the bytes of its type and shape")
+        end = stop

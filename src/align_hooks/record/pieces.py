@@ -12,8 +12,9 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.quantities import activations
 from align_hooks.record import atomic, digests, folder, layout
-from align_hooks.record.files import DIGESTS, EMPTY, STORED
+from align_hooks.record.files import DIGESTS, EMPTY
 from align_hooks.record.layout import Array, JsonObject
+from align_hooks.record.part import STORED
 from align_hooks.record.safetensors import head
 
 

@@ -37,6 +37,21 @@ def norms(run: Run, step: int) -> dict[str, float]:
     return {name: math.sqrt(squared) for name, squared in total.items()}
 
 
+def weight_norms_on_record(run: Run, step: int) -> dict[str, float]:
+    """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
+    chunks."""
+    if run.made_by_hand or run.missing is not None:
+        return {}
+    total: dict[str, float] = {}
+    unknown: set[str] = set()
+    for rank in run.manifests:
+        squares = run.weight_squares(rank, step)
+        for shard in run.counted(rank, trainable=False):
+            total[shard.name] = total.get(shard.name, 0.0) + squares.get(shard.name, 0.0)
+            unknown |= {shard.name} - squares.keys()
+    return {name: math.sqrt(squared) for name, squared in total.items() if name not in unknown}
+
+
 def counted_totals(run: Run, steps: Sequence[int]) -> dict[int, float]:
     """Step to the sum of all squared sums that count."""
     total = np.zeros(len(steps))

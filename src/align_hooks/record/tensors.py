@@ -4,15 +4,147 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
+from align_hooks.record.part import Part
 from align_hooks.record.shard import Shard
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""[start, stop) per axis."""
+Order: TypeAlias = tuple[tuple[Box, int, int], ...]
+"""The elements of a tensor in some order: of a box of it the elements [start, stop), box after box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a rank holds of a tensor: elements [start, stop), in row-major order, of a box of it, and where they lie."""
+
+    rank: int
+    box: Box
+    start: int
+    stop: int
+    part: Part
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """The box as an index."""
+        return tuple(slice(*bounds) for bounds in self.box)
+
+    def rows(self, shape: Sequence[int]) -> tuple[int, int] | None:
+        """The same as elements [start, stop) of the whole tensor of ``shape``; None where they do not stand together there."""
+        if any(bounds != (0, size) for bounds, size in zip(self.box[1:], shape[1:], strict=True)):
+            return None
+        before = self.box[0][0] * math.prod(shape[1:]) if shape else 0
+        return before + self.start, before + self.stop
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One tensor by the parts of it that ranks hold, in the order of the ranks; another process may read it."""
+
+    name: str
+    shape: tuple[int, ...]
+    held: tuple[Held, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to read."""
+        return sum(held.part.stop - held.part.start for held in self.held)
+
+    @cached_property
+    def order(self) -> Order:
+        """The order in which :meth:`blocks` has the elements: that of the whole tensor, wherever the ranks' parts allow it."""
+        if self._by_rows:
+            return ((tuple((0, size) for size in self.shape), 0, math.prod(self.shape)),)
+        return tuple((held.box, held.start, held.stop) for held in self._by_boxes)
+
+    @property
+    def digests(self) -> tuple[tuple[object, ...], ...] | None:
+        """The digests of all parts, each with what it is of; None where a part has none. Two tensors of equal digests are equal to the
+        bit."""
+        if any(held.part.digest is None for held in self.held):
+            return None
+        return tuple((held.box, held.start, held.stop, held.part.kind, held.part.digest) for held in self._by_boxes)
+
+    def blocks(self) -> Iterator[Array]:
+        """All elements in :attr:`order`, fp32, in blocks that are valid until the next; raises RecordError unless each is there once, and
+        as it was recorded."""
+        self.refuse_gaps()
+        for held in [held for held, _ in self._by_rows] or self._by_boxes:
+            yield from held.part.blocks()
+
+    def read(self) -> Array:
+        """The whole tensor, fp32; raises RecordError as :meth:`blocks` does."""
+        self.refuse_gaps()
+        whole = np.empty(self.shape, np.float32)
+        for held in self.held:
+            rows = held.rows(self.shape)
+            place, at = (whole.reshape(-1), rows[0]) if rows is not None else (whole[held.places].flat, held.start)
+            for block in held.part.blocks():
+                place[at : at + len(block)] = block
+                at += len(block)
+        return whole
+
+    @cached_property
+    def _by_rows(self) -> list[tuple[Held, tuple[int, int]]]:
+        """The parts in the order of the whole tensor, each with its elements there; empty where a part does not stand together there."""
+        rows = [(held, bounds) for held in self._not_empty if (bounds := held.rows(self.shape)) is not None]
+        return sorted(rows, key=lambda each: each[1]) if len(rows) == len(self._not_empty) else []
+
+    @property
+    def _by_boxes(self) -> list[Held]:
+        return sorted(self._not_empty, key=lambda held: (held.box, held.start, held.stop))
+
+    @property
+    def _not_empty(self) -> list[Held]:
+        return [held for held in self.held if held.start < held.stop]
+
+    def refuse_gaps(self) -> None:
+        """Raise RecordError unless every element is held once."""
+        if math.prod(self.shape) > sum(held.stop - held.start for held in self.held):
+            raise self.not_whole("some of its elements are on no rank")
+        if (twice := self._held_twice()) is not None:
+            raise self.not_whole(f"elements of rank {twice} are on an earlier rank too")
+
+    def _held_twice(self) -> int | None:
+        """The first rank that holds an element of an earlier rank; None where every element is held once."""
+        if self._by_rows or _apart({held.box for held in self.held}):
+            rows = self._by_rows or [(held, (held.start, held.stop)) for held in self._by_boxes]
+            clashes = [
+                max(one.rank, other.rank)
+                for (one, (_, stop)), (other, (start, _)) in pairwise(rows)
+                if start < stop and (self._by_rows or one.box == other.box)
+            ]
+            return min(clashes, default=None)
+        filled = np.zeros(self.shape, bool)
+        for held in self.held:
+            place, mine = filled[held.places].flat, slice(held.start, held.stop)
+            if place[mine].any():
+                return held.rank
+            place[mine] = True
+        return None
+
+    def not_whole(self, why: str) -> RecordError:
+        """The error for a tensor of which not every element is held once."""
+        return RecordError(f"{self.held[0].part.path}: {self.name} is not whole: {why}; record with every rank")
+
+
+def _apart(boxes: Collection[Box]) -> bool:
+    """Whether no two boxes share an element."""
+    bounds = np.array(list(boxes))  # [boxes, axes, 2]
+    starts, stops = bounds[..., 0], bounds[..., 1]
+    shared = (starts[:, None] < stops[None]) & (starts[None] < stops[:, None])
+    return int(shared.all(axis=2).sum()) == len(bounds)
 
 
 class Tensors(Mapping[str, Array]):
@@ -43,45 +175,25 @@ class Tensors(Mapping[str, Array]):
         return f"Tensors({len(self)} names, first {next(iter(self), 'none')})"
 
     def __getitem__(self, name: str) -> Array:
+        return self.whole(name).read()
+
+    def whole(self, name: str) -> Whole:
+        """A tensor that is not read yet; raises RecordError where a rank's part is not what its manifest says."""
         if name not in self._parts:
             near = difflib.get_close_matches(name, self._parts, n=1, cutoff=0.5)
             raise KeyError(f"no tensor {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        parts = self._parts[name]
-        rank, first = parts[0]
-        if len(parts) == 1 and first.local_shape == first.shape:
-            return self._local(rank, first)
-        if math.prod(first.shape) > sum(shard.elements for _, shard in parts):  # before memory is taken for it
-            raise self._not_whole(name, "some of its elements are on no rank")
-        whole = np.zeros(first.shape, np.float32)
-        filled = np.zeros(first.shape, bool)
-        for rank, shard in parts:
-            if shard.shape != first.shape:
-                raise self._not_whole(name, f"rank {rank} says that it is {list(shard.shape)}, rank {parts[0][0]} {list(first.shape)}")
-            place = tuple(slice(*bounds) for bounds in shard.box)
-            data = self._local(rank, shard)
-            range_ = slice(None) if shard.flat is None else slice(*shard.flat)
-            if filled[place].reshape(-1)[range_].any():
-                raise self._not_whole(name, f"elements of rank {rank} are on an earlier rank too")
-            if shard.flat:
-                whole[place].flat[range_], filled[place].flat[range_] = data, True
-            else:
-                whole[place], filled[place] = data, True
-        if not filled.all():
-            raise self._not_whole(name, f"{int((~filled).sum())} of its elements are on no rank")
+        whole = Whole(name, self.shape(name), tuple(self._held(rank, shard) for rank, shard in self._parts[name]))
+        first = self._parts[name][0][0]
+        for rank, shard in self._parts[name]:
+            if shard.shape != whole.shape:
+                raise whole.not_whole(f"rank {rank} says that it is {list(shard.shape)}, rank {first} {list(whole.shape)}")
         return whole
 
-    def _not_whole(self, name: str, why: str) -> RecordError:
-        path = self._file(self._parts[name][0][0], name).path
-        return RecordError(f"{path}: {name} is not whole: {why}; record with every rank")
-
-    def _file(self, rank: int, name: str) -> TensorFile:
-        return next(file for file in self._files[rank] if name in file)
-
-    def _local(self, rank: int, shard: Shard) -> Array:
-        file = self._file(rank, shard.name)
-        data = file.read(shard.name)
-        if data.shape != shard.local_shape:
+    def _held(self, rank: int, shard: Shard) -> Held:
+        file = next(file for file in self._files[rank] if shard.name in file)
+        part = file.part(shard.name)
+        if part.shape != shard.local_shape:
             raise RecordError(
-                f"{file.path}: {shard.name} is {list(data.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
+                f"{file.path}: {shard.name} is {list(part.shape)}, the manifest says {list(shard.local_shape)}; record the run again"
             )
-        return data
+        return Held(rank, shard.box, *(shard.flat or (0, shard.elements)), part)

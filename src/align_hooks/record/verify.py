@@ -16,8 +16,9 @@ from align_hooks.messages import Message, message, sentences
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record import layout
 from align_hooks.record.batch import Source, described
-from align_hooks.record.files import CHANGED, STORED, TensorFile, read_array, read_json
+from align_hooks.record.files import TensorFile, read_array, read_json
 from align_hooks.record.folder import inside
+from align_hooks.record.part import CHANGED, STORED
 from align_hooks.record.pieces import is_causal
 from align_hooks.record.problems import Problem, unreadable
 from align_hooks.record.reader import Run

@@ -13,8 +13,9 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
-from align_hooks.record.files import FLOATING, TensorFile
+from align_hooks.record.files import TensorFile
 from align_hooks.record.layout import Array
+from align_hooks.record.part import FLOATING
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.replay.perturb import EPS, Perturbed, Weights
 from align_hooks.replay.unfit import refuse_unfit

@@ -22,7 +22,7 @@ def batches(ladder: Ladder) -> StageResult:
     findings: list[Finding] = []
     agreed = (ladder.pair.first or 0) - 1
     for index, step in enumerate(steps):
-        ladder.progress(message("progress.batch", step=step), index, len(steps))
+        ladder.work.progress(message("progress.batch", step=step), index, len(steps))
         ours, theirs = ladder.batches(step)
         unlike, alone = differences(ours, theirs, step)
         findings += [replace(finding, since=agreed + 1) for finding in unlike]  # batches between recorded ones are not known

@@ -72,7 +72,7 @@ def _errors(ladder: Ladder, step: int) -> list[Finding]:
         """Wide enough for one element that Adam moves the other way, and too narrow for a tensor that is not updated."""
         return min(math.hypot(times * measured(name), 2 * FLIPS / math.sqrt(math.prod(shapes[name]) or 1)), MOST)
 
-    updates = list(distances.updates(*pair.runs, step, pair.limits.eps, ladder.progress))
+    updates = list(distances.updates(*pair.runs, step, pair.limits.eps, ladder.work))
     findings = [as_finding(update, step, limit, Quantity.UPDATES) for update in updates]
     size = math.sqrt(math.fsum(update.reference**2 for update in updates))
     if len(updates) < 2 or not math.isfinite(size):

@@ -25,7 +25,7 @@ def initial_optimizer_state(ladder: Ladder) -> StageResult:
         return no_update
     types = {kind for state in states.values() for kind in state.dtypes.values()}
     rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
-    findings = moment_errors(pair, first, rounding, ladder.progress)
+    findings = moment_errors(pair, first, rounding, ladder.work)
     if ours != theirs:
         findings.insert(0, Finding(message("optimizer_state.count"), ours, theirs, step=first, quantity=Quantity.OPTIMIZER_STATE))
     compared = message("optimizer_state.within_rounding" if rounding else "optimizer_state.to_the_bit", count=len(findings))

@@ -23,8 +23,8 @@ from align_hooks.compare.settings import listed
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
+from align_hooks.compare.work import Work
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.messages.progress import Progress
 
 FAR = 1e6
 """Roundings."""
@@ -69,9 +69,9 @@ class Change:
 @stage("weights after an update", Phase.UPDATE, place=Place.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
 def weights_after_update(ladder: Ladder) -> StageResult:
     """Both questions; a term that is found wrong comes first among the findings."""
-    pair, progress = ladder.pair, ladder.progress
-    equal = after_equal_gradients(pair, progress)
-    sides = [check(side, pair, progress) for side in Side]
+    pair, work = ladder.pair, ladder.work
+    equal = after_equal_gradients(pair, work)
+    sides = [check(side, pair, work) for side in Side]
     gaps = pair.gaps("optimizer_state")
     injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
     summary = sentences(injected, *(checked.note for checked in sides), *gaps[:1])
@@ -92,22 +92,22 @@ def weights_after_update(ladder: Ladder) -> StageResult:
     return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
 
 
-def after_equal_gradients(pair: Pair, progress: Progress) -> list[Finding]:
+def after_equal_gradients(pair: Pair, work: Work) -> list[Finding]:
     """Weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
-    errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, progress)]
+    errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
     coefficients = [(ours.clip_coefficient, theirs.clip_coefficient) for ours, theirs in pair.rows]
     known = [(ours, theirs) for ours, theirs in coefficients if ours is not None and theirs is not None]
     clipped = max((relative_difference(*pair) for pair in known), default=0.0)
     for step in set(pair.handed) & set(pair.steps("optimizer_state")):
-        errors += moment_errors(pair, step, UPDATE + 2 * clipped, progress)
+        errors += moment_errors(pair, step, UPDATE + 2 * clipped, work)
     return errors
 
 
-def check(side: Side, pair: Pair, progress: Progress) -> Checked:
+def check(side: Side, pair: Pair, work: Work) -> Checked:
     """Lay one side's recorded updates beside the formula."""
     run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
-    progress(message("after_update.progress", side=side))
+    work.progress(message("after_update.progress", side=side))
     record = gather(run, partner, candidate=side is Side.CANDIDATE)
     if isinstance(record, Message):
         return Checked(message("after_update.not_checked", side=side, why=record))
