@@ -20,6 +20,7 @@ from align_hooks.errors import shown
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.reader import Run, open_run
+from align_hooks.record.storage import is_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,9 @@ def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> 
 
 
 def is_directory(side: str) -> bool:
-    """Whether a side may be a record."""
+    """Whether a side may be a record, in a directory or in object storage."""
     try:
-        return bool(side.strip()) and Path(side).is_dir()
+        return is_address(side) or (bool(side.strip()) and Path(side).is_dir())
     except (OSError, ValueError):
         return False
 

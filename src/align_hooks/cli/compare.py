@@ -10,25 +10,32 @@ import typer
 from align_hooks import __version__
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
-from align_hooks.cli.files import place_of, report_files, written
+from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.compare.runs import compare as compare_runs
+from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.record.atomic import json_text
-from align_hooks.record.reader import open_run
+from align_hooks.record.holdings import tensor_bytes
 from align_hooks.report.machine import as_json
 from align_hooks.report.text import render
+
+WORTH = 1 << 29
+"""Bytes of tensors beyond which other processes are started: this one reads as many in the time that they take to start."""
 
 
 @app.command()
 def compare(
-    reference: Annotated[Path, typer.Argument(help="the run that is trusted")],
-    candidate: Annotated[Path, typer.Argument(help="the run that is questioned")],
+    reference: Annotated[str, typer.Argument(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
+    candidate: Annotated[str, typer.Argument(help="the run that is questioned")],
     noise: Annotated[
-        list[Path] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
+        list[str] | None, typer.Option(help="the reference run again, or with ALIGN_HOOKS_PERTURB: limits are measured on it")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
+    executor: Annotated[
+        str | None, typer.Option(help=f"who reads large records: {ENGINES}; by default processes where that is worth it")
+    ] = None,
 ) -> None:
     """Compare two recorded runs stage by stage and give a verdict.
 
@@ -38,11 +45,13 @@ def compare(
     """
     html, json = report_files(html, json)
     with progress() as say:
-        repeats = [open_run(place_of(path, "--noise ")) for path in noise or ()]
-        runs = open_run(place_of(reference)), open_run(place_of(candidate))
-        comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say)
+        repeats = [run_of(path, "--noise ") for path in noise or ()]
+        runs = run_of(reference), run_of(candidate)
+        worth = sum(map(tensor_bytes, runs)) > WORTH
+        with executor_of(executor or ("processes" if worth else "none")) as workers:
+            comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers)
     render(comparison, output())
-    about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
+    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
     if html is not None:
         from align_hooks.report.page import page

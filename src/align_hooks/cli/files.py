@@ -8,15 +8,22 @@ from pathlib import Path
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.process.paths import path_of, well_formed
 from align_hooks.record import atomic
+from align_hooks.record.reader import Run, open_run
+from align_hooks.record.storage import is_address
 from align_hooks.report.text import plain
 
 
-def place_of(path: Path, option: str = "") -> Path:
+def place_of(path: str | Path, option: str = "") -> Path:
     """The path that an argument names; raises RecordError where it names none."""
     try:
         return path_of(path)
     except ValueError as error:
         raise RecordError(f"{option}{shown(str(path))} {error}") from None
+
+
+def run_of(text: str, option: str = "") -> Run:
+    """The run that an argument names by a path, or by the address of an object storage."""
+    return open_run(text if is_address(text) else place_of(text, option))
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:

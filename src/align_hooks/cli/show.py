@@ -9,13 +9,12 @@ import typer
 
 from align_hooks import __version__
 from align_hooks.cli.application import app
-from align_hooks.cli.files import place_of, report_files, written
+from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.compare.health import health
 from align_hooks.messages import message
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
-from align_hooks.record.reader import open_run
 from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
 from align_hooks.report.run_text import render_run
@@ -23,7 +22,7 @@ from align_hooks.report.run_text import render_run
 
 @app.command()
 def show(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="a recorded run")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
 ) -> None:
@@ -35,8 +34,8 @@ def show(
     """
     html, _ = report_files(html)
     with progress() as say:
-        say(message("progress.reading", path=str(path)))
-        run = open_run(place_of(path))
+        say(message("progress.reading", path=path))
+        run = run_of(path)
         checked = verify_all(run, say) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))

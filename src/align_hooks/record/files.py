@@ -15,7 +15,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
-from align_hooks.record.storage import PIECE, Stored, is_remote, opened
+from align_hooks.record.storage import PIECE, Stored, is_remote, opened, reading
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""
@@ -70,7 +70,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     try:
         if not path.is_file():
             raise RecordError(f"{path} is no file of a record: it is not a regular file")
-        with path.open("rb") as file:
+        with reading(path) as file:
             while line := file.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE:
                     raise RecordError(f"{path} holds a line of more than {LONGEST_LINE} bytes, which is no row of a record; copy it again")

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from align_hooks.errors import RecordError
+from align_hooks.record.storage import is_remote
 
 TEMPORARY = ".tmp"
 """The end of the name of a file that is being written."""
@@ -40,7 +41,9 @@ def make(run: Path, folder: Path) -> Path:
 
 
 def inside(run: Path, path: Path) -> Path:
-    """``path``, which is to be read; raises RecordError where a link leads out of ``run``."""
+    """``path``, which is to be read; raises RecordError where a link leads out of ``run``. Object storage has no links."""
+    if is_remote(path):
+        return path
     try:
         real, home = os.path.realpath(path), os.path.realpath(run)
     except (OSError, ValueError) as error:

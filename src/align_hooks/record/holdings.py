@@ -12,6 +12,7 @@ from align_hooks.messages import message
 from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
 from align_hooks.record.reader import Run
+from align_hooks.record.storage import files_of_storage, is_remote
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
 """Every kind of quantity that a run may hold; sketches stand behind the tensors that were stored."""
@@ -81,6 +82,10 @@ DEEPEST = 8
 def bytes_by_kind(run: Run) -> Counter[str]:
     """Bytes on disk by kind, :data:`OTHER` for files of no kind. Links are not followed."""
     sizes: Counter[str] = Counter()
+    if is_remote(run.path):
+        for path, size in files_of_storage(run.path):
+            sizes[_kind(path.parts[:-1] or (".",), path.name)] += size
+        return sizes
     folders: list[tuple[str, tuple[str, ...]]] = [(str(run.path), ())]
     while folders:
         folders += _add(sizes, *folders.pop())
@@ -107,6 +112,13 @@ def _kind(inside: tuple[str, ...], name: str) -> str:
         return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)
     kind = registry.kind_of_file("/".join((*inside[2:], name)))
     return OTHER if kind is None else kind.name
+
+
+def tensor_bytes(run: Run) -> int:
+    """About how many bytes of gradients, weights and moments a run holds, by its tables."""
+    elements = sum(shard.elements for rank in run.manifests for shard in run.counted(rank, trainable=False))
+    sets = len(run.gradient_steps()) + len(run.weight_steps()) + 2 * len(run.optimizer_state_steps())
+    return 4 * elements * sets
 
 
 def ranges(steps: tuple[int, ...]) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from align_hooks.record import folder, layout
+from align_hooks.record.storage import is_remote
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """The signals with which schedulers, launchers and closing terminals end a process. SIGKILL cannot be handled."""
@@ -101,6 +102,8 @@ def read(run: Path, rank: int) -> Ended | None:
 
 def _text(place: Path) -> str:
     """The beginning of a regular file, not opened through a link; empty without such a file."""
+    if is_remote(place):
+        return place.read_bytes()[:LARGEST].decode("utf-8", "replace") if place.exists() else ""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

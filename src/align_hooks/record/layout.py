@@ -28,7 +28,6 @@ which files are written, what each promises and what its absence means.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +37,7 @@ from numpy.typing import NDArray
 from align_hooks.quantities import batches, gradients, optimizer_state, routing, weights
 from align_hooks.quantities.registry import KINDS, ROWS, STATES
 from align_hooks.quantities.scalars import SCALARS
+from align_hooks.record.storage import exists
 
 Array: TypeAlias = NDArray[Any]
 """Numbers of any type: the content of a ``.npy`` file, or a tensor."""
@@ -123,7 +123,7 @@ def steps(run: Path) -> Iterator[tuple[int, Path]]:
 def step_folders(run: Path, rank: int | None = None) -> Iterator[Path]:
     """Every ``step_N/rank_M``, or those of one rank; the target of a link is not listed."""
     for _, path in steps(run):
-        if rank is not None and os.path.lexists(path / f"rank_{rank}"):
+        if rank is not None and exists(path / f"rank_{rank}"):
             yield path / f"rank_{rank}"
         elif rank is None and not path.is_symlink():
             yield from (folder for folder in path.glob("rank_*") if number(folder.name, "rank_") is not None)

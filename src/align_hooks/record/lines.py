@@ -15,6 +15,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record import digests
 from align_hooks.record.files import in_words, read_lines
 from align_hooks.record.layout import JsonObject
+from align_hooks.record.storage import opened
 
 STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 """The beginning of every row of the writer."""
@@ -26,7 +27,7 @@ class Lines:
 
     def __init__(self, path: Path, listed: Mapping[int, str], unlisted: Callable[[int], bool] | None = None) -> None:
         self.path, self.listed, self._unlisted = path, dict(listed), unlisted
-        self._offsets: dict[int, int] = {}
+        self._bounds: dict[int, tuple[int, int]] = {}
         steps = {digest: step for step, digest in listed.items()}
         offset = 0
         for line in read_lines(path):
@@ -34,7 +35,7 @@ class Lines:
                 step = steps.get(digests.xxh3(line[:-1]))
                 step = self._begun_with(line) if step is None else step
                 if step is not None:
-                    self._offsets[step] = offset
+                    self._bounds[step] = offset, len(line)
             offset += len(line)
 
     def _begun_with(self, line: bytes) -> int | None:
@@ -50,22 +51,21 @@ class Lines:
     @property
     def steps(self) -> set[int]:
         """Steps that have a row."""
-        return set(self._offsets)
+        return set(self._bounds)
 
     @property
     def lost(self) -> list[int]:
         """Steps whose row was recorded and is gone, ascending."""
-        return sorted(self.listed.keys() - self._offsets.keys())
+        return sorted(self.listed.keys() - self._bounds.keys())
 
     def row(self, step: int) -> JsonObject:
         """The row of a step; raises RecordError where it cannot be read."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(self._offsets[step])
-                line = file.readline()
-                if step in self.listed and digests.xxh3(line[:-1]) != self.listed[step]:
-                    raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
-                row = json.loads(line)
+            with opened(self.path) as file:
+                line = bytes(file.read(*self._bounds[step]))
+            if step in self.listed and digests.xxh3(line[:-1]) != self.listed[step]:
+                raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
+            row = json.loads(line)
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None
         if not isinstance(row, dict):

@@ -5,7 +5,6 @@ Parameter tables are most of a manifest, and data-parallel ranks have the same t
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from align_hooks.record.folder import inside
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
+from align_hooks.record.storage import exists
 
 MIXED = (
     "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "
@@ -121,7 +121,7 @@ def refuse_lost_manifests(run: Path) -> None:
     """Raise RecordError where a record of ours has lost all of its manifests; a directory of batches that were copied is made by hand."""
     ours = [layout.run_file(run), *(run / kind.name for kind in ROWS)]
     ours += [path / layout.BATCH for path in layout.step_folders(run, 0) if _was_recorded(run, path / layout.BATCH)][:1]
-    if left := [path for path in ours if os.path.lexists(path)]:
+    if left := [path for path in ours if exists(path)]:
         raise RecordError(
             f"{run} has lost its manifests: {left[0].relative_to(run)} is there and manifest/rank_0.json is not; copy it again"
         )

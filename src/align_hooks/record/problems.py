@@ -5,7 +5,6 @@ Ranks may be missing or have ended early, steps between others may be missing, r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from align_hooks.messages import Joined, Message, message, rendered, sentences
 from align_hooks.record import layout
 from align_hooks.record.ending import End
+from align_hooks.record.storage import exists
 
 if TYPE_CHECKING:
     from align_hooks.record.reader import Run
@@ -94,7 +94,7 @@ def _lost(run: Run) -> Iterator[Problem]:
             if name in layout.LINES:
                 gone = run.lines(name, rank).lost
             else:
-                gone = sorted(step for step in listed if not os.path.lexists(layout.step(run.path, step, rank) / name))
+                gone = sorted(step for step in listed if not exists(layout.step(run.path, step, rank) / name))
             if gone:
                 step = gone[0]
                 place = layout.rows(run.path, name, rank) if name in layout.LINES else layout.step(run.path, step, rank) / name

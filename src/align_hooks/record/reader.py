@@ -41,6 +41,7 @@ from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
+from align_hooks.record.storage import is_address, place_in_storage
 from align_hooks.record.sums import Sketches, sketches_of
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
@@ -348,10 +349,11 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a recorded run, or a directory made by hand with the guide's snippet (batches only). Raises RecordError where there is nothing,
+    """Open a recorded run, or a directory made by hand with the guide's snippet (batches only). ``path`` may be the address of an object
+    storage that ``fsspec`` knows, ``s3://bucket/run``, where it is read in place. Raises RecordError where there is nothing,
     a format of another version, or ranks of different jobs."""
     try:
-        run = path_of(path)
+        run = place_in_storage(str(path)) if is_address(path) else path_of(path)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():

@@ -6,12 +6,16 @@ has no links, no devices and no descriptors, and a request to it costs as much a
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+
+from align_hooks.errors import RecordError, shown
 
 PIECE = 1 << 24
 """Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
@@ -19,6 +23,7 @@ Identity: TypeAlias = tuple[object, ...]
 """Facts of a file that change when it is replaced or written to."""
 
 
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 """What storages say of an object that changes when it is written again."""
 
@@ -36,9 +41,38 @@ class Stored(Protocol):
         """The bytes from ``start`` to ``stop`` in blocks of ``size``; each is valid until the next. Ends early where the file does."""
 
 
+def is_address(text: str | os.PathLike[str]) -> bool:
+    """Whether a text is the address of an object storage, ``s3://bucket/run``, and no path."""
+    return isinstance(text, str) and ADDRESS.match(text) is not None
+
+
+def place_in_storage(address: str) -> Path:
+    """The path of an address, without a slash at its end; raises RecordError where what reads it is not installed, or refuses."""
+    try:
+        from upath import UPath
+
+        place = UPath(address.rstrip("/"))
+        list(files_of_storage(place))
+    except ImportError as error:
+        text = " ".join(str(error).split())
+        raise RecordError(
+            f"{shown(address)} cannot be read: {text}; pip install 'align-hooks[storage]', and the library of the storage"
+        ) from None
+    except (ValueError, OSError) as error:
+        raise RecordError(f"{shown(address)} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
+    return cast("Path", place)
+
+
 def is_remote(path: Path) -> bool:
     """Whether a path is of a storage and not of a file system."""
     return not isinstance(path, Path)
+
+
+def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
+    """Every object below a place by its path from there, and its bytes. Storages that keep what they listed answer later questions from
+    that: one request for a thousand objects, and not one for each."""
+    for name, facts in place.fs.find(place.path, detail=True).items():
+        yield PurePosixPath(name).relative_to(place.path), int(facts["size"])
 
 
 @contextmanager
@@ -51,6 +85,11 @@ def opened(path: Path) -> Iterator[Stored]:
         raise ValueError("it is not a regular file")
     with path.open("rb", buffering=0) as file:
         yield _Local(cast("BinaryIO", file))
+
+
+def reading(path: Path) -> BinaryIO:
+    """A regular file to read line by line; raises as :func:`opened` does."""
+    return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else path.open("rb"))
 
 
 def exists(path: Path) -> bool:
@@ -110,3 +149,19 @@ class _Remote:
         for begin in range(start, stop, pieces):
             piece = memoryview(self.read(begin, min(pieces, stop - begin)))
             yield from (piece[at : at + size] for at in range(0, len(piece), size))
+
+
+class _Stream(io.RawIOBase):
+    """An object of a storage from its first byte on."""
+
+    def __init__(self, path: Path) -> None:
+        self._object, self._at = _Remote(path), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        content = self._object.read(self._at, len(room))
+        room[: len(content)] = content
+        self._at += len(content)
+        return len(content)

@@ -1,0 +1,91 @@
+"""The workers of long readings, each a ``concurrent.futures.Executor`` of a well-kept engine: processes, Dask or MPI.
+
+Workers are started anew and not forked: a fork copies the threads' locks of the libraries that this process has loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+
+from align_hooks.errors import AlignHooksError, shown
+
+ENGINES = "processes, processes:N, threads:N, dask:N, dask:ADDRESS, mpi, none"
+"""What :func:`executor_of` knows."""
+
+
+@contextmanager
+def executor_of(text: str) -> Iterator[Executor | None]:
+    """The workers that a text names, one of :data:`ENGINES`; None for this process alone.
+
+    ``processes`` are as many as this process may use cores. ``threads`` are for records in object storage, where reading is waiting.
+    ``dask:N`` starts N workers on this machine, ``dask:ADDRESS`` uses a scheduler that runs, ``tcp://host:8786``. ``mpi`` uses the ranks
+    that ``mpiexec -n N python -m mpi4py.futures`` started. Raises AlignHooksError for any other text, and where a library or the ranks are
+    missing.
+    """
+    name, _, argument = text.partition(":")
+    if name not in STARTED or (argument and name in ("mpi", "none")):
+        raise AlignHooksError(f"--executor {shown(text)} is none of {ENGINES}")
+    try:
+        with ExitStack() as stack:
+            yield STARTED[name](argument, stack)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("dask", "distributed", "mpi4py"):
+            raise
+        raise AlignHooksError(f"--executor {name} needs {error.name}, which is not installed; pip install 'align-hooks[{name}]'") from None
+
+
+def _number(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise AlignHooksError(f"--executor: {shown(text)} is no number of workers")
+    return int(text) if text else len(os.sched_getaffinity(0))
+
+
+def _processes(argument: str, stack: ExitStack) -> Executor:
+    return stack.enter_context(ProcessPoolExecutor(_number(argument), mp_context=get_context("spawn")))
+
+
+def _threads(argument: str, stack: ExitStack) -> Executor:
+    return stack.enter_context(ThreadPoolExecutor(_number(argument)))
+
+
+def _dask(argument: str, stack: ExitStack) -> Executor:
+    from dask import distributed
+
+    if argument and not argument.isdigit():
+        try:
+            client = stack.enter_context(distributed.Client(argument, timeout="20s"))
+        except OSError as error:
+            raise AlignHooksError(f"--executor dask: no scheduler answers at {shown(argument)} ({str(error)[:100]}); start one") from None
+    else:
+        started = distributed.LocalCluster(_number(argument), threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+        client = stack.enter_context(distributed.Client(stack.enter_context(started)))
+    workers: Executor = client.get_executor(pure=False)
+    return workers
+
+
+def _mpi(argument: str, stack: ExitStack) -> Executor:
+    from mpi4py import MPI
+    from mpi4py.futures import MPIPoolExecutor
+
+    if MPI.COMM_WORLD.Get_size() < 2:
+        raise AlignHooksError(
+            "--executor mpi has no other rank to work with; start it as mpiexec -n 8 python -m mpi4py.futures -m align_hooks …"
+        )
+    return stack.enter_context(MPIPoolExecutor())
+
+
+def _alone(argument: str, stack: ExitStack) -> None:
+    return None
+
+
+STARTED: dict[str, Callable[[str, ExitStack], Executor | None]] = {
+    "processes": _processes,
+    "threads": _threads,
+    "dask": _dask,
+    "mpi": _mpi,
+    "none": _alone,
+}
