@@ -19,9 +19,9 @@ from align_hooks.compare.measures import distances, ratio, relative_difference
 from align_hooks.compare.routing import apart, shares
 from align_hooks.compare.streams import Moved, Task, measure, norm_of
 from align_hooks.compare.verdict import Quantity, Words
-from align_hooks.compare.work import Work
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
+from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 from align_hooks.record.sums import weight_norms_on_record

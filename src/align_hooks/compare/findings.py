@@ -14,8 +14,8 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import equal
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Finding, Quantity, StageResult, Status, Words, at_step, when
-from align_hooks.compare.work import Work
 from align_hooks.messages import Message, Side, message, sentences
+from align_hooks.process.work import Work
 from align_hooks.record.schema import Rate, Row
 from align_hooks.record.self_check import Contradiction
 
@@ -62,7 +62,7 @@ def moment_errors(pair: Pair, step: int, limit: float, work: Work) -> list[Findi
 def judged(stage: Stage, summary: Words, findings: Sequence[Finding], *, incomplete: bool = False, most: int | None = WORST) -> StageResult:
     """A stage whose findings are in or out, the worst of them kept; a reference that is not finite makes it not comparable."""
     bad = [finding for finding in findings if finding.excess > 1]
-    if any(isinstance(finding.reference, float) and not math.isfinite(finding.reference) for finding in bad):
+    if any(map(without_reference, bad)):
         why = sentences(message("stage.reference_not_finite"), summary)
         return StageResult(stage, Status.NOT_COMPARABLE, why, furthest(bad))
     return StageResult(
@@ -116,3 +116,15 @@ def furthest(findings: Sequence[Finding], most: int | None = WORST) -> tuple[Fin
     earliest = min(begun, key=lambda finding: finding.step or 0, default=None)
     kept = ordered[:most]
     return tuple(kept if earliest is None or earliest in kept else [*kept, earliest])
+
+
+def without_reference(finding: Finding) -> bool:
+    """Whether the reference's value is not finite, so that nothing can be held against it."""
+    return isinstance(finding.reference, float) and not math.isfinite(finding.reference)
+
+
+def telling(findings: Sequence[Finding]) -> list[Finding]:
+    """Those of many findings that a judgement of all of them needs: the furthest, and one without a reference."""
+    kept = furthest(findings)
+    lost = next(filter(without_reference, findings), None)
+    return [*kept] if lost is None or any(map(without_reference, kept)) else [*kept, lost]

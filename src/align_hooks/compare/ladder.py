@@ -14,8 +14,8 @@ from align_hooks.compare.random_states import Drawn, first_difference
 from align_hooks.compare.settings import argument_settings, model_settings
 from align_hooks.compare.token_losses import Parted
 from align_hooks.compare.verdict import Finding, Quantity, Words
-from align_hooks.compare.work import Work
 from align_hooks.messages import Message, message, terms
+from align_hooks.process.work import Work
 from align_hooks.record.batch import Batch
 
 

@@ -22,8 +22,8 @@ from align_hooks.compare.pair import Pair
 from align_hooks.compare.stages.registry import LADDER
 from align_hooks.compare.stages.stage import Stage
 from align_hooks.compare.verdict import Comparison, StageResult, Status, decide
-from align_hooks.compare.work import Work
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
 
 
@@ -39,6 +39,8 @@ def compare(
     """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
     match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; without one, this process does."""
     pair, work = Pair(reference, candidate), Work(progress, executor)
+    for run in (*pair.runs, *noise):
+        run.read_ahead(work)
     ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work)
     stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE

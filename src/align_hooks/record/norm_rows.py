@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError
-from align_hooks.record.layout import Array
+from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.lines import Lines
-from align_hooks.record.schema import Norm, NormRow, structured
+from align_hooks.record.schema import LARGEST, Norm, NormRow, structured
 from align_hooks.record.shard import Shard
 
 
@@ -46,16 +46,30 @@ class NormRows:
 
 def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
     """The rows of one rank, which must have a number for every trainable shard that counts; a copy without a number gets NaN."""
-    path, rows = lines.path, {step: lines.row(step) for step in sorted(lines.steps)}
     wanted = [shard for shard in shards if shard.trainable]
-    squared = np.full((len(rows), len(wanted)), np.nan)
-    taken = {}
-    for index, (step, row) in enumerate(rows.items()):
-        norms = structured(NormRow, row, f"{path}: step {step}", numbers=("squared", "taken"))
-        missing = [shard.name for shard in wanted if shard.counted and shard.name not in norms.squared]
-        if missing:
-            raise RecordError(f"{path} lacks {missing[0]} at step {step}; record the run again")
-        squared[index] = [norms.squared.get(shard.name, math.nan) for shard in wanted]
-        taken[step] = norms.taken
-    names, counts = {shard.name: index for index, shard in enumerate(wanted)}, {shard.name: shard.counted for shard in wanted}
-    return NormRows(path, names, counts, {step: index for index, step in enumerate(rows)}, squared, taken)
+    names = {shard.name: index for index, shard in enumerate(wanted)}
+    counted = {shard.name for shard in wanted if shard.counted}
+    squared = np.full((len(lines.steps), len(wanted)), np.nan)
+    taken: dict[int, Sequence[Norm]] = {}
+    for index, step in enumerate(sorted(lines.steps)):
+        sums, taken[step] = _sums_and_norms(lines.row(step), f"{lines.path}: step {step}")
+        if not sums.keys() >= counted:
+            missing = next(name for name in names if name in counted and name not in sums)
+            raise RecordError(f"{lines.path} lacks {missing} at step {step}; record the run again")
+        squared[index] = [sums.get(name, math.nan) for name in names]
+    counts = {shard.name: shard.counted for shard in wanted}
+    return NormRows(lines.path, names, counts, {step: index for index, step in enumerate(taken)}, squared, taken)
+
+
+def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], Sequence[Norm]]:
+    """The squared sums of a row, and the framework's own norms. Where all sums are finite numbers, as nearly always, they are not looked at
+    one by one."""
+    squared = row.get("squared")
+    if type(squared) is dict and set(map(type, squared.values())) <= {float} and _are_sums(np.array([*squared.values()])):
+        return squared, structured(NormRow, {**row, "squared": {}}, where, numbers=("taken",)).taken
+    norms = structured(NormRow, row, where, numbers=("squared", "taken"))
+    return norms.squared, norms.taken
+
+
+def _are_sums(squares: Array) -> bool:
+    return bool(np.all((squares >= 0) & (squares < LARGEST)))

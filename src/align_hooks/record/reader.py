@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from align_hooks.errors import RecordError, shown
 from align_hooks.messages import Message, message
 from align_hooks.process.paths import path_of
+from align_hooks.process.work import Work
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.kind import Kind
@@ -41,11 +42,14 @@ from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
-from align_hooks.record.storage import is_address, place_in_storage
+from align_hooks.record.storage import is_address, place_in_storage, size_of
 from align_hooks.record.sums import Sketches, sketches_of
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
 from align_hooks.settings import PREFIX, Steps
+
+LONG = 1 << 26
+"""Bytes of rows that are worth a worker's while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,17 @@ class Run:
         """Canonical name to the norm of its whole gradient; raises RecordError where a missing rank holds a part of a gradient."""
         return sums.norms(self, step)
 
+    def read_ahead(self, work: Work) -> None:
+        """Read the rows of all ranks by the workers of ``work``, where they are long; a row that cannot be read raises RecordError here."""
+        paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}
+        sizes = [sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
+        if work.executor is None or sum(sizes) < LONG:
+            return
+        read = work.map(partial(_rows, self.path), list(self.manifests.items()), sizes)
+        of_ranks = dict(zip(self.manifests, read, strict=True))
+        self.__dict__["committed"] = {rank: committed for rank, (committed, _) in of_ranks.items()}
+        self._norm_rows.update({rank: norms for rank, (_, norms) in of_ranks.items() if norms is not None})
+
     def norm_rows(self, rank: int) -> NormRows:
         """A rank's squared sums of all steps."""
         if rank not in self._norm_rows:
@@ -206,10 +221,7 @@ class Run:
     def lines(self, name: str, rank: int) -> Lines:
         """A rank's rows of a quantity, by its name."""
         if (name, rank) not in self._lines:
-            committed = self.committed[rank]
-            path = inside(self.path, layout.rows(self.path, name, rank))
-            unlisted = partial(committed.may_be_unlisted, name) if committed.older is not None else None
-            self._lines[name, rank] = Lines(path, committed.listed.get(name, {}), unlisted)
+            self._lines[name, rank] = _lines(self.path, name, rank, self.committed[rank])
         return self._lines[name, rank]
 
     def rank_rows(self, step: int) -> dict[int, RankRow]:
@@ -343,9 +355,24 @@ class Run:
     @cached_property
     def committed(self) -> dict[int, Committed]:
         """Rank to the rows that count, with the names that they list."""
-        return {
-            rank: read_committed(inside(self.path, layout.scalars(self.path, rank)), manifest) for rank, manifest in self.manifests.items()
-        }
+        return {rank: _committed(self.path, rank, manifest) for rank, manifest in self.manifests.items()}
+
+
+def _committed(run: Path, rank: int, manifest: Manifest) -> Committed:
+    return read_committed(inside(run, layout.scalars(run, rank)), manifest)
+
+
+def _lines(run: Path, name: str, rank: int, committed: Committed) -> Lines:
+    unlisted = partial(committed.may_be_unlisted, name) if committed.older is not None else None
+    return Lines(inside(run, layout.rows(run, name, rank)), committed.listed.get(name, {}), unlisted)
+
+
+def _rows(run: Path, of_rank: tuple[int, Manifest]) -> tuple[Committed, NormRows | None]:
+    """A rank's rows of scalars and of norms, None where it has no norms."""
+    rank, manifest = of_rank
+    committed = _committed(run, rank, manifest)
+    lines = _lines(run, LOCAL_NORMS.name, rank, committed)
+    return committed, read_norm_rows(lines, manifest.parameters) if lines.steps else None
 
 
 def open_run(path: str | Path) -> Run:

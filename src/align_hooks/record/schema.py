@@ -299,10 +299,14 @@ class SketchRow(Struct, frozen=True):
         _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})
 
 
+LARGEST = 1e300
+"""Finite squared sums are smaller, so that a sum of them is finite."""
+
+
 def _refuse_negative(squares: Mapping[str, float]) -> None:
     """Raise ValueError for a number that is no sum of squares, or is finite and so large that its sum with others is not."""
     for name, square in squares.items():
-        if square < 0 or 1e300 <= square < math.inf:
+        if square < 0 or LARGEST <= square < math.inf:
             raise ValueError(f"{name} is {square:g}, which is no squared sum")
 
 

@@ -87,6 +87,11 @@ def opened(path: Path) -> Iterator[Stored]:
         yield _Local(cast("BinaryIO", file))
 
 
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
 def reading(path: Path) -> BinaryIO:
     """A regular file to read line by line; raises as :func:`opened` does."""
     return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else path.open("rb"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from align_hooks.compare.findings import telling
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.steps import drifting
@@ -25,8 +26,10 @@ def free_running(ladder: Ladder) -> StageResult:
         for step in steps:
             default = 0.0 if weights and step in pair.still else limit
             errors = ladder.norms(step, default) if kind is Quantity.LOCAL_NORMS else ladder.tensors(kind, step, default)
-            labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in errors]
-            (free if default else exact).extend(labelled)
+            kept = telling(errors)  # of a long run not every tensor at every step
+            labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
+            findings = free if default else exact
+            findings[:] = telling([*findings, *labelled])
         parts += [message("free_running.compared", kind=kind, count=len(steps))] if steps else []
         gaps += pair.gaps(kind)
     if not exact and not free:

@@ -23,8 +23,8 @@ from align_hooks.compare.settings import listed
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.updates import MOVED, Explanation, blind, explain
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, Term, Unit
-from align_hooks.compare.work import Work
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
+from align_hooks.process.work import Work
 
 FAR = 1e6
 """Roundings."""
