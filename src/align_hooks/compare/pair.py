@@ -7,10 +7,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from align_hooks.compare.distances import weights
 from align_hooks.compare.limits import SAME_SKETCH, Limits, limits_for
+from align_hooks.compare.streams import Task, measure
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
@@ -230,8 +229,10 @@ class Pair:
             errors = [distance.error for distance in weights(*self.runs, step, self.limits.eps)]
             return bool(errors) and all(error <= SAME_SKETCH for error in errors)
         ours, theirs = self.reference.weights(step), self.candidate.weights(step)
-        alike = (ours.shape(name) == theirs.shape(name) and np.array_equal(ours[name], theirs[name]) for name in ours)
-        return set(ours) == set(theirs) and all(alike)
+        if set(ours) != set(theirs) or any(ours.shape(name) != theirs.shape(name) for name in ours):
+            return False
+        tasks = [Task(ours.whole(name), theirs.whole(name)) for name in ours]
+        return all(measure(task).apart == 0.0 for task in tasks if not task.equal_by_digest)
 
 
 def _any_rate(row: Row) -> bool:

@@ -107,6 +107,11 @@ class Task:
         """How much there is to read."""
         return self.reference.bytes + self.candidate.bytes
 
+    @property
+    def equal_by_digest(self) -> bool:
+        """Whether the two are equal to the bit, as both records' digests say."""
+        return self.reference.digests is not None and self.reference.digests == self.candidate.digests
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -121,7 +126,7 @@ class Measured:
 def measure(task: Task) -> Measured:
     """Measure two tensors; raises RecordError where what is read is not as it was recorded."""
     ours, theirs = task.reference, task.candidate
-    if ours.digests is not None and ours.digests == theirs.digests:
+    if task.equal_by_digest:
         ours.refuse_gaps()
         norm = norm_of(ours) if task.norm is None or not math.isfinite(task.norm) else task.norm
         return Measured(0.0 if math.isfinite(norm) else math.nan, norm, norm, by_digest=True)

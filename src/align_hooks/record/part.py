@@ -82,6 +82,8 @@ class Part:
 
 def widened(data: Array, kind: str) -> Array:
     """Stored numbers in fp32. A bf16 is the upper half of the equal fp32 number."""
+    if kind == "F32":
+        return data
     if kind == "BF16":
         return (data.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):  # a double beyond fp32 becomes infinity, which the loader of weights refuses by name

@@ -89,9 +89,9 @@ class Whole:
         whole = np.empty(self.shape, np.float32)
         for held in self.held:
             rows = held.rows(self.shape)
-            place, at = (whole.reshape(-1), rows[0]) if rows is not None else (whole[held.places].flat, held.start)
+            place, at = (whole.reshape(-1), rows[0]) if rows is not None else (whole[held.places], held.start)
             for block in held.part.blocks():
-                place[at : at + len(block)] = block
+                _put(place, at, block)
                 at += len(block)
         return whole
 
@@ -147,6 +147,25 @@ def _apart(boxes: Collection[Box]) -> bool:
     return int(shared.all(axis=2).sum()) == len(bounds)
 
 
+def _put(place: Array, at: int, block: Array) -> None:
+    """Write a block to the elements of an array from ``at`` on, in row-major order."""
+    if place.ndim == 1:
+        place[at : at + len(block)] = block
+        return
+    if place.ndim != 2:
+        place.flat[at : at + len(block)] = block
+        return
+    row, column = divmod(at, place.shape[1])
+    if column:  # the rest of a row that was begun
+        first = block[: place.shape[1] - column]
+        place[row, column : column + len(first)] = first
+        row, block = row + 1, block[len(first) :]
+    whole, left = divmod(len(block), place.shape[1])
+    place[row : row + whole] = block[: len(block) - left].reshape(whole, place.shape[1])
+    if left:
+        place[row + whole, :left] = block[len(block) - left :]
+
+
 class Tensors(Mapping[str, Array]):
     """Canonical name to whole fp32 array, each read when asked for and not kept."""
 
@@ -166,6 +185,9 @@ class Tensors(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a whole tensor, without reading it."""
