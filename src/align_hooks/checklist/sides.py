@@ -19,8 +19,8 @@ from align_hooks.configuration.values import Configuration, ConfigurationError, 
 from align_hooks.errors import shown
 from align_hooks.messages import message
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.process.storage import is_address
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.storage import is_address
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.process import storage
 from align_hooks.process.paths import path_of, well_formed
 from align_hooks.record import atomic
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.storage import is_address
 from align_hooks.report.text import plain
 
 
@@ -23,7 +23,10 @@ def place_of(path: str | Path, option: str = "") -> Path:
 
 def run_of(text: str, option: str = "") -> Run:
     """The run that an argument names by a path, or by the address of an object storage."""
-    return open_run(text if is_address(text) else place_of(text, option))
+    try:
+        return open_run(storage.place_of(text))
+    except ValueError as error:
+        raise RecordError(f"{option}{shown(text)} {error}") from None
 
 
 def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | None, Path | None]:

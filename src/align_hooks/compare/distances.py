@@ -24,7 +24,6 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
-from align_hooks.record.sums import weight_norms_on_record
 from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
@@ -124,7 +123,7 @@ def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work)
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
     if all(step in each.steps_of(kind) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
-        norms = weight_norms_on_record(reference, step) if kind is Quantity.WEIGHTS else NO_NORMS
+        norms = reference.weight_norms(step) if kind is Quantity.WEIGHTS else NO_NORMS
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), work, norms)
     elif all(step in each.sketch_steps(kind) for each in (reference, run)):
         work.progress(message("distances.sketches", what=kind, step=step))
@@ -203,7 +202,7 @@ def _of_moved(reference: Run, run: Run, step: int, work: Work) -> tuple[Distance
     names = [name for name in shared if len({state.shape(name) for state in states}) == 1]
     moved = {name: [Moved(*(state.whole(name) for state in side)) for side in (states[:2], states[2:])] for name in names}
     tasks = [Task(ours, theirs) for ours, theirs in moved.values()]
-    sizes = weight_norms_on_record(reference, step)
+    sizes = reference.weight_norms(step)
     lacking = [name for name in names if name not in sizes]
     wholes = [before.whole(name) for name in lacking]
     sizes |= zip(lacking, work.map(norm_of, wholes, [whole.bytes for whole in wholes]), strict=True)

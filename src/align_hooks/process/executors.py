@@ -15,6 +15,8 @@ from align_hooks.errors import AlignHooksError, shown
 
 ENGINES = "processes, processes:N, threads:N, dask:N, dask:ADDRESS, mpi, none"
 """What :func:`executor_of` knows."""
+PATIENCE = "20s"
+"""How long a scheduler may take to answer."""
 
 
 @contextmanager
@@ -57,11 +59,11 @@ def _dask(argument: str, stack: ExitStack) -> Executor:
 
     if argument and not argument.isdigit():
         try:
-            client = stack.enter_context(distributed.Client(argument, timeout="20s"))
+            client = stack.enter_context(distributed.Client(argument, timeout=PATIENCE))
         except OSError as error:
             raise AlignHooksError(f"--executor dask: no scheduler answers at {shown(argument)} ({str(error)[:100]}); start one") from None
     else:
-        started = distributed.LocalCluster(_number(argument), threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+        started = distributed.LocalCluster(_number(argument), threads_per_worker=1, dashboard_address=":0", host="127.0.0.1")
         client = stack.enter_context(distributed.Client(stack.enter_context(started)))
     workers: Executor = client.get_executor(pure=False)
     return workers

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
+"""The beginning of an address of object storage."""
 
 
 def path_of(text: str | os.PathLike[str]) -> Path:
     """The absolute path, home directories and links followed, whether it is there or not.
 
-    Raises ValueError for a path that no file system can resolve: ``~nobody``, a link to itself, a name too long.
+    Raises ValueError for a path that no file system can resolve: ``~nobody``, a link to itself, a name too long, ``s3://bucket``.
     """
     name = os.fspath(text)
     if not name:
         raise ValueError("names nothing")
+    if ADDRESS.match(name):
+        raise ValueError("is an address of object storage, which is read and never written; name a directory, and copy it there afterwards")
     if "\0" in name or name.splitlines() != [name]:
         raise ValueError("holds a NUL or a line break, which the name of no run or report may")
     try:

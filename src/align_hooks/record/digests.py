@@ -40,17 +40,22 @@ def bytes_of(array: Array) -> memoryview:
 
 def xxh3_of_pieces(pieces: Iterable[bytes | memoryview]) -> str:
     """The digest of bytes that come in pieces."""
-    state = xxhash.xxh3_128()
+    state = running()
     for piece in pieces:
         state.update(piece)
     return str(state.hexdigest())
+
+
+def running() -> xxhash.xxh3_128:
+    """A digest that is made piece by piece: ``update`` adds bytes, ``hexdigest`` is the digest of all so far."""
+    return xxhash.xxh3_128()
 
 
 class Digesting:
     """A binary file to write to, which knows the digest of what was written."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._state = file, xxhash.xxh3_128()
+        self._file, self._state = file, running()
 
     def write(self, data: bytes | memoryview) -> int:
         """Write ``data``; how many bytes were written."""

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from align_hooks.errors import RecordError
+from align_hooks.process.storage import PIECE, Stored, is_remote, opened, reading
 from align_hooks.record import digests, layout
 from align_hooks.record.layout import Array, JsonObject
 from align_hooks.record.part import CHANGED, STORED, Part, widened
-from align_hooks.record.storage import PIECE, Stored, is_remote, opened, reading
 
 LARGEST_JSON = 1 << 29
 """Bytes of the largest JSON file that is read: the parameter table of a rank that holds a million pieces."""

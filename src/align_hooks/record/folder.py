@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.record.storage import is_remote
+from align_hooks.process.storage import is_remote
 
 TEMPORARY = ".tmp"
 """The end of the name of a file that is being written."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
+from align_hooks.process.storage import files_of_storage, is_remote
 from align_hooks.quantities import registry
 from align_hooks.record.problems import Problem, ProblemKind, unreadable
 from align_hooks.record.reader import Run
-from align_hooks.record.storage import files_of_storage, is_remote
 
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
 """Every kind of quantity that a run may hold; sketches stand behind the tensors that were stored."""

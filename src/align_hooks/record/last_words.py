@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from align_hooks.process.storage import is_remote
 from align_hooks.record import folder, layout
-from align_hooks.record.storage import is_remote
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """The signals with which schedulers, launchers and closing terminals end a process. SIGKILL cannot be handled."""

@@ -34,10 +34,10 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from align_hooks.process.storage import exists
 from align_hooks.quantities import batches, gradients, optimizer_state, routing, weights
 from align_hooks.quantities.registry import KINDS, ROWS, STATES
 from align_hooks.quantities.scalars import SCALARS
-from align_hooks.record.storage import exists
 
 Array: TypeAlias = NDArray[Any]
 """Numbers of any type: the content of a ``.npy`` file, or a tensor."""

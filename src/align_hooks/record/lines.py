@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from align_hooks.errors import RecordError
+from align_hooks.process.storage import opened
 from align_hooks.record import digests
 from align_hooks.record.files import in_words, read_lines
 from align_hooks.record.layout import JsonObject
-from align_hooks.record.storage import opened
 
 STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 """The beginning of every row of the writer."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError
+from align_hooks.process.storage import exists
 from align_hooks.quantities.registry import ROWS
 from align_hooks.record import layout
 from align_hooks.record.files import QUOTED, read_json, read_sealed
@@ -19,7 +20,6 @@ from align_hooks.record.folder import inside
 from align_hooks.record.layout import JsonObject
 from align_hooks.record.schema import Facts, Group, Manifest, structured
 from align_hooks.record.shard import Shard
-from align_hooks.record.storage import exists
 
 MIXED = (
     "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from align_hooks.errors import RecordError
+from align_hooks.process.storage import Identity, opened
+from align_hooks.record import digests
 from align_hooks.record.layout import Array
-from align_hooks.record.storage import Identity, opened
 
 CHANGED = "was changed since it was recorded (its digest differs); copy it again, or record the step again"
 FLOATING = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
@@ -63,7 +63,7 @@ class Part:
         return np.dtype(STORED[self.kind])
 
     def _read(self, size: int) -> Iterator[memoryview]:
-        digest, left = xxhash.xxh3_128(), self.stop - self.start
+        digest, left = digests.running(), self.stop - self.start
         try:
             with opened(self.path) as file:
                 if file.identity != self.known:

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from align_hooks.messages import Joined, Message, message, rendered, sentences
+from align_hooks.process.storage import exists
 from align_hooks.record import layout
 from align_hooks.record.ending import End
-from align_hooks.record.storage import exists
 
 if TYPE_CHECKING:
     from align_hooks.record.reader import Run

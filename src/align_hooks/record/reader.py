@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.messages import Message, message
-from align_hooks.process.paths import path_of
+from align_hooks.process.storage import is_remote, place_of, size_of
 from align_hooks.process.work import Work
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.gradients import GRADIENTS
@@ -42,7 +42,6 @@ from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
-from align_hooks.record.storage import is_address, place_in_storage, size_of
 from align_hooks.record.sums import Sketches, sketches_of
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
@@ -194,6 +193,11 @@ class Run:
             return {}
         path, digest = self.file(rank, step, layout.SQUARED)
         return structured(NormRow, {"squared": read_json(path, digest)}, path, numbers=("squared",)).squared
+
+    def weight_norms(self, step: int) -> dict[str, float]:
+        """Canonical name to the norm of its whole weight after ``step`` updates, of the squared sums on record; without those that have
+        none."""
+        return sums.weight_norms(self, step)
 
     def batch_descriptions(self, step: int) -> dict[int, Description]:
         """Each rank's batch.json."""
@@ -380,7 +384,7 @@ def open_run(path: str | Path) -> Run:
     storage that ``fsspec`` knows, ``s3://bucket/run``, where it is read in place. Raises RecordError where there is nothing,
     a format of another version, or ranks of different jobs."""
     try:
-        run = place_in_storage(str(path)) if is_address(path) else path_of(path)
+        run = path if not isinstance(path, str) and is_remote(path) else place_of(path)
     except ValueError as error:
         raise RecordError(f"{shown(str(path))} {error}") from None
     if not run.is_dir():

@@ -37,7 +37,7 @@ def norms(run: Run, step: int) -> dict[str, float]:
     return {name: math.sqrt(squared) for name, squared in total.items()}
 
 
-def weight_norms_on_record(run: Run, step: int) -> dict[str, float]:
+def weight_norms(run: Run, step: int) -> dict[str, float]:
     """Canonical name to the norm of its whole weight after ``step`` updates, as far as squared sums were recorded beside it: fp32 ones of
     chunks."""
     if run.made_by_hand or run.missing is not None:

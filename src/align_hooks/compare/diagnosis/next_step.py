@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.stages.gradients import gradients
@@ -18,6 +19,8 @@ from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.token_losses import Rows
 from align_hooks.compare.verdict import Blame, Finding, Place, Quantity, Reason, StageResult, Status, Verdict, differing
 from align_hooks.messages import Argument, Message, all_of, message, terms
+from align_hooks.process.storage import is_remote
+from align_hooks.record.reader import Run
 
 FEED = "ALIGN_HOOKS_REPLAY_BATCHES={reference} ALIGN_HOOKS_LOAD_WEIGHTS={reference}@{first}"
 COMMANDS = {
@@ -189,8 +192,8 @@ def commands(ladder: Ladder) -> dict[str, str]:
     paths = {
         "reference": reference.path,
         "candidate": candidate.path,
-        "noise": f"{reference.path}_noise",
-        "again": f"{candidate.path}_again",
+        "noise": f"{_to_record(reference)}_noise",
+        "again": f"{_to_record(candidate)}_again",
         "broken": candidate.path if reference.steps else reference.path,
     }
     filled = {name: shlex.quote(str(path)) for name, path in paths.items()}
@@ -198,6 +201,11 @@ def commands(ladder: Ladder) -> dict[str, str]:
     filled["routing"] = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     filled |= {"updates": f"{first}-{first + 2}", "states": f"{first}-{first + 3}"}
     return {name: command.format(**filled) for name, command in COMMANDS.items()}
+
+
+def _to_record(run: Run) -> Path | str:
+    """The path of a run, or the name alone of one in object storage, where nothing is recorded."""
+    return run.path.name if is_remote(run.path) else run.path
 
 
 def padded_rows(ladder: Ladder) -> list[int | None]:

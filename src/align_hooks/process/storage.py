@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
-from align_hooks.errors import RecordError, shown
+from align_hooks.process.paths import ADDRESS, path_of
 
 PIECE = 1 << 24
 """Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
@@ -23,7 +22,6 @@ Identity: TypeAlias = tuple[object, ...]
 """Facts of a file that change when it is replaced or written to."""
 
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 """What storages say of an object that changes when it is written again."""
 
@@ -43,23 +41,23 @@ class Stored(Protocol):
 
 def is_address(text: str | os.PathLike[str]) -> bool:
     """Whether a text is the address of an object storage, ``s3://bucket/run``, and no path."""
-    return isinstance(text, str) and ADDRESS.match(text) is not None
+    return ADDRESS.match(os.fspath(text)) is not None
 
 
-def place_in_storage(address: str) -> Path:
-    """The path of an address, without a slash at its end; raises RecordError where what reads it is not installed, or refuses."""
+def place_of(text: str | os.PathLike[str]) -> Path:
+    """The place that a path or an address names; raises ValueError for what names none, and where what reads a storage is not installed."""
+    if not is_address(text):
+        return path_of(text)
     try:
         from upath import UPath
 
-        place = UPath(address.rstrip("/"))
+        place = UPath(str(text).rstrip("/"))
         list(files_of_storage(place))
     except ImportError as error:
-        text = " ".join(str(error).split())
-        raise RecordError(
-            f"{shown(address)} cannot be read: {text}; pip install 'align-hooks[storage]', and the library of the storage"
-        ) from None
+        needs = "pip install 'align-hooks[storage]' and the library of the storage, such as s3fs"
+        raise ValueError(f"cannot be read: {' '.join(str(error).split())}; {needs}") from None
     except (ValueError, OSError) as error:
-        raise RecordError(f"{shown(address)} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise ValueError(f"cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
     return cast("Path", place)
 
 

@@ -1,0 +1,98 @@
+"""Processes, threads, Dask and MPI give one answer, and raise what a worker raises."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.runs import compare
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.process.executors import executor_of
+from align_hooks.process.work import Work
+from align_hooks.record import reader
+from align_hooks.report.machine import as_json
+from synthetic import Synthetic
+
+BIN = Path(sys.executable).parent
+needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is not installed")
+needs_mpi = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or not (BIN / "mpiexec").exists(), reason="mpi4py or an MPI is not installed"
+)
+ENGINES = ["processes:2", "threads:2", pytest.param("dask:2", marks=needs_dask)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """A reference and a candidate, one of whose gradients is wrong."""
+    candidate = Synthetic()
+    candidate.gradients[0]["model.norm.weight"] *= 1.5
+    return Synthetic().write(tmp_path / "reference"), candidate.write(tmp_path / "candidate")
+
+
+def answer(pair: tuple[Path, Path], engine: str) -> object:
+    with executor_of(engine) as executor:
+        return as_json(compare(*map(open_run, pair), executor=executor))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_answer_of_one_process(pair: tuple[Path, Path], engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "LONG", 0)  # so that the workers read the rows too
+    assert str(answer(pair, engine)) == str(answer(pair, "none"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: str) -> None:
+    path = pair[1] / "step_0/rank_0/gradients.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match="was changed since it was recorded"):
+        answer(pair, engine)
+
+
+@needs_mpi
+def test_ranks_of_mpi_do(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    command = ["-m", "align_hooks", "compare", *map(str, pair), "--json", str(tmp_path / "said.json")]
+    start = [str(BIN / "mpiexec"), "-n", "3", sys.executable, "-m", "mpi4py.futures", *command, "--executor", "mpi"]
+    done = subprocess.run(start, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    alone = subprocess.run([sys.executable, *command[:-1], str(tmp_path / "alone.json")], capture_output=True, text=True, timeout=300)
+    assert alone.returncode == 1, alone.stderr
+    assert json.loads((tmp_path / "said.json").read_text()) == json.loads((tmp_path / "alone.json").read_text())
+
+
+@needs_mpi
+def test_mpi_without_ranks_is_refused() -> None:
+    with pytest.raises(AlignHooksError, match="--executor mpi has no other rank to work with"), executor_of("mpi"):
+        pass
+
+
+@needs_dask
+def test_a_scheduler_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("align_hooks.process.executors.PATIENCE", "1s")
+    with pytest.raises(AlignHooksError, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"), executor_of("dask:tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "ray", "mpi:3", "none:1"])
+def test_another_engine_is_refused(text: str) -> None:
+    with pytest.raises(AlignHooksError, match="is none of processes"), executor_of(text):
+        pass
+
+
+@pytest.mark.parametrize("text", ["processes:0", "processes:many", "threads:-1"])
+def test_no_number_of_workers_is_refused(text: str) -> None:
+    with pytest.raises(AlignHooksError, match="is no number of workers"), executor_of(text):
+        pass
+
+
+def test_pieces_go_to_a_worker_together() -> None:
+    with executor_of("threads:1") as executor:
+        work, sizes = Work(executor=executor), [30 << 20, 30 << 20, 30 << 20, 1, 80 << 20]
+        assert list(work.map(str, range(5), sizes)) == list("01234")

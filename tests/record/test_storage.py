@@ -1,0 +1,181 @@
+"""A record in object storage is read in place, and is what it is in a directory."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.compare.health import health
+from align_hooks.compare.runs import compare
+from align_hooks.errors import RecordError, SettingsError
+from align_hooks.messages import rendered
+from align_hooks.process.executors import executor_of
+from align_hooks.record.holdings import bytes_by_kind, holdings
+from align_hooks.record.verify import verify
+from align_hooks.replay.weights import open_weights
+from align_hooks.report.machine import as_json
+from align_hooks.settings import Settings
+from synthetic import Synthetic, by_hand, routed
+
+upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
+KEY, SECRET = "key", "secret"
+
+
+def put(folder: Path, address: str) -> str:
+    """Copy a directory to a storage; its address there."""
+    place = upath.UPath(address)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            place.fs.makedirs(str((place / str(file.relative_to(folder))).parent.path), exist_ok=True)
+            place.fs.pipe_file((place / str(file.relative_to(folder))).path, file.read_bytes())
+    return address
+
+
+@pytest.fixture
+def bucket() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def same_answers(reference: Path, candidate: Path, bucket: str, engine: str = "none") -> None:
+    here = as_json(compare(open_run(reference), open_run(candidate)))
+    stored = [open_run(put(path, f"{bucket}/{path.name}")) for path in (reference, candidate)]
+    with executor_of(engine) as executor:
+        there = as_json(compare(*stored, executor=executor))
+    for answer in (here, there):
+        del answer["runs"], answer["next"], answer["messages"]  # they name places
+    assert str(there) == str(here)
+
+
+def test_two_runs_are_compared_as_in_directories(tmp_path: Path, bucket: str) -> None:
+    candidate = Synthetic()
+    candidate.gradients[0]["model.norm.weight"] *= 1.5
+    same_answers(Synthetic().write(tmp_path / "reference"), candidate.write(tmp_path / "candidate"), bucket)
+
+
+def test_everything_of_a_run_is_read(tmp_path: Path, bucket: str) -> None:
+    path = routed("routing").write(tmp_path / "run")
+    here, there = open_run(path), open_run(put(path, f"{bucket}/run"))
+    assert there.steps == here.steps
+    assert str(there.path) == f"{bucket}/run"
+    assert np.array_equal(there.batch(0).tokens, here.batch(0).tokens)
+    assert there.local_norms(0) == here.local_norms(0)
+    assert all(np.array_equal(there.weights(0)[name], here.weights(0)[name]) for name in here.weights(0))
+    assert [*there.routing(0).names] == [*here.routing(0).names]
+    assert bytes_by_kind(there) == bytes_by_kind(here)
+    assert not there.problems
+    checked = verify(there)
+    assert (checked.files, checked.bytes, checked.wrong) == (verify(here).files, verify(here).bytes, [])
+    assert health(there, holdings(there), [], None).exit_code == health(here, holdings(here), [], None).exit_code
+
+
+def test_a_directory_made_by_hand_is_read(tmp_path: Path, bucket: str) -> None:
+    path = by_hand(tmp_path / "hand", ranks=2)
+    there = open_run(put(path, f"{bucket}/hand"))
+    assert there.made_by_hand
+    assert np.array_equal(there.batch(1).tokens, open_run(path).batch(1).tokens)
+
+
+def test_what_was_changed_or_lost_there_is_refused(tmp_path: Path, bucket: str) -> None:
+    path = Synthetic().write(tmp_path / "run")
+    run = open_run(put(path, f"{bucket}/run"))
+    gradients = run.gradients(0)
+    name = run.path / "step_0/rank_0/gradients.safetensors"
+    content = bytearray(name.read_bytes())
+    content[-1] ^= 1
+    name.fs.pipe_file(name.path, bytes(content))
+    with pytest.raises(RecordError, match=r"was (replaced while it was being read|changed since it was recorded)"):
+        list(gradients.values())
+    with pytest.raises(RecordError, match="was changed since it was recorded"):
+        list(open_run(f"{bucket}/run").gradients(0).values())
+    name.fs.pipe_file(name.path, bytes(content[:-1]))
+    with pytest.raises(RecordError, match="its size is not what its header says"):
+        open_run(f"{bucket}/run").gradients(0)
+    tokens = run.path / "step_1/rank_0/tokens.npy"
+    tokens.fs.pipe_file(tokens.path, tokens.read_bytes()[:-4])
+    with pytest.raises(RecordError, match=r"tokens\.npy"):
+        open_run(f"{bucket}/run").batch(1)
+    name.fs.rm(name.path)
+    (problem,) = open_run(f"{bucket}/run").problems
+    assert "step_0/rank_0/gradients.safetensors" in rendered(problem.message)
+
+
+def test_a_rank_that_lacks_an_end_is_named(tmp_path: Path, bucket: str) -> None:
+    unfinished = Synthetic(ended=None)
+    there = open_run(put(unfinished.write(tmp_path / "run"), f"{bucket}/run"))
+    assert [str(problem.kind) for problem in there.problems] == [str(problem.kind) for problem in open_run(tmp_path / "run").problems]
+
+
+@pytest.mark.parametrize(("address", "why"), [("memory://nothing", "is not a directory"), ("nowhere://run", "cannot be read")])
+def test_an_address_that_leads_nowhere_is_refused(address: str, why: str) -> None:
+    with pytest.raises(RecordError, match=why):
+        open_run(address)
+
+
+def test_a_run_in_storage_feeds_another_and_none_is_recorded_there(tmp_path: Path, bucket: str) -> None:
+    address = put(Synthetic().write(tmp_path / "run"), f"{bucket}/run")
+    given = Settings.from_environment({"ALIGN_HOOKS_LOAD_WEIGHTS": f"{address}@1", "ALIGN_HOOKS_RUN": str(tmp_path / "next")})
+    assert str(given.load_weights) == f"{address}@1"
+    assert np.array_equal(open_weights(given.load_weights)["model.norm.weight"], open_run(tmp_path / "run").weights(1)["model.norm.weight"])
+    with pytest.raises(SettingsError, match=r"ALIGN_HOOKS_RUN.* is an address of object storage, which is read and never written"):
+        Settings.from_environment({"ALIGN_HOOKS_RUN": address})
+
+
+# ---- a real server
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a bucket of an S3-compatible server on this machine."""
+    server = Path(sys.executable).parent / "rclone"
+    if importlib.util.find_spec("s3fs") is None or not server.exists():
+        pytest.skip("s3fs or rclone is not installed: make storage has both in an environment of their own")
+    (tmp_path / "served/bucket").mkdir(parents=True)
+    log = (tmp_path / "log").open("wb")
+    command = [server, "serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", tmp_path / "served"]
+    with log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            port = port_of(tmp_path / "log")
+            for name, value in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+                monkeypatch.setenv(f"AWS_{name}", value)
+            yield "s3://bucket"
+        finally:
+            process.terminate()
+
+
+def port_of(log: Path) -> int:
+    """The port that the server says it listens on, once it answers."""
+    for _ in range(300):
+        said = log.read_text()
+        if "http://127.0.0.1:" in said:
+            port = int(said.split("http://127.0.0.1:")[1].split("/")[0])
+            connection = HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/")
+            connection.getresponse()
+            return port
+        time.sleep(0.1)
+    pytest.fail(f"the server did not start: {log.read_text()}")
+
+
+@pytest.mark.parametrize("engine", ["none", "threads:8", "processes:2"])
+def test_a_real_server(tmp_path: Path, s3: str, engine: str) -> None:
+    candidate = Synthetic()
+    candidate.gradients[0]["model.norm.weight"] *= 1.5
+    same_answers(Synthetic().write(tmp_path / "reference"), candidate.write(tmp_path / "candidate"), s3, engine)
+
+
+def test_the_command_line_reads_from_a_real_server(tmp_path: Path, s3: str) -> None:
+    put(Synthetic().write(tmp_path / "run"), f"{s3}/run")
+    for command in (["show", f"{s3}/run", "--verify"], ["compare", f"{s3}/run", str(tmp_path / "run")]):
+        done = subprocess.run([sys.executable, "-m", "align_hooks", *command], capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, 3, 4), done.stderr
+        assert "internal error" not in done.stderr
