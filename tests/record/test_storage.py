@@ -130,6 +130,19 @@ def test_a_run_in_storage_feeds_another_and_none_is_recorded_there(tmp_path: Pat
         Settings.from_environment({"ALIGN_HOOKS_RUN": address})
 
 
+def test_an_error_of_the_storage_is_a_line(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(put(Synthetic().write(tmp_path / "run"), f"{bucket}/run"))
+
+    def fail(self: object, name: str, **bounds: int) -> bytes:
+        raise RuntimeError("the token expired\nand more")
+
+    monkeypatch.setattr(type(run.path.fs), "cat_file", fail)
+    with pytest.raises(RecordError, match="RuntimeError: the token expired"):
+        run.gradients(0)
+    with pytest.raises(RecordError, match="RuntimeError: the token expired"):
+        open_run(f"{bucket}/run")
+
+
 # ---- a real server
 
 
@@ -145,8 +158,11 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with log, subprocess.Popen(command, stderr=log) as process:
         try:
             port = port_of(tmp_path / "log")
-            for name, value in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            given = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+            given["RESPONSE_CHECKSUM_VALIDATION"] = "when_required"  # rclone answers a range with the checksum of the whole object
+            for name, value in given.items():
                 monkeypatch.setenv(f"AWS_{name}", value)
+            upath.UPath("s3://bucket").fs.clear_instance_cache()  # of the server before
             yield "s3://bucket"
         finally:
             process.terminate()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
+from align_hooks.errors import in_a_line
 from align_hooks.process.paths import ADDRESS, path_of
 
 PIECE = 1 << 24
@@ -23,7 +24,7 @@ Identity: TypeAlias = tuple[object, ...]
 
 
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
-"""What storages say of an object that changes when it is written again."""
+"""What storages say of an object that changes when it is written again. The first is taken: a listing and an answer write times unlike."""
 
 
 class Stored(Protocol):
@@ -50,12 +51,14 @@ def place_of(text: str | os.PathLike[str]) -> Path:
         return path_of(text)
     try:
         from upath import UPath
-
-        place = UPath(str(text).rstrip("/"))
-        list(files_of_storage(place))
     except ImportError as error:
-        needs = "pip install 'align-hooks[storage]' and the library of the storage, such as s3fs"
-        raise ValueError(f"cannot be read: {' '.join(str(error).split())}; {needs}") from None
+        raise ValueError(f"cannot be read without {error.name}; pip install 'align-hooks[storage]'") from None
+    try:
+        place = UPath(str(text).rstrip("/"))
+        with _as_os_errors():
+            list(files_of_storage(place))
+    except ImportError as error:  # fsspec names the library that it needs
+        raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
     return cast("Path", place)
@@ -134,24 +137,35 @@ class _Remote:
 
     def __init__(self, path: Any) -> None:
         self._files, self._name = path.fs, path.path
-        facts = self._files.info(self._name)
+        with _as_os_errors():
+            facts = self._files.info(self._name)
         if facts.get("type", "file") != "file":
             raise ValueError("it is not a regular file")
         self.size = int(facts["size"])
-        self.identity = (
-            self.size,
-            *(str(facts[key]) for key in ("ETag", "e_tag", "etag", "mtime", "LastModified", "created") if key in facts),
-        )
+        tag = next((str(facts[key]) for key in TAGS if facts.get(key) is not None), "")
+        self.identity: Identity = (self.size, tag.strip('"'))
 
     def read(self, start: int, size: int) -> bytes:
         stop = min(start + size, self.size)
-        return bytes(self._files.cat_file(self._name, start=start, end=stop)) if start < stop else b""
+        with _as_os_errors():
+            return bytes(self._files.cat_file(self._name, start=start, end=stop)) if start < stop else b""
 
     def blocks(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
         pieces = max(PIECE // size, 1) * size
         for begin in range(start, stop, pieces):
             piece = memoryview(self.read(begin, min(pieces, stop - begin)))
             yield from (piece[at : at + size] for at in range(0, len(piece), size))
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise what a storage's library raises, which may be anything, as OSError."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise OSError(in_a_line(error)) from error
 
 
 class _Stream(io.RawIOBase):
