@@ -120,6 +120,7 @@ def _written(path: Path, of: Job, rank: int, exact: float, total: float) -> tupl
     return writer, 2 * 4 * sum(shard.elements for shard in shards if shard.counted) if of.tensors else 0
 
 
+TINY = Model(layers=2, hidden=16, dims=Dims(heads=4, groups=4, head_dim=4, ffn=32, vocabulary=100, padded=128))
 SMALL = Model(layers=16, hidden=64, dims=Dims(heads=8, groups=8, head_dim=8, ffn=128, vocabulary=1000, padded=1024))
 LARGE = Model(layers=40, hidden=2048, dims=Dims(heads=16, groups=8, head_dim=128, ffn=8192, vocabulary=32000, padded=32256))
 """2.65 billion parameters: gradients and weights of it are 21 GB."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from many_ranks import LARGE, SMALL, Grid, Job, write
+from many_ranks import LARGE, SMALL, TINY, Grid, Job, write
 from rich.console import Console
 from rich.table import Table
 
@@ -58,13 +58,17 @@ def grid(ranks: int) -> Grid:
 
 
 def curves(folder: Path, largest: int) -> Iterator[dict[str, object]]:
-    """One measurement a size: ranks with one step of small tensors, then steps of eight ranks with norms and scalars."""
+    """One measurement a size: ranks with one step of small tensors, then steps of eight ranks with scalars and norms of 23 tensors."""
     sizes = [(ranks, 1) for ranks in RANKS if ranks <= largest] + [(8, steps) for steps in STEPS]
     for ranks, steps in sizes:
         with tempfile.TemporaryDirectory(dir=folder) as kept:
             paths = [Path(kept) / name for name in ("reference", "candidate")]
             for path in paths:
-                write(path, Job(grid(ranks), SMALL, steps, tensors=steps == 1, rounding=path.name == "candidate"), WORKERS)
+                write(
+                    path,
+                    Job(grid(ranks), SMALL if steps == 1 else TINY, steps, tensors=steps == 1, rounding=path.name == "candidate"),
+                    WORKERS,
+                )
             done = subprocess.run([sys.executable, "-c", TIMED, *map(str, paths)], capture_output=True, text=True, check=True)
             yield {"ranks": ranks, "steps": steps, **json.loads(done.stdout)}
 

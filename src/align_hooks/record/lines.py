@@ -6,10 +6,11 @@ counts.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+
+from msgspec.json import decode
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened
@@ -60,14 +61,20 @@ class Lines:
 
     def row(self, step: int) -> JsonObject:
         """The row of a step; raises RecordError where it cannot be read."""
+        return next(self.rows([step]))[1]
+
+    def rows(self, steps: Iterable[int]) -> Iterator[tuple[int, JsonObject]]:
+        """Steps, each with its row; raises RecordError as :meth:`row` does."""
+        step = None
         try:
             with opened(self.path) as file:
-                line = bytes(file.read(*self._bounds[step]))
-            if step in self.listed and digests.xxh3(line[:-1]) != self.listed[step]:
-                raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
-            row = json.loads(line)
+                for step in steps:
+                    line = bytes(file.read(*self._bounds[step]))
+                    if step in self.listed and digests.xxh3(line[:-1]) != self.listed[step]:
+                        raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
+                    row = decode(line)
+                    if not isinstance(row, dict):
+                        raise RecordError(f"{self.path}: the row of step {step} is no object; record the run again")
+                    yield step, row
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None
-        if not isinstance(row, dict):
-            raise RecordError(f"{self.path}: the row of step {step} is no object; record the run again")
-        return row

@@ -51,8 +51,8 @@ def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
     counted = {shard.name for shard in wanted if shard.counted}
     squared = np.full((len(lines.steps), len(wanted)), np.nan)
     taken: dict[int, Sequence[Norm]] = {}
-    for index, step in enumerate(sorted(lines.steps)):
-        sums, taken[step] = _sums_and_norms(lines.row(step), f"{lines.path}: step {step}")
+    for index, (step, row) in enumerate(lines.rows(sorted(lines.steps))):
+        sums, taken[step] = _sums_and_norms(row, f"{lines.path}: step {step}")
         if not sums.keys() >= counted:
             missing = next(name for name in names if name in counted and name not in sums)
             raise RecordError(f"{lines.path} lacks {missing} at step {step}; record the run again")
