@@ -7,7 +7,7 @@ counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.json import decode
@@ -63,9 +63,11 @@ class Lines:
         """The row of a step; raises RecordError where it cannot be read."""
         return next(self.rows([step]))[1]
 
-    def rows(self, steps: Iterable[int]) -> Iterator[tuple[int, JsonObject]]:
+    def rows(self, steps: Sequence[int]) -> Iterator[tuple[int, JsonObject]]:
         """Steps, each with its row; raises RecordError as :meth:`row` does."""
-        step = None
+        if not steps:
+            return
+        step = steps[0]
         try:
             with opened(self.path) as file:
                 for step in steps:
