@@ -80,7 +80,7 @@ def of_terms(ours: Row | None, theirs: Row | None) -> Distances:
 
 def token_losses(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Each token's loss of a step, all of them together that were given to the same experts."""
-    if all(step in each.batch_steps() for each in (reference, run)):
+    if all(each.has("batches", step) for each in (reference, run)):
         losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
         if losses is not None:
             distance, ours, theirs = distances(*losses)
@@ -95,7 +95,7 @@ def routing(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
 
 def local_norms(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Norms of a step. One below ``eps`` times the step's largest is made by rounding on either side."""
-    if not all(step in each.local_norm_steps() for each in (reference, run)):
+    if not all(each.has("local_norms", step) for each in (reference, run)):
         return
     ours, theirs = reference.local_norms(step), run.local_norms(step)
     floor = eps * max(ours.values(), default=0.0)
@@ -121,11 +121,11 @@ def weights(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE)
 
 def _of_tensors(kind: Quantity, reference: Run, run: Run, step: int, work: Work) -> Distances:
     """Every tensor that both have in one shape, one at a time; by sketches where not both stored them, none where one has neither."""
-    if all(step in each.steps_of(kind) for each in (reference, run)):
+    if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
         norms = reference.weight_norms(step) if kind is Quantity.WEIGHTS else NO_NORMS
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=step), work, norms)
-    elif all(step in each.sketch_steps(kind) for each in (reference, run)):
+    elif all(each.has_sketches(kind, step) for each in (reference, run)):
         work.progress(message("distances.sketches", what=kind, step=step))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
@@ -154,7 +154,7 @@ def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: 
 def activations(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """Values and gradients of a step at each point that both recorded: whole tensors where both kept them, their sums elsewhere, and
     norms where one has statistics alone. A gradient below ``eps`` times the step's largest is made by rounding on either side."""
-    if not all(step in each.steps_of("activations") for each in (reference, run)):
+    if not all(each.has("activations", step) for each in (reference, run)):
         return
     ours, theirs = reference.activations(step), run.activations(step)
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
@@ -180,9 +180,9 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: Work = AL
 def updates(reference: Run, run: Run, step: int, eps: float, work: Work = ALONE) -> Distances:
     """What the update of ``step`` changed of the weights. A change that the weights' own type rounds away is no distance."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
-    if all({step, step + 1} <= set(each.weight_steps()) for each in runs):
+    if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
-    elif all({step, step + 1} <= set(each.sketch_steps("weights")) for each in runs):
+    elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
         work.progress(message("distances.sketches_of_update", step=step))
         before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
         found = of_sketches(*map(change_of_sketches, before, after))

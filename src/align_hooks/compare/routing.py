@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 def has_choices(*runs: Run, step: int) -> bool:
     """Whether all runs recorded the experts of each token of a step."""
-    return all(step in run.steps_of("routing") for run in runs)
+    return all(run.has("routing", step) for run in runs)
 
 
 def is_given(reference: Run, run: Run, step: int) -> bool:
@@ -43,7 +43,7 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
     if has_choices(reference, run, step=step):
         for name, other in _others(reference, run, step):
             yield name, float(other.mean()) if other.size else 0.0, other.size
-    elif all(step in each.batch_steps() and not each.made_by_hand for each in (reference, run)):
+    elif all(each.has("batches", step) and not each.made_by_hand for each in (reference, run)):
         ours, theirs = reference.expert_counts(step), run.expert_counts(step)
         for name, counts in ours.items():
             if name in theirs and counts.shape == theirs[name].shape and counts.sum() == theirs[name].sum() > 0:

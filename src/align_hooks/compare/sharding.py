@@ -71,7 +71,7 @@ def explanation(runs: tuple[Run, Run], kind: Quantity, step: int, findings: Sequ
         id = "sharding.norm_scaled_by_own_number" if norms else "sharding.tensor_scaled_by_own_number"
         return message(id, factor=factor, origin=source)
     kind = Quantity.GRADIENTS if norms else kind  # a norm says nothing of places; its tensor does, if stored
-    if not all(step in run.steps_of(kind) for run in runs):
+    if not all(run.has(kind, step) for run in runs):
         return None
     bad = sorted((finding for finding in findings if finding.excess > 1), key=lambda finding: -finding.excess)
     tensors = tuple(getattr(run, kind.value)(step) for run in runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import EACCES, EBADF, EINVAL, EISDIR, EMLINK, ENOSYS, ENOTSUP, ENOTTY, EOPNOTSUPP, EPERM, EXDEV
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from align_hooks.record.folder import TEMPORARY
 from align_hooks.record.layout import Array
 from align_hooks.record.weakness import Weakness
 
+AT_ONCE = 1024
+"""Pieces of memory that one call of Linux writes."""
 UNSUPPORTED = {EPERM, EACCES, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP, EBADF, EISDIR, EMLINK, EXDEV, ENOTTY}
 """The errors of file systems that lack hard links, or that cannot sync a directory."""
 
@@ -86,6 +88,18 @@ def write_array(path: Path, array: Array) -> str:
         return digesting.digest()
 
     return replace(path, write)
+
+
+def write_buffers(path: Path, buffers: Sequence[bytes | memoryview]) -> None:
+    """Write a new file out of many pieces of memory in few calls: each hands Python's lock to another thread and back."""
+    left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    with path.open("xb", buffering=0) as file:
+        while left:
+            written = os.writev(file.fileno(), left[:AT_ONCE])
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
 
 
 def json_text(content: object, *, indent: int | None = 1) -> str:

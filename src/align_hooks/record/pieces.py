@@ -118,10 +118,7 @@ def _write_safetensors(run: Path, path: Path, tensors: Mapping[str, Array], dtyp
     before = head(((key, kind, tensor.shape, tensor.nbytes) for key, tensor in contiguous.items()), metadata) if contiguous else EMPTY
 
     def write(temporary: Path) -> str:
-        with temporary.open("xb") as file:
-            file.write(before)
-            for tensor in contiguous.values():
-                file.write(digests.bytes_of(tensor))
+        atomic.write_buffers(temporary, [before, *map(digests.bytes_of, contiguous.values())])
         return digests.xxh3(before)
 
     return atomic.replace(path, write)

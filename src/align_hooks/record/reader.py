@@ -72,6 +72,7 @@ class Run:
     _norm_rows: dict[int, NormRows] = field(default_factory=dict, init=False, compare=False)
     _lines: dict[tuple[str, int], Lines] = field(default_factory=dict, init=False, compare=False)
     _known_steps: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False)
+    _step_sets: dict[str, set[int]] = field(default_factory=dict, init=False, compare=False)
     _sketched: dict[tuple[str, int], Sketches] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -261,6 +262,16 @@ class Run:
             known = set.intersection(*map(set, of_ranks)) if of_ranks else set()
             self._known_steps[quantity] = sorted(known if kind.is_state else known & set(self.steps))
         return list(self._known_steps[quantity])
+
+    def has(self, quantity: str, step: int) -> bool:
+        """Whether :meth:`steps_of` a quantity has a step, however many there are."""
+        if quantity not in self._step_sets:
+            self._step_sets[quantity] = set(self.steps_of(quantity))
+        return step in self._step_sets[quantity]
+
+    def has_sketches(self, kind: str, step: int) -> bool:
+        """Whether :meth:`sketch_steps` of a kind has a step."""
+        return self.has(kind, step) or (self.has(SKETCHES[kind].name, step) and step in self.sketch_steps(kind))
 
     def local_norm_steps(self) -> list[int]:
         """Whole steps that have local norms."""
