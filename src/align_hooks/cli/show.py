@@ -13,6 +13,8 @@ from align_hooks.cli.files import report_files, run_of, written
 from align_hooks.cli.output import output, progress
 from align_hooks.compare.health import health
 from align_hooks.messages import message
+from align_hooks.process.executors import ENGINES, executor_of
+from align_hooks.process.work import Work
 from align_hooks.record.holdings import holdings, not_whole
 from align_hooks.record.problems import distinct
 from align_hooks.record.verify import summary
@@ -25,6 +27,7 @@ def show(
     path: Annotated[str, typer.Argument(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, typer.Option(help="write it to this file, as a page that needs no network")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="read all of it, and hold every byte against its digest")] = False,
+    executor: Annotated[str, typer.Option(help=f"who reads a large record: {ENGINES}")] = "none",
 ) -> None:
     """Show what a run holds, whether its record is whole and agrees with itself, and its curves.
 
@@ -33,10 +36,11 @@ def show(
     Example: align-hooks show runs/megatron --html megatron.html
     """
     html, _ = report_files(html)
-    with progress() as say:
+    with progress() as say, executor_of(executor) as workers:
         say(message("progress.reading", path=path))
         run = run_of(path)
-        checked = verify_all(run, say) if verify else None
+        run.read_ahead(Work(say, workers))
+        checked = verify_all(run, say, workers) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
     render_run(state, output())

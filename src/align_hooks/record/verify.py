@@ -6,6 +6,7 @@ Every other reader checks the files that it reads. This module reads all files, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +15,11 @@ from pathlib import Path
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, sentences
 from align_hooks.messages.progress import Progress, silent
+from align_hooks.process.storage import size_of
+from align_hooks.process.work import Work
 from align_hooks.record import layout
 from align_hooks.record.batch import Source, described
-from align_hooks.record.files import TensorFile, read_array, read_json
+from align_hooks.record.files import TensorFile, in_words, read_array, read_json
 from align_hooks.record.folder import inside
 from align_hooks.record.part import CHANGED, STORED
 from align_hooks.record.pieces import is_causal
@@ -40,38 +43,64 @@ class Verified:
         """Bytes of the files that were read."""
         return sum(self._sizes.values())
 
-    def read(self, path: Path, digest: str | None, read: Callable[[], object], rank: int | None = None, step: int | None = None) -> None:
-        """Read one file, of a rank and a step where it has them, and count it."""
+    def count(self, piece: Piece, error: RecordError | None) -> None:
+        """Count a file that was read; ``error`` is what was wrong with it."""
         try:
-            read()
-            self._sizes[path] = path.stat().st_size
-        except (RecordError, OSError) as error:
-            self.wrong.append(unreadable(error, rank, step, str(path.relative_to(self.run))))
-        if digest is None:
+            if error is not None:
+                raise error
+            self._sizes[piece.path] = size_of(piece.path)
+        except (RecordError, OSError) as wrong:
+            self.wrong.append(unreadable(wrong, piece.rank, piece.step, str(piece.path.relative_to(self.run))))
+        if piece.digest is None:
             self.no_digest += 1
         else:
             self.files += 1
 
 
-def verify(run: Run, progress: Progress = silent) -> Verified:
-    """Read all of a run, made by ``open_run``; memory stays near the largest tensor. Manifests, ``run.json`` and the rows of scalars were
-    checked against their digests when the run was opened."""
-    verified = Verified(run.path)
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file, or a row, of a rank and a step where it has them, and the function that reads it, which a worker can do of a ``file``."""
+
+    path: Path
+    digest: str | None
+    read: Callable[[], object]
+    rank: int | None = None
+    step: int | None = None
+    file: bool = True
+
+
+def verify(run: Run, progress: Progress = silent, executor: Executor | None = None) -> Verified:
+    """Read all of a run, made by ``open_run``, by the workers of an ``executor`` or here; memory stays near the largest tensor. Manifests,
+    ``run.json`` and the rows of scalars were checked against their digests when the run was opened."""
+    verified, work = Verified(run.path), Work(progress, executor)
     formats = {layout.run_file(run.path): run.facts.format} if run.facts.is_there else {}
     formats |= {layout.manifest(run.path, rank): manifest.format for rank, manifest in run.manifests.items()}
     for path, number in formats.items():
-        verified.read(path, "its own" if number == layout.FORMAT else None, lambda: None)
+        verified.count(Piece(path, "its own" if number == layout.FORMAT else None, bool), None)
     recorded = [
         (rank, name, step) for rank in run.manifests for name in (*layout.LINES, *layout.FILES) for step in run.recorded(rank, name)
     ]
-    for done, (rank, name, step) in enumerate(recorded):
-        progress(message("progress.verifying", step=step, rank=rank), done, len(recorded))
-        for path, digest, read in _pieces(run, rank, name, step, verified):
-            verified.read(path, digest, read, rank, step)
+    pieces = [piece for rank, name, step in recorded for piece in _pieces(run, rank, name, step, verified)]
     mask = layout.causal_mask(run.path)
     if mask.exists() and run.manifests:
-        verified.read(mask, "its content", lambda: _causal(run, mask))
+        pieces.append(Piece(mask, "its content", partial(_causal, run.path, mask)))
+    files = [piece for piece in pieces if piece.file]
+    tried = work.map(_tried, [piece.read for piece in files], [size_of(piece.path) for piece in files])
+    for done, piece in enumerate(pieces):
+        progress(message("progress.verifying", step=piece.step or 0, rank=piece.rank or 0), done, len(pieces))
+        verified.count(piece, next(tried) if piece.file else _tried(piece.read))
     return verified
+
+
+def _tried(read: Callable[[], object]) -> RecordError | None:
+    """What is wrong with a file."""
+    try:
+        read()
+    except RecordError as error:
+        return error
+    except OSError as error:
+        return RecordError(in_words(error))
+    return None
 
 
 def summary(verified: Verified) -> Message:
@@ -87,12 +116,12 @@ def summary(verified: Verified) -> Message:
     return message("verify.verified", what=sentences(checked, without)) if checked or without else message("verify.nothing")
 
 
-def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[tuple[Path, str | None, Callable[[], object]]]:
-    """The files of a step's name: path, digest, and the function that reads the file."""
+def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> Iterator[Piece]:
+    """The files of a step's name."""
     if name in layout.LINES:
         lines = run.lines(name, rank)
         if step in lines.steps:  # a missing line is lost, which the run's problems say
-            yield lines.path, lines.listed.get(step), lambda: lines.row(step)
+            yield Piece(lines.path, lines.listed.get(step), partial(lines.row, step), rank, step, file=False)
         return
     try:
         path, digest = run.file(rank, step, name)
@@ -103,23 +132,24 @@ def _pieces(run: Run, rank: int, name: str, step: int, verified: Verified) -> It
         return
     if name == layout.BATCH:
         source = Source(run.path, path.parent, digest)
-        yield path, digest, lambda: described(source)
-        with suppress(RecordError):  # an error was reported where batch.json itself was read
+        yield Piece(path, digest, partial(described, source), rank, step)
+        with suppress(RecordError):  # an error is reported where batch.json itself is read
             for array, stored in described(source).arrays.items():
-                yield source.place / f"{array}.npy", stored.file, partial(source.array, array, stored.file)
+                yield Piece(source.place / f"{array}.npy", stored.file, partial(source.array, array, stored.file), rank, step)
     elif name.endswith(".json"):
-        yield path, digest, lambda: read_json(path, digest)
+        yield Piece(path, digest, partial(read_json, path, digest), rank, step)
     else:
-        yield path, digest, lambda: _tensors(path, digest)
+        yield Piece(path, digest, partial(_tensors, path, digest), rank, step)
 
 
 def _tensors(path: Path, digest: str | None) -> None:
     file = TensorFile(path, digest, types=tuple(STORED))
     for name in file:
-        file.stored(name)
+        for _ in file.part(name).blocks():
+            pass
 
 
-def _causal(run: Run, path: Path) -> None:
-    mask = read_array(inside(run.path, path))
+def _causal(run: Path, path: Path) -> None:
+    mask = read_array(inside(run, path))
     if mask.dtype != bool or not is_causal(mask):
         raise RecordError(f"{path} {CHANGED}")
