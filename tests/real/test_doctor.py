@@ -109,6 +109,7 @@ def test_the_shapes_that_a_yaml_describes_are_those_of_the_built_model(name: str
     assert (described.whole, described.unknown, described.padded) == (recorded_shapes(run), frozenset(), run.facts.padded_vocabulary)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_ready_in_the_words_of_the_run(tmp_path: Path, reference: Path) -> None:
     (tmp_path / "wide.yaml").write_text((LAUNCH / "llama.yaml").read_text().replace("hidden_size: 64", "hidden_size: 128"))
     fed = frameworks.fed_by(reference) | {"DEVICE": "cpu", "INJECT_GRADIENTS": f"{reference}@0-1"}

@@ -28,7 +28,7 @@ TENSORS: Mapping[str, tuple[int, int]] = {
 TERMS: Mapping[str, Mapping[str, float]] = {"qwen3_moe": {"balance": 1e-3}, "deepseek_v3_mtp": {"prediction": 0.3}}
 """The weights of what a family's loss has beside the language model's, in its files of ``launch``."""
 BIASED = [name for name, (_, buffers) in TENSORS.items() if buffers]
-QUICK = ("qwen3", "deepseek_v3")
+QUICK = ("deepseek_v3",)
 """Those that every run of the tests trains; the others are slow only because they are many."""
 
 

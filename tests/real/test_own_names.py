@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[Model, int, int, str]] = {
 """What is changed of the Llama, how many tensors the model has, how many of these its nearest family does not know, and a property by which
 it is of no family."""
 STEPS = {"--train-iters": "2"}
-QUICK = ("half turned",)
+QUICK = ()
 
 
 def train(where: Path, model: Model, *flags: str, ranks: int | None = None, **variables: object) -> tuple[Ended, Run]:

@@ -84,6 +84,7 @@ def test_a_replay_gives_each_rank_of_megatron_its_rows(tmp_path: Path, reference
     assert done.code == 0, done.output
 
 
+@pytest.mark.slow
 def test_both_ranks_of_msrun_record_and_each_gets_its_rows(tmp_path: Path, reference: Path) -> None:
     done = frameworks.mindformers(
         tmp_path,

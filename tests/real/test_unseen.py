@@ -54,6 +54,7 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(tm
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 
+@pytest.mark.slow
 def test_float16_beside_float32_is_never_aligned(tmp_path: Path, reference: Path) -> None:
     half = {"model.model_config.compute_dtype": "float16"}
     candidate = frameworks.recorded(frameworks.mindformers, tmp_path, change=half, **frameworks.fed_by(reference))
