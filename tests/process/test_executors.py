@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,14 @@ def test_what_a_worker_refuses_is_raised_here(pair: tuple[Path, Path], engine: s
     path.write_bytes(content)
     with pytest.raises(RecordError, match="was changed since it was recorded"):
         answer(pair, engine)
+
+
+def test_a_worker_that_is_killed_is_a_line() -> None:
+    with (
+        pytest.raises(AlignHooksError, match="--executor processes:1: a worker ended before its work was done"),
+        executor_of("processes:1") as one,
+    ):
+        list(Work(executor=one).map(os._exit, [9], [1]))
 
 
 @needs_mpi

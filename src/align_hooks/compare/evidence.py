@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from align_hooks.compare.formula import Array, Evidence, Settings, Update
 from align_hooks.compare.limits import weights_eps
 from align_hooks.messages import Message, all_of, message
+from align_hooks.process.work import Work
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Group, Optimizer, Rate, Row
-from align_hooks.record.tensors import Tensors
+from align_hooks.record.tensors import Tensors, Whole
 
 CHECKED = 4
 """First consecutive updates that are checked against the formula, and as many of the last: three tell every term from every other."""
@@ -37,9 +38,9 @@ class OnRecord:
     clip_grad: float | None
 
 
-def gather(run: Run, partner: Run, *, candidate: bool) -> OnRecord | Message:
+def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord | Message:
     """A run's updates and settings, or why its updates cannot be checked. ``partner`` is the run on the other side. What the candidate does
-    not know of itself is expected to be as in the reference."""
+    not know of itself is expected to be as in the reference. Tensors are read by the workers of ``work``."""
     optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
     if optimizer is None:
         return message("formula.no_hyper_parameters")
@@ -57,7 +58,9 @@ def gather(run: Run, partner: Run, *, candidate: bool) -> OnRecord | Message:
     if why := outside(groups):
         return why
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
-    state_after = lru_cache(maxsize=2)(lambda number: sampled_state(run, sample, number))  # what an update leads to, the next starts from
+    state_after = lru_cache(maxsize=2)(
+        lambda number: sampled_state(run, sample, number, work)
+    )  # what an update leads to, the next starts from
     updates: list[Update] = []
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
@@ -75,7 +78,7 @@ def gather(run: Run, partner: Run, *, candidate: bool) -> OnRecord | Message:
                 norm=row.grad_norm,
                 coefficient=row.clip_coefficient,
                 weights=before.weights,
-                gradient=at_sample(gradients(run, partner, step), sample),
+                gradient=at_sample(gradients(run, partner, step), sample, work),
                 after=after.weights,
                 moments=before.moments,
                 moments_after=after.moments,
@@ -167,9 +170,16 @@ def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample
     return sample
 
 
-def at_sample(tensors: Mapping[str, Array], sample: Sample) -> Array:
+def at_sample(tensors: Tensors, sample: Sample, work: Work) -> Array:
     """The sampled elements of all tensors in one array, fp64."""
-    return np.concatenate([tensors[name].reshape(-1)[indices].astype(np.float64) for name, indices in sample.items()])
+    pieces = [(tensors.whole(name), indices) for name, indices in sample.items()]
+    return np.concatenate([*work.map(_elements, pieces, [whole.bytes for whole, _ in pieces])])
+
+
+def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
+    whole, indices = of
+    elements: Array = whole.read().reshape(-1)[indices].astype(np.float64)
+    return elements
 
 
 @dataclass(frozen=True)
@@ -182,13 +192,13 @@ class SampledState:
     dtypes: tuple[str, ...] = ()
 
 
-def sampled_state(run: Run, sample: Sample, updates: int) -> SampledState:
+def sampled_state(run: Run, sample: Sample, updates: int, work: Work) -> SampledState:
     """The state after so many updates; tensors are read one by one."""
-    weights = at_sample(run.weights(updates), sample)
+    weights = at_sample(run.weights(updates), sample, work)
     if updates not in run.optimizer_state_steps():
         return SampledState(weights)
     state = run.optimizer_state(updates)
-    first, second = (at_sample(tensors, sample) for tensors in state.moments.values())
+    first, second = (at_sample(tensors, sample, work) for tensors in state.moments.values())
     return SampledState(weights, (first, second), state.updates, tuple(state.dtypes.values()))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 
@@ -34,6 +34,11 @@ def executor_of(text: str) -> Iterator[Executor | None]:
     try:
         with ExitStack() as stack:
             yield STARTED[name](argument, stack)
+    except BrokenExecutor as error:
+        why = f"a worker ended before its work was done ({' '.join(str(error).split())[:100]})"
+        raise AlignHooksError(
+            f"--executor {shown(text)}: {why}; give fewer workers, each with memory for two of the largest tensors"
+        ) from None
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("dask", "distributed", "mpi4py"):
             raise

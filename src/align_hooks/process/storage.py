@@ -21,8 +21,6 @@ PIECE = 1 << 24
 """Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
 Identity: TypeAlias = tuple[object, ...]
 """Facts of a file that change when it is replaced or written to."""
-
-
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 """What storages say of an object that changes when it is written again. The first is taken: a listing and an answer write times unlike."""
 

@@ -108,7 +108,7 @@ def check(side: Side, pair: Pair, work: Work) -> Checked:
     """Lay one side's recorded updates beside the formula."""
     run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
     work.progress(message("after_update.progress", side=side))
-    record = gather(run, partner, candidate=side is Side.CANDIDATE)
+    record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
     if isinstance(record, Message):
         return Checked(message("after_update.not_checked", side=side, why=record))
     explanation = explain(record.evidence, record.settings)
