@@ -1,4 +1,4 @@
-"""What large records cost to judge: ``python benchmarks/scale.py {curves,large} [--in FOLDER] [--ranks N] [--json FILE]``.
+"""What large records cost to judge: ``python benchmarks/scale.py {curves,large} [--in FOLDER] [--ranks N] [--layers N] [--json FILE]``.
 
 ``curves`` opens, self-checks and compares records of more and more ranks, and of more and more steps. ``large`` judges a record of 512
 ranks and 21 GB against one with a fault, by this process alone, by processes, by Dask and by MPI, and reads the same files plainly beside
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,7 +58,7 @@ def grid(ranks: int) -> Grid:
     return Grid(tp=tp, pp=pp, dp=ranks // (tp * pp), distributed=True)
 
 
-def curves(folder: Path, largest: int) -> Iterator[dict[str, object]]:
+def curves(folder: Path, largest: int, _: int) -> Iterator[dict[str, object]]:
     """One measurement a size: ranks with one step of small tensors, then steps of eight ranks with scalars and norms of 23 tensors."""
     sizes = [(ranks, 1) for ranks in RANKS if ranks <= largest] + [(8, steps) for steps in STEPS]
     for ranks, steps in sizes:
@@ -73,12 +74,16 @@ def curves(folder: Path, largest: int) -> Iterator[dict[str, object]]:
             yield {"ranks": ranks, "steps": steps, **json.loads(done.stdout)}
 
 
-def large(folder: Path, ranks: int) -> Iterator[dict[str, object]]:
+def large(folder: Path, ranks: int, layers: int) -> Iterator[dict[str, object]]:
     """A record of gradients and weights against one whose gradients are off by roundings and one of which is wrong."""
     paths = [folder / name for name in ("reference", "candidate")]
     for path in paths:
         if not path.exists():
-            write(path, Job(grid(ranks), LARGE, rounding=path.name == "candidate", fault=path.name == "candidate"), WORKERS)
+            write(
+                path,
+                Job(grid(ranks), replace(LARGE, layers=layers), rounding=path.name == "candidate", fault=path.name == "candidate"),
+                WORKERS,
+            )
     command = ["-m", "align_hooks", "compare", *map(str, paths)]
     mpi = [str(BIN / "mpiexec"), "-n", str(WORKERS + 1), sys.executable, "-m", "mpi4py.futures", *command, "--executor", "mpi"]
     ways = {name: [sys.executable, *command, "--executor", name] for name in ("none", f"processes:{WORKERS}", f"dask:{WORKERS}")}
@@ -115,11 +120,12 @@ def main() -> None:
     parser.add_argument("what", choices=("curves", "large"))
     parser.add_argument("--in", dest="folder", type=Path, default=Path("build/scale"), help="where the records are written")
     parser.add_argument("--ranks", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=LARGE.layers, help="of the large record's model")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     measured = []
-    for each in (curves if asked.what == "curves" else large)(asked.folder, asked.ranks):
+    for each in (curves if asked.what == "curves" else large)(asked.folder, asked.ranks, asked.layers):
         print(each, file=sys.stderr, flush=True)
         measured.append(each)
     columns = list(dict.fromkeys(key for each in measured for key in each))

@@ -15,12 +15,11 @@ from align_hooks.cli.output import output, progress
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.record.atomic import json_text
-from align_hooks.record.holdings import tensor_bytes
 from align_hooks.report.machine import as_json
 from align_hooks.report.text import render
 
 WORTH = 1 << 29
-"""Bytes of tensors beyond which other processes are started: this one reads as many in the time that they take to start."""
+"""Bytes beyond which other processes are started: this one reads as many in the time that they take to start."""
 
 
 @app.command()
@@ -47,9 +46,9 @@ def compare(
     with progress() as say:
         repeats = [run_of(path, "--noise ") for path in noise or ()]
         runs = run_of(reference), run_of(candidate)
-        worth = sum(map(tensor_bytes, runs)) > WORTH
-        with executor_of(executor or ("processes" if worth else "none")) as workers:
-            comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers)
+        with executor_of(executor or "processes") as workers:
+            least = 0 if executor else WORTH
+            comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least)
     render(comparison, output())
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))

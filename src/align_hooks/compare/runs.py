@@ -35,10 +35,12 @@ def compare(
     allow_missing: Sequence[str] = (),
     progress: Progress = silent,
     executor: Executor | None = None,
+    least: int = 0,
 ) -> Comparison:
     """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
-    match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; without one, this process does."""
-    pair, work = Pair(reference, candidate), Work(progress, executor)
+    match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; this process does without one, and where
+    there are fewer than ``least`` bytes of a kind."""
+    pair, work = Pair(reference, candidate), Work(progress, executor, least)
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
     ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work)

@@ -23,14 +23,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Work:
-    """``progress`` is told of each piece; ``executor`` does the pieces, this process where it is None."""
+    """``progress`` is told of each piece; ``executor`` does the pieces, this process where it is None, and where all of them together are
+    fewer than ``least`` bytes."""
 
     progress: Progress = silent
     executor: Executor | None = None
+    least: int = 0
+
+    def is_shared(self, sizes: Sequence[int]) -> bool:
+        """Whether the executor is given pieces of these sizes."""
+        return self.executor is not None and sum(sizes) >= self.least
 
     def map(self, function: Callable[[Piece], Result], pieces: Sequence[Piece], sizes: Sequence[int]) -> Iterator[Result]:
         """The results of all pieces, in their order; ``sizes`` are the bytes that each reads. What a piece raises is raised here."""
-        if self.executor is None:
+        if self.executor is None or not self.is_shared(sizes):
             return map(function, pieces)
         return chain.from_iterable(self.executor.map(partial(_each, function), _together(pieces, sizes)))
 

@@ -114,13 +114,6 @@ def _kind(inside: tuple[str, ...], name: str) -> str:
     return OTHER if kind is None else kind.name
 
 
-def tensor_bytes(run: Run) -> int:
-    """About how many bytes of gradients, weights and moments a run holds, by its tables."""
-    elements = sum(shard.elements for rank in run.manifests for shard in run.counted(rank, trainable=False))
-    sets = len(run.gradient_steps()) + len(run.weight_steps()) + 2 * len(run.optimizer_state_steps())
-    return 4 * elements * sets
-
-
 def ranges(steps: tuple[int, ...]) -> str:
     """Steps as people write them, ``0-9,20``; with a stride ``0-100/10``."""
     parts: list[str] = []

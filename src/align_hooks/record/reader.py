@@ -47,8 +47,8 @@ from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
 from align_hooks.settings import PREFIX, Steps
 
-LONG = 1 << 26
-"""Bytes of rows that are worth a worker's while."""
+SLOWER = 64
+"""How many times longer a byte of a row takes to read than one of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class Run:
     def read_ahead(self, work: Work) -> None:
         """Read the rows of all ranks by the workers of ``work``, where they are long; a row that cannot be read raises RecordError here."""
         paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}
-        sizes = [sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
-        if work.executor is None or sum(sizes) < LONG:
+        sizes = [SLOWER * sum(size_of(path) for path in of_rank) for of_rank in paths.values()]
+        if not work.is_shared(sizes):
             return
         read = work.map(partial(_rows, self.path), list(self.manifests.items()), sizes)
         of_ranks = dict(zip(self.manifests, read, strict=True))
