@@ -59,7 +59,7 @@ def whole(folder: Path, tensor: np.ndarray, cut: Cut | None = None) -> Whole:
     return recorded(folder, tensor, cut or [(tuple((0, size) for size in tensor.shape), None)]).whole("w")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ours=cuts(), theirs=cuts())
 def test_any_two_cuts_measure_what_the_whole_tensors_do(ours: Cut, theirs: Cut, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("cuts")

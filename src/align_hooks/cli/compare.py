@@ -50,7 +50,7 @@ def compare(
             least = 0 if executor else WORTH
             comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least)
     render(comparison, output())
-    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
+    about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
     if html is not None:
         from align_hooks.report.page import page

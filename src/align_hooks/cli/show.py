@@ -37,7 +37,7 @@ def show(
     """
     html, _ = report_files(html)
     with progress() as say, executor_of(executor) as workers:
-        say(message("progress.reading", path=path))
+        say(message("progress.reading", path=str(path)))
         run = run_of(path)
         run.read_ahead(Work(say, workers))
         checked = verify_all(run, say, workers) if verify else None
