@@ -74,7 +74,7 @@ storage: $(READY)  ## records on a real S3-compatible server, in an environment 
 	build/storage/bin/python -m pytest tests/record/test_storage.py
 
 scale: $(READY)  ## curves of cost over ranks and steps, and 21 GB of 512 ranks judged by processes, Dask and MPI (an hour; 45 GB of disk)
-	$(BIN)/python benchmarks/scale.py curves --json build/curves.json
+	$(BIN)/python benchmarks/scale.py curves --ranks 2048 --json build/curves.json
 	$(BIN)/python benchmarks/scale.py large --json build/large.json
 
 benchmark: $(READY)  ## what recording costs, beside the guide's code and msprobe, on both frameworks (two hours)

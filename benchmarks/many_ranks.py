@@ -23,7 +23,7 @@ from align_hooks.record.layout import Array
 from align_hooks.record.norms import squared_sum
 from align_hooks.record.shard import Shard, shards_of
 from align_hooks.record.writer import Writer
-from sharded import Grid, Model
+from sharded import Grid, Model, part_of
 from synthetic import begun, job, row
 
 CULPRIT = "model.layers.1.mlp.down_proj.weight"
@@ -59,8 +59,7 @@ def part(of: Job, shard: Shard, kind: str) -> Array:
     size = math.prod(shard.shape)
     begin = zlib.crc32(f"{kind} {shard.name}".encode()) % 4096
     whole = table(_largest(of.model) + 4096)[begin : begin + size].reshape(shard.shape)
-    box = whole[tuple(slice(*bounds) for bounds in shard.box)]
-    mine = (box.reshape(-1)[slice(*shard.flat)] if shard.flat else box).copy()
+    mine = part_of(whole, shard)
     if kind == "gradients" and of.rounding:
         mine.reshape(-1)[::2] *= np.float32(1 + 2**-23)
     if kind == "gradients" and of.fault and shard.name == CULPRIT:
@@ -106,11 +105,12 @@ def _written(path: Path, of: Job, rank: int, exact: float, total: float) -> tupl
     training = {"compute_type": "float32", "micro_batch_size": 1, "global_batch_size": of.grid.dp}
     facts = {"training": training, "optimizer": {"groups": []}, "model": {"num_hidden_layers": of.model.layers}}
     writer.describe(place=place, shards=shards, facts=facts, steps=range(of.steps))
-    squares = {shard.name: squared_sum(part(of, shard, "gradients")) for shard in shards}
+    gradients = {shard.name: part(of, shard, "gradients") for shard in shards}
+    squares = {name: squared_sum(gradient) for name, gradient in gradients.items()}
     if of.tensors:
         weights = {shard.name: part(of, shard, "weights") for shard in shards if shard.counted}
         writer.weights(0, weights, {}, {name: squared_sum(weight) for name, weight in weights.items()})
-        writer.gradients(0, {shard.name: part(of, shard, "gradients") for shard in shards if shard.counted})
+        writer.gradients(0, {shard.name: gradients[shard.name] for shard in shards if shard.counted})
     norm = math.sqrt(total)
     taken = {"norm": norm, "same": exact, "exact": exact, "first": 0, "ranks": of.ranks}
     lossless = {} if place["pp"] == of.grid.pp - 1 else {"loss": None, "objective_loss": None, "valid_tokens": 0}

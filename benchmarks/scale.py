@@ -32,7 +32,6 @@ TIMED = """
 import json, re, sys, time
 from align_hooks import open_run
 from align_hooks.compare.runs import compare
-from align_hooks.record.self_check import self_check
 begun = time.perf_counter()
 def taken():
     global begun
@@ -58,18 +57,15 @@ def grid(ranks: int) -> Grid:
     return Grid(tp=tp, pp=pp, dp=ranks // (tp * pp), distributed=True)
 
 
-def curves(folder: Path, largest: int, _: int) -> Iterator[dict[str, object]]:
+def curves(folder: Path, largest: int) -> Iterator[dict[str, object]]:
     """One measurement a size: ranks with one step of small tensors, then steps of eight ranks with scalars and norms of 23 tensors."""
     sizes = [(ranks, 1) for ranks in RANKS if ranks <= largest] + [(8, steps) for steps in STEPS]
     for ranks, steps in sizes:
         with tempfile.TemporaryDirectory(dir=folder) as kept:
             paths = [Path(kept) / name for name in ("reference", "candidate")]
-            for path in paths:
-                write(
-                    path,
-                    Job(grid(ranks), SMALL if steps == 1 else TINY, steps, tensors=steps == 1, rounding=path.name == "candidate"),
-                    WORKERS,
-                )
+            job = Job(grid(ranks), SMALL if steps == 1 else TINY, steps, tensors=steps == 1)
+            for path, of in zip(paths, (job, replace(job, rounding=True)), strict=True):
+                write(path, of, WORKERS)
             done = subprocess.run([sys.executable, "-c", TIMED, *map(str, paths)], capture_output=True, text=True, check=True)
             yield {"ranks": ranks, "steps": steps, **json.loads(done.stdout)}
 
@@ -77,13 +73,10 @@ def curves(folder: Path, largest: int, _: int) -> Iterator[dict[str, object]]:
 def large(folder: Path, ranks: int, layers: int) -> Iterator[dict[str, object]]:
     """A record of gradients and weights against one whose gradients are off by roundings and one of which is wrong."""
     paths = [folder / name for name in ("reference", "candidate")]
-    for path in paths:
+    job = Job(grid(ranks), replace(LARGE, layers=layers))
+    for path, of in zip(paths, (job, replace(job, rounding=True, fault=True)), strict=True):
         if not path.exists():
-            write(
-                path,
-                Job(grid(ranks), replace(LARGE, layers=layers), rounding=path.name == "candidate", fault=path.name == "candidate"),
-                WORKERS,
-            )
+            write(path, of, WORKERS)
     command = ["-m", "align_hooks", "compare", *map(str, paths)]
     mpi = [str(BIN / "mpiexec"), "-n", str(WORKERS + 1), sys.executable, "-m", "mpi4py.futures", *command, "--executor", "mpi"]
     ways = {name: [sys.executable, *command, "--executor", name] for name in ("none", f"processes:{WORKERS}", f"dask:{WORKERS}")}
@@ -125,7 +118,8 @@ def main() -> None:
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     measured = []
-    for each in (curves if asked.what == "curves" else large)(asked.folder, asked.ranks, asked.layers):
+    asks_for_curves = asked.what == "curves"
+    for each in curves(asked.folder, asked.ranks) if asks_for_curves else large(asked.folder, asked.ranks, asked.layers):
         print(each, file=sys.stderr, flush=True)
         measured.append(each)
     columns = list(dict.fromkeys(key for each in measured for key in each))

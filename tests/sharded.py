@@ -113,7 +113,7 @@ def write(
     have = []
     for rank, place in enumerate(places):
         parts = [
-            (shard, bend(rank, shard.name, _part(gradients[shard.name], shard)))
+            (shard, bend(rank, shard.name, part_of(gradients[shard.name], shard)))
             for fused, counted in model.held(place, grid)
             for shard in shards_of(fused, dtype="float32", counted=counted)
         ]
@@ -138,6 +138,7 @@ def write(
     return path
 
 
-def _part(whole: Array, shard: Shard) -> Array:
+def part_of(whole: Array, shard: Shard) -> Array:
+    """A rank's part of a whole tensor, in memory of its own."""
     box = whole[tuple(slice(*bounds) for bounds in shard.box)]
     return (box.reshape(-1)[slice(*shard.flat)] if shard.flat else box).copy()

@@ -21,14 +21,13 @@ from align_hooks.compare.streams import Moved, Task, measure, norm_of
 from align_hooks.compare.verdict import Quantity, Words
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
-from align_hooks.process.work import Work
+from align_hooks.process.work import ALONE, Work
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 from align_hooks.record.tensors import Tensors
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
-ALONE = Work()
 NO_NORMS: Mapping[str, float] = {}
 
 

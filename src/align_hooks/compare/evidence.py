@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -58,9 +58,8 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: Work) -> OnRecord |
     if why := outside(groups):
         return why
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
-    state_after = lru_cache(maxsize=2)(
-        lambda number: sampled_state(run, sample, number, work)
-    )  # what an update leads to, the next starts from
+    # what an update leads to, the next starts from
+    state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))
     updates: list[Update] = []
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)

@@ -23,13 +23,13 @@ from functools import cached_property, partial
 from statistics import median
 
 from align_hooks.compare.batches import differences
-from align_hooks.compare.distances import ALONE, MEASURED, weights
+from align_hooks.compare.distances import MEASURED, weights
 from align_hooks.compare.findings import rates_equal
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.settings import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.compare.verdict import Words
 from align_hooks.messages import Message, message
-from align_hooks.process.work import Work
+from align_hooks.process.work import ALONE, Work
 from align_hooks.record.reader import Run
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0

@@ -22,10 +22,6 @@ class Tensor(Protocol):
     """What is compared: :class:`~align_hooks.record.tensors.Whole`, or :class:`Moved`."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
-
-    @property
     def bytes(self) -> int:
         """How much there is to read."""
 
@@ -53,11 +49,6 @@ class Moved:
 
     before: Whole
     after: Whole
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
-        return self.before.shape
 
     @property
     def bytes(self) -> int:

@@ -41,6 +41,10 @@ class Work:
         return chain.from_iterable(self.executor.map(partial(_each, function), _together(pieces, sizes)))
 
 
+ALONE = Work()
+"""This process, which says nothing."""
+
+
 def _each(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
     return [function(piece) for piece in pieces]
 

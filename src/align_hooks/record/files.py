@@ -126,10 +126,7 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
             return _array_of_storage(path, digest)
         with opened(path) as file:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in "biuf":
-                raise ValueError("not a single array of numbers")
-            if mapped.offset + mapped.nbytes != file.size:
-                raise ValueError("its size is not what its header says")
+            _refuse_all_but_numbers(mapped, mapped.offset + mapped.nbytes if isinstance(mapped, np.memmap) else 0, file.size)
             if digest is not None and not headers_only and _digest_of(file) != digest:
                 raise RecordError(f"{path} {CHANGED}")
         return mapped if headers_only else np.array(mapped)
@@ -144,12 +141,17 @@ def _array_of_storage(path: Path, digest: str | None) -> Array:
     with opened(path) as file:
         content = io.BytesIO(file.read(0, file.size))
     _check(content.getbuffer(), digest, path)
-    array = np.load(content, allow_pickle=False)
+    array: Array = np.load(content, allow_pickle=False)
+    _refuse_all_but_numbers(array, content.tell(), len(content.getbuffer()))
+    return array
+
+
+def _refuse_all_but_numbers(array: object, end: int, size: int) -> None:
+    """Raise ValueError unless this is an array of numbers that ends where its file does."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         raise ValueError("not a single array of numbers")
-    if content.tell() != len(content.getbuffer()):
+    if end != size:
         raise ValueError("its size is not what its header says")
-    return array
 
 
 class TensorFile:
@@ -168,9 +170,8 @@ class TensorFile:
         try:
             with opened(path) as file:
                 self._known = file.identity
-                header = _header(file)
+                header, self._tensors = _header(file)
             _check(len(header).to_bytes(8, "little") + header, digest, path)
-            self._tensors = json.loads(header)
             metadata = self._tensors.pop("__metadata__", None) or {}
             _refuse_torn(self._tensors)
             self._digests = json.loads(metadata.get(DIGESTS, "{}"))
@@ -216,8 +217,8 @@ EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 """A file without a tensor, of a rank that holds copies alone. Before 0.4.4 the library writes such a file wrong and cannot read it."""
 
 
-def _header(file: Stored) -> bytes:
-    """The header of a safetensors file, a JSON text; raises ValueError where it does not fit the size of the file."""
+def _header(file: Stored) -> tuple[bytes, JsonObject]:
+    """The header of a safetensors file, a JSON text, and what it says; raises ValueError where it does not fit the size of the file."""
     room = file.size - 8
     size = int.from_bytes(file.read(0, 8), "little")
     if size > min(room, LONGEST_HEADER):
@@ -227,7 +228,7 @@ def _header(file: Stored) -> bytes:
     stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
     if max(stops, default=0) != room - size:
         raise ValueError("its size is not what its header says")
-    return header
+    return header, tensors
 
 
 def _refuse_torn(tensors: JsonObject) -> None:

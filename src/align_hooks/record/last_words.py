@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from align_hooks.process.storage import is_remote
+from align_hooks.process.storage import is_remote, opened
 from align_hooks.record import folder, layout
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -103,7 +103,11 @@ def read(run: Path, rank: int) -> Ended | None:
 def _text(place: Path) -> str:
     """The beginning of a regular file, not opened through a link; empty without such a file."""
     if is_remote(place):
-        return place.read_bytes()[:LARGEST].decode("utf-8", "replace") if place.exists() else ""
+        try:
+            with opened(place) as file:
+                return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return ""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -47,7 +47,7 @@ class Part:
         """All of it as it is stored, a bf16 as its bits; raises RecordError where the file was replaced, or its bytes were changed."""
         data = np.empty((self.stop - self.start) // self._type.itemsize, self._type)
         at = 0
-        for block in self._read(BLOCK * self._type.itemsize):
+        for block in self._read():
             data.view(np.uint8)[at : at + len(block)] = block
             at += len(block)
         return data.reshape(self.shape)
@@ -55,20 +55,21 @@ class Part:
     def blocks(self) -> Iterator[Array]:
         """Its elements as fp32 in row-major order, at most :data:`BLOCK` at a time, each block valid until the next; raises RecordError as
         :meth:`stored` does, after the last block where a digest differs."""
-        for block in self._read(BLOCK * self._type.itemsize):
+        for block in self._read():
             yield widened(np.frombuffer(block, self._type), self.kind)
 
     @property
     def _type(self) -> np.dtype[Any]:
         return np.dtype(STORED[self.kind])
 
-    def _read(self, size: int) -> Iterator[memoryview]:
+    def _read(self) -> Iterator[memoryview]:
+        """Its bytes, :data:`BLOCK` elements at a time."""
         digest, left = digests.running(), self.stop - self.start
         try:
             with opened(self.path) as file:
                 if file.identity != self.known:
                     raise RecordError(f"{self.path} was replaced while it was being read; start again once nobody writes it")
-                for block in file.blocks(self.start, self.stop, size):
+                for block in file.blocks(self.start, self.stop, BLOCK * self._type.itemsize):
                     digest.update(block)
                     left -= len(block)
                     yield block

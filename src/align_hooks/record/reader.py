@@ -5,7 +5,7 @@ A file that is not whole, not ours or contradicts itself is a RecordError that n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -265,13 +265,17 @@ class Run:
 
     def has(self, quantity: str, step: int) -> bool:
         """Whether :meth:`steps_of` a quantity has a step, however many there are."""
-        if quantity not in self._step_sets:
-            self._step_sets[quantity] = set(self.steps_of(quantity))
-        return step in self._step_sets[quantity]
+        return step in self._set(quantity, partial(self.steps_of, quantity))
 
     def has_sketches(self, kind: str, step: int) -> bool:
         """Whether :meth:`sketch_steps` of a kind has a step."""
-        return self.has(kind, step) or (self.has(SKETCHES[kind].name, step) and step in self.sketch_steps(kind))
+        return step in self._set(f"{kind}, stored or sketched", partial(self.sketch_steps, kind))
+
+    def _set(self, key: str, steps: Callable[[], list[int]]) -> set[int]:
+        """Steps as a set, which is made once."""
+        if key not in self._step_sets:
+            self._step_sets[key] = set(steps())
+        return self._step_sets[key]
 
     def local_norm_steps(self) -> list[int]:
         """Whole steps that have local norms."""

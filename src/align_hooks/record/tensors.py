@@ -66,7 +66,7 @@ class Whole:
         """The order in which :meth:`blocks` has the elements: that of the whole tensor, wherever the ranks' parts allow it."""
         if self._by_rows:
             return ((tuple((0, size) for size in self.shape), 0, math.prod(self.shape)),)
-        return tuple((held.box, held.start, held.stop) for held in self._by_boxes)
+        return tuple((held.box, held.start, held.stop) for held in self._in_order)
 
     @property
     def digests(self) -> tuple[tuple[object, ...], ...] | None:
@@ -80,7 +80,7 @@ class Whole:
         """All elements in :attr:`order`, fp32, in blocks that are valid until the next; raises RecordError unless each is there once, and
         as it was recorded."""
         self.refuse_gaps()
-        for held in [held for held, _ in self._by_rows] or self._by_boxes:
+        for held in self._in_order:
             yield from held.part.blocks()
 
     def read(self) -> Array:
@@ -100,6 +100,10 @@ class Whole:
         """The parts in the order of the whole tensor, each with its elements there; empty where a part does not stand together there."""
         rows = [(held, bounds) for held in self._not_empty if (bounds := held.rows(self.shape)) is not None]
         return sorted(rows, key=lambda each: each[1]) if len(rows) == len(self._not_empty) else []
+
+    @property
+    def _in_order(self) -> list[Held]:
+        return [held for held, _ in self._by_rows] or self._by_boxes
 
     @property
     def _by_boxes(self) -> list[Held]:

@@ -45,12 +45,10 @@ class Verified:
 
     def count(self, piece: Piece, error: RecordError | None) -> None:
         """Count a file that was read; ``error`` is what was wrong with it."""
-        try:
-            if error is not None:
-                raise error
+        if error is None:
             self._sizes[piece.path] = size_of(piece.path)
-        except (RecordError, OSError) as wrong:
-            self.wrong.append(unreadable(wrong, piece.rank, piece.step, str(piece.path.relative_to(self.run))))
+        else:
+            self.wrong.append(unreadable(error, piece.rank, piece.step, str(piece.path.relative_to(self.run))))
         if piece.digest is None:
             self.no_digest += 1
         else:
