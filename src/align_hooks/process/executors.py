@@ -35,7 +35,7 @@ def executor_of(text: str) -> Iterator[Executor | None]:
         with ExitStack() as stack:
             yield STARTED[name](argument, stack)
     except BrokenExecutor as error:
-        why = f"a worker ended before its work was done ({' '.join(str(error).split())[:100]})"
+        why = f"a worker ended before its work was done ({shown(str(error))})"
         raise AlignHooksError(
             f"--executor {shown(text)}: {why}; give fewer workers, each with memory for two of the largest tensors"
         ) from None

@@ -56,9 +56,9 @@ def place_of(text: str | os.PathLike[str]) -> Path:
         with _as_os_errors():
             list(files_of_storage(place))
     except ImportError as error:  # fsspec names the library that it needs
-        raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
+        raise ValueError(f"cannot be read: {in_a_line(error)}") from None
     except (ValueError, OSError) as error:
-        raise ValueError(f"cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise ValueError(f"cannot be read: {in_a_line(error)}") from None
     return cast("Path", place)
 
 
