@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,7 +97,15 @@ def test_memory_of_the_host_and_of_the_device(tmp_path: Path, free: Free) -> Non
     part = "its part of 2 that tensor and pipeline parallelism make in host memory, at most 14 GB"
     assert host.startswith(f"to write tensors each rank holds {part}")
     assert (fine, device) == ("", "MindFormers keeps gradients on the device: 14 GB a rank; 10 GB are free")
-    assert problem.endswith("keep ALIGN_HOOKS_LOCAL_NORMS alone, which needs 1/8192 of it")
+    assert problem.endswith(
+        "unset ALIGN_HOOKS_GRADIENTS, ALIGN_HOOKS_SKETCHES and ALIGN_HOOKS_LOCAL_NORMS, which all need it where tensors are cut"
+    )
+    sums = settings(run=tmp_path / "run", sketches="0", local_norms="0")
+    assert [line for line, _ in memory("ms", sums, SEVEN, devices)] == [device]
+    ((device, problem),) = list(memory("ms", asked, replace(SEVEN, parts=1), devices))[1:]
+    assert device.startswith("MindFormers keeps gradients on the device: 28 GB a rank")
+    assert problem.endswith("keep ALIGN_HOOKS_LOCAL_NORMS and ALIGN_HOOKS_SKETCHES, which need little of it")
+    assert list(memory("ms", sums, replace(SEVEN, parts=1), devices)) == []
     free(1e12, pages=1e9)
     ((_, problem),) = memory("torch", asked, SEVEN, [])
     assert problem.endswith("record ALIGN_HOOKS_SKETCHES in the place of tensors, or cut the model further")

@@ -195,9 +195,9 @@ def furthest(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
     return float(np.max([relative_error(ours[name], theirs[name]) for name in ours]))
 
 
-def sketch_errors(run: Run) -> Iterator[float]:
+def sketch_errors(run: Run, kinds: Sequence[str] = ("gradients", "weights")) -> Iterator[float]:
     """How far the signed sums of each recorded sketch are from those of the recorded tensor, relative to its norm, which is within 3e-7."""
-    for kind in ("gradients", "weights"):
+    for kind in kinds:
         for step in run.steps:
             stored, computed = run.sketches(kind, step), sketches_of(getattr(run, kind)(step))
             assert stored.keys() == computed.keys()

@@ -40,9 +40,11 @@ def test_loaded_weights_are_equal_to_the_bit(reference: Path, candidate: Path) -
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("side", ["reference", "candidate"])
-def test_recorded_sketches_are_those_of_the_tensors(side: str, request: pytest.FixtureRequest) -> None:
-    assert max(frameworks.sketch_errors(open_run(request.getfixturevalue(side)))) < 1e-12
+def test_recorded_sketches_are_those_of_the_tensors(reference: Path, candidate: Path) -> None:
+    """Those that MindSpore's graph takes of gradients are made of sums in fp32."""
+    assert max(frameworks.sketch_errors(open_run(reference))) < 1e-12
+    assert max(frameworks.sketch_errors(open_run(candidate), ["weights"])) < 1e-12
+    assert max(frameworks.sketch_errors(open_run(candidate), ["gradients"])) < 1e-6
 
 
 @pytest.mark.slow  # the zoo has it too, 87 times

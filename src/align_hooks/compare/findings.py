@@ -29,7 +29,7 @@ Limit = Callable[[str], float]
 def tensor_errors(pair: Pair, kind: str, step: int, limit: Limit, work: Work) -> list[Finding]:
     """Relative Frobenius errors of gradients or weights, estimated from sketches where not both runs stored them."""
     measured = distances.MEASURED[kind](*pair.runs, step, pair.limits.eps, work)
-    limits = limit if step in pair.steps(kind) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
+    limits = limit if pair.both_stored(kind, step) else lambda name: max(SKETCHED * limit(name), SAME_SKETCH)
     return [as_finding(distance, step, limits, Quantity(kind)) for distance in measured]
 
 

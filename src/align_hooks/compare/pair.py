@@ -120,6 +120,10 @@ class Pair:
         sketches = self._common(kind, lambda run: run.sketch_steps(kind)) if kind in SKETCHES else []
         return sorted({*sketches} - {*self.steps(kind)}) if sketches else []
 
+    def both_stored(self, kind: str, step: int) -> bool:
+        """Whether both runs have ``kind`` of a step, however many steps there are."""
+        return all(run.has(kind, step) for run in self.runs)
+
     def known(self, kind: str) -> list[int]:
         """Steps of which both runs have ``kind``, stored or sketched."""
         return sorted({*self.steps(kind), *self.sketched(kind)})
@@ -172,7 +176,7 @@ class Pair:
         """The steps at which each run was asked for ``kind``."""
         return [run.asked(kind.variable) for run in self.runs]
 
-    @property
+    @cached_property
     def _made(self) -> set[int]:
         """The steps that both completed."""
         return {ours.step for ours, _ in self.rows}
@@ -225,7 +229,7 @@ class Pair:
 
     def _weights_equal(self, step: int) -> bool:
         """To the bit, or where not both stored them by their sketches."""
-        if step not in self.steps("weights"):
+        if not self.both_stored("weights", step):
             errors = [distance.error for distance in weights(*self.runs, step, self.limits.eps)]
             return bool(errors) and all(error <= SAME_SKETCH for error in errors)
         ours, theirs = self.reference.weights(step), self.candidate.weights(step)

@@ -10,7 +10,9 @@ from align_hooks.doctor.seams import Device
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
 from align_hooks.quantities.kind import Kind
+from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS, TENSORS
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.record.plan import ELEMENT, batches, tensors, token_bytes
 from align_hooks.settings import PREFIX, Settings
 
@@ -100,13 +102,17 @@ def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[D
         text = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
         problem = f"{text}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
         yield text, problem if part > free else ""
-    captured = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device) + (settings.inject_gradients is not None)
+    is_cut = size.parts > 1  # then norms and sketches are taken of gradients that were kept
+    keeping = [kind for kind in KINDS if kind.kept_on_device or (is_cut and kind in (LOCAL_NORMS, GRADIENT_SKETCHES))]
+    captured = bool(_wanted(settings, keeping)) + (settings.inject_gradients is not None)
     if side == "ms" and captured:
         kept = "gradients" if captured == 1 else "gradients, its own and injected ones,"
         needed, least = captured * part, min((device["free"] for device in devices if device["free"]), default=None)
         text = f"MindFormers keeps {kept} on the device: {billions(needed)}B a rank"
         text += "" if least is None else f"; {billions(least)}B are free"
-        problem = f"{text}; keep {PREFIX}LOCAL_NORMS alone, which needs 1/8192 of it"
+        less = f"keep {PREFIX}LOCAL_NORMS and {PREFIX}SKETCHES, which need little of it"
+        none = f"unset {PREFIX}GRADIENTS, {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS, which all need it where tensors are cut"
+        problem = f"{text}; {none if is_cut else less}"
         yield text, problem if least is not None and needed > least else ""
 
 

@@ -18,9 +18,9 @@ from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.points import Layout, Point, View, put, turned
-from align_hooks.ms_side.reducer import own_parameter, set_unregistered
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names import points

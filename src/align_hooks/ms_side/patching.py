@@ -20,6 +20,7 @@ from align_hooks.ms_side.batch import consumed
 from align_hooks.ms_side.model import model_of, model_of_config, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext, Tensor, Weight
 from align_hooks.ms_side.reducer import CaptureGradients
+from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.patched import asked
 from align_hooks.record.norms import print_norms, squared_sum
@@ -68,7 +69,7 @@ def capture(cell: Cell, vocabulary: int | None = None) -> None:
     device memory for a set of fp32 gradients. A model of no family has its own names.
     """
     parameters = parameters_of(cell.weights, model_of(cell), vocabulary)
-    cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, point="reduced", norms=True, gradients=True, inject=False)
+    cell.grad_reducer = CaptureGradients(cell.grad_reducer, parameters, Tasks(norms=True, gradients=True))
 
 
 class SaveSteps(Callback):  # type: ignore[misc]

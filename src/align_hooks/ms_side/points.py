@@ -20,7 +20,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.reducer import own_parameter, set_unregistered
+from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
 from align_hooks.names.blocks import Array
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, column_signs, measured, places, row_signs
 from align_hooks.record.sketch import PROJECTIONS

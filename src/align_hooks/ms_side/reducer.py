@@ -20,52 +20,65 @@ import math
 from collections.abc import Callable
 
 import mindspore
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.chunks import NormPlan
+from align_hooks.ms_side.lanes import SketchPlan
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.norms import ChunkSums
 from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
+from align_hooks.ms_side.sketches import SignedSums
+from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import squared_sum
 
 
 class CaptureGradients(nn.Cell):
-    """Calls the original reducer, keeps gradients and their chunk sums in Parameters of its own, and may return injected gradients.
+    """Calls the original reducer, keeps gradients, their chunk sums and their signed sums in Parameters of its own, and may return injected
+    gradients.
 
-    ``point`` chooses the gradients of the chunk sums: ``reduced`` are those that the reducer returns, ``local`` those that it is given.
-    The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer.
+    ``point`` chooses the gradients of the norms: ``reduced`` are those that the reducer returns, ``local`` those that it is given.
+    The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer; so are the signed sums.
     """
 
-    plan: NormPlan | None
+    tasks: Tasks
+    plan: NormPlan
+    signs: SketchPlan
     vector: Parameter
+    vector_of_reduced: Parameter
+    signed: Parameter
     buffers: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
     injecting: Parameter
 
-    def __init__(self, reducer: Cell, parameters: Parameters, *, point: str, norms: bool, gradients: bool, inject: bool) -> None:
+    def __init__(self, reducer: Cell, parameters: Parameters, tasks: Tasks, *, point: str = "reduced") -> None:
         super().__init__(auto_prefix=False)
         self.reducer = reducer
         self.local = point == "local"
-        self.norms = norms
-        self.gradients = gradients
-        self.inject = inject
+        self.norms, self.gradients, self.sketches, self.inject = tasks.norms, tasks.gradients, tasks.sketches, tasks.inject
         self.select = ops.Select()
         self.assign = ops.Assign()
         self.cast = ops.Cast()
         self.count = len(parameters.all)
+        self.counted = all(parameter.counted for parameter in parameters)
         self.fused = [parameter.fused for parameter in parameters]
         shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
-        set_unregistered(self, plan=NormPlan.of(self.fused, [shapes[fused.native] for fused in self.fused]) if norms else None)
-        if self.plan is not None:
-            self.sums = ChunkSums(self.plan)
+        self.squares = self.norms or self.sketches
+        if self.squares:
+            plan = NormPlan.of(self.fused, [*shapes.values()])
+            vectors = (own_parameter(name, (len(plan.owners),)) for name in ("chunk_sums", "chunk_sums_of_reduced"))
+            set_unregistered(self, plan=plan, **dict(zip(("vector", "vector_of_reduced"), vectors, strict=True)))
+            self.sums = ChunkSums(plan)
+        if self.sketches:
+            signs = SketchPlan.of(self.fused, [*shapes.values()])
+            set_unregistered(self, signs=signs, signed=own_parameter("signed_sums", (signs.numbers,)))
+            self.signed_sums = SignedSums(signs)
         set_unregistered(
             self,
-            vector=own_parameter("chunk_sums", (len(self.plan.owners) if self.plan is not None else 1,)),
-            buffers=tuple(own_parameter(f"gradient.{name}", shape) for name, shape in shapes.items()) if gradients else (),
-            injected=tuple(own_parameter(f"injected.{name}", shape) for name, shape in shapes.items()) if inject else (),
+            buffers=tuple(own_parameter(f"gradient.{name}", shape) for name, shape in shapes.items()) if self.gradients else (),
+            injected=tuple(own_parameter(f"injected.{name}", shape) for name, shape in shapes.items()) if self.inject else (),
             injecting=switch(),
         )
 
@@ -75,8 +88,12 @@ class CaptureGradients(nn.Cell):
         summed = reduced
         if self.local:
             summed = gradients
-        if self.norms:
+        if self.squares:
             reduced = ops.depend(reduced, self.assign(self.vector, self.sums(summed)))
+        if self.sketches:
+            if self.local:
+                reduced = ops.depend(reduced, self.assign(self.vector_of_reduced, self.sums(reduced)))
+            reduced = ops.depend(reduced, self.assign(self.signed, self.signed_sums(reduced)))
         if self.gradients:
             for index in range(self.count):
                 stored = self.assign(self.buffers[index], self.cast(reduced[index], mindspore.float32))
@@ -106,23 +123,14 @@ class CaptureGradients(nn.Cell):
 
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to fp64 squared sum of the last step; a single transfer."""
-        return {} if self.plan is None else self.plan.named(self.vector.asnumpy())
+        return self.plan.named(self.vector.asnumpy()) if self.squares else {}
 
-
-def set_unregistered(cell: nn.Cell, **attributes: object) -> None:
-    """Set attributes of a Cell past its own bookkeeping: a registered Parameter would end up in the run's checkpoints."""
-    for name, value in attributes.items():
-        object.__setattr__(cell, name, value)
-
-
-def own_parameter(name: str, shape: tuple[int, ...], value: float = 0.0) -> Parameter:
-    """A Parameter of ours, fp32, filled with ``value``."""
-    return Parameter(Tensor(np.full(shape, value, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
-
-
-def switch() -> Parameter:
-    """The Parameter that says whether a step's gradients are injected."""
-    return Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False)
+    def gradient_sketches(self) -> dict[str, list[float]]:
+        """Canonical name to sketch of the last step's reduced gradients; two transfers. Empty on a rank that holds only copies."""
+        if not self.counted:
+            return {}
+        squared = self.plan.named((self.vector_of_reduced if self.local else self.vector).asnumpy())
+        return self.signs.named(self.signed.asnumpy(), squared)
 
 
 class CaptureThenClip(nn.Cell):
@@ -147,9 +155,10 @@ class Unreduced(nn.Cell):
         return gradients
 
 
-def capture_bytes(parameters: Parameters, *, norms: bool, gradients: bool, inject: bool) -> int:
+def capture_bytes(parameters: Parameters, tasks: Tasks) -> int:
     """Device memory that capturing and injecting will take, before any of it is allocated."""
-    elements = sum(int(math.prod(parameter.model.shape)) for parameter in parameters)
     fused, shapes = [parameter.fused for parameter in parameters], [tuple(parameter.model.shape) for parameter in parameters]
-    chunks = len(NormPlan.of(fused, shapes).owners) if norms else 0
-    return 4 * (chunks + elements * (gradients + inject))
+    elements: int = sum(math.prod(shape) for shape in shapes)
+    chunks = len(NormPlan.of(fused, shapes).owners) if tasks.norms or tasks.sketches else 0
+    sums = SketchPlan.of(fused, shapes).numbers if tasks.sketches else 0
+    return 4 * (chunks + sums + elements * (tasks.gradients + tasks.inject))

@@ -20,7 +20,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.reducer import set_unregistered
+from align_hooks.ms_side.own_parameters import set_unregistered
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
 from align_hooks.names.blocks import Array

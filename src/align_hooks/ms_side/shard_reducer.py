@@ -5,8 +5,9 @@ Cell in the graph around the network with whole shapes, compile it with local sh
 
 - A Parameter of a gradient's whole shape does not compile. Clones of the weights, made as the optimizer makes its moments, are cut
   as the weights are. Clones made after a pipeline cell's own ``accu_grads`` are cut wrongly, so these are made before it is built.
-- Chunk sums need sizes, and when the Cell is traced it has the sizes of whole gradients. So norms are taken on the host from the buffers,
-  on the steps where they are wanted: all gradients then cross to the host, and the buffers take memory where only norms are asked for.
+- Chunk sums and signed sums need sizes, and when the Cell is traced it has the sizes of whole gradients. So norms and sketches are taken
+  on the host from the buffers, on the steps where they are wanted: all gradients then cross to the host, and the buffers take memory where
+  only norms or sketches are asked for.
 - Clipping finds its global norm by walking from each weight to the norm, over few kinds of operators. ``Select`` stops that walk, and
   each rank then clips by its own norm, silently; a ``depend`` on the gradient itself lets the walk go on.
 - A single ``depend`` holds all copies. A ``depend`` for each makes paths that double with every weight, and compiling does not end.
@@ -21,9 +22,10 @@ import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.model import Parameters, fill, squared_sums
+from align_hooks.ms_side.model import Parameters, fill, sketches, squared_sums
 from align_hooks.ms_side.objects import Cell, Optimizer
-from align_hooks.ms_side.reducer import set_unregistered, switch
+from align_hooks.ms_side.own_parameters import set_unregistered, switch
+from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.record.norms import squared_sum
@@ -41,7 +43,7 @@ class CaptureShards(nn.Cell):
     injecting: Parameter
     parameters: Parameters
 
-    def __init__(self, optimizer: Optimizer, *, norms: bool, gradients: bool, inject: bool) -> None:
+    def __init__(self, optimizer: Optimizer, tasks: Tasks) -> None:
         super().__init__(auto_prefix=False)
         if not hasattr(optimizer, "clone_state"):
             raise RefusedRun(
@@ -49,15 +51,14 @@ class CaptureShards(nn.Cell):
                 f"use MindFormers' AdamW, or ask for neither gradients nor their norms"
             )
         self.local = False
-        self.norms = norms
-        self.captures = norms or gradients
-        self.inject = inject
+        self.norms, self.inject = tasks.norms, tasks.inject
+        self.captures = tasks.norms or tasks.gradients or tasks.sketches
         self.count = len(optimizer.parameters)
         self.assign = ops.Assign()
         self.cast = ops.Cast()
         self.select = ops.Select()
         copies = _clones(optimizer, "align_hooks_gradient") if self.captures else ()
-        injected = _clones(optimizer, "align_hooks_injected") if inject else ()
+        injected = _clones(optimizer, "align_hooks_injected") if self.inject else ()
         set_unregistered(self, copies=copies, injected=injected, injecting=switch())
 
     def around(self, reducer: Cell) -> CaptureShards:
@@ -121,6 +122,11 @@ class CaptureShards(nn.Cell):
     def squared_sums(self) -> dict[str, float]:
         """Canonical name to squared sum of this rank's part of the last step's gradients; every gradient crosses to the host."""
         return squared_sums(zip(self.parameters, self.buffers, strict=True))
+
+    def gradient_sketches(self) -> dict[str, list[float]]:
+        """Canonical name to sketch of this rank's part of the last step's gradients, without copies; every gradient crosses to the host."""
+        pairs = zip(self.parameters, self.buffers, strict=True)
+        return sketches((parameter, buffer) for parameter, buffer in pairs if parameter.counted)
 
 
 def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:

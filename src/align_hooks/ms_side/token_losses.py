@@ -15,7 +15,7 @@ from mindspore import Parameter, nn, ops
 
 from align_hooks.ms_side.model import model_of
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.reducer import own_parameter, set_unregistered
+from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered
 from align_hooks.names.blocks import Array
 
 PASSES_ON = ("DataOrderWrapperCell",)

@@ -8,5 +8,5 @@ from align_hooks.quantities.weights import WEIGHTS
 
 SWITCH = Switch("sketches", "record 16 signed sums of every gradient and weight: compare's with no tensor stored")
 
-GRADIENT_SKETCHES = Kind("sketches/gradients", SWITCH, of_gradients=True, trainable=True, sketch_of=GRADIENTS, kept_on_device=True)
+GRADIENT_SKETCHES = Kind("sketches/gradients", SWITCH, of_gradients=True, trainable=True, sketch_of=GRADIENTS)
 WEIGHT_SKETCHES = Kind("sketches/weights", SWITCH, Numbering.STATE, sketch_of=WEIGHTS)

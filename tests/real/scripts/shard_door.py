@@ -20,13 +20,14 @@ from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.place import refuse_layouts
 from align_hooks.ms_side.reducer import CaptureThenClip, Unreduced
 from align_hooks.ms_side.shard_reducer import CaptureShards
+from align_hooks.ms_side.tasks import Tasks
 from align_hooks.names.blocks import Dims
 from align_hooks.settings import Settings
 
 random = np.random.default_rng(0)
 weights = [zeros("other", 3), zeros("gate", 6, 4), zeros("norm", 5)]
 optimizer = AdamW(ParameterTuple(weights), learning_rate=1e-3)
-shards = CaptureShards(optimizer, norms=True, gradients=True, inject=True)
+shards = CaptureShards(optimizer, Tasks(norms=True, gradients=True, inject=True))
 pair = parameter(weights[1], ("gate", "up"), (2, 4), True, 1), parameter(weights[2], ("norm",), (5,), False, 2)
 parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1), False, 1)
 own = [random.standard_normal(weight.shape).astype(np.float32) for weight in weights]
@@ -76,7 +77,7 @@ del os.environ["PIPELINE_SLICE_SKIP_REDISTRIBUTION"]
 mindspore.set_auto_parallel_context(pipeline_config={"pipeline_interleave": True, "pipeline_scheduler": "zero_bubble_v"})
 checks["scheduler"] = refused("zero_bubble_v", Sizes(pp=2))
 try:
-    CaptureShards(nn.SGD(weights), norms=True, gradients=False, inject=False)
+    CaptureShards(nn.SGD(weights), Tasks(norms=True))
 except RefusedRun as error:
     checks["optimizer"] = "clone_state" in str(error)
 print("shard_door", json.dumps(checks))

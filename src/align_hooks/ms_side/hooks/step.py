@@ -14,7 +14,7 @@ import numpy as np
 from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.loss_parts import LANGUAGE_MODEL, has_terms
-from align_hooks.ms_side.model import Parameter, is_per_token, sketches
+from align_hooks.ms_side.model import Parameter, is_per_token
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.optimizer import clip_norm
 from align_hooks.ms_side.place import place, summed
@@ -92,10 +92,8 @@ class Ended:
         return LocalNorms(self.session.settings.choice(POINT), self.squared, self.squared if prints else (), parts, self.taken())
 
     def gradient_sketches(self) -> dict[str, list[float]] | None:
-        """Signed sums of the gradients that the capturing Cell kept."""
-        if self.session.reducer is None or self.session.parameters is None:
-            return None
-        return sketches(counted(self.session))
+        """The signed sums that the capturing Cell took."""
+        return None if self.session.reducer is None else self.session.reducer.gradient_sketches()
 
     def taken(self) -> list[dict[str, float]]:
         """The global norm by which the training cell clipped, where it is of the gradients whose norms are recorded."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import mindspore
 
@@ -23,8 +24,8 @@ from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_s
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Unreduced, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.shard_reducer import CaptureShards
-from align_hooks.quantities.local_norms import LOCAL_NORMS, POINT
-from align_hooks.quantities.registry import KINDS
+from align_hooks.ms_side.tasks import Tasks
+from align_hooks.quantities.local_norms import POINT
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import say_own_names
 from align_hooks.settings import PREFIX
@@ -46,8 +47,8 @@ def before(session: MsSession, wrapped: Function, args: Args, kwargs: Kwargs) ->
     if session.sizes is None:
         return None
     call = inspect.signature(wrapped).bind(*args, **kwargs)
-    tasks = tasks_of(session)
-    return CaptureShards(call.arguments["optimizer"], **tasks) if any(tasks.values()) else None
+    tasks = Tasks.of(settings, inject=session.injection is not None)
+    return CaptureShards(call.arguments["optimizer"], tasks) if tasks else None
 
 
 def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> None:
@@ -70,26 +71,19 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
     launch = session.launch
     session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
     say_names(session, model, session.parameters)
-    tasks = tasks_of(session)
+    tasks = Tasks.of(settings, inject=session.injection is not None)
     if settings.run is not None and not cell.use_clip_grad:  # then MindFormers takes no global norm, and ours is recorded
-        tasks["norms"] = True
-    if any(tasks.values()):
-        announce(session, capture_bytes(session.parameters, **tasks), tasks["inject"])
+        tasks = replace(tasks, norms=True)
+    if tasks:
+        announce(session, capture_bytes(session.parameters, tasks), tasks.inject)
         parameters, point = session.parameters, settings.choice(POINT)
-        install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, point=point, **tasks))
+        install(session, cell, lambda reducer: CaptureGradients(reducer, parameters, tasks, point=point))
 
 
 def say_names(session: MsSession, model: Model, parameters: Parameters) -> None:
     """Say once what is recorded under MindFormers' own names."""
     own = [parameter.fused.native for parameter in parameters.state if any(piece.own for piece in parameter.fused.parts)]
     say_own_names(session, model.family.name if model.family else "", model.misfits, own)
-
-
-def tasks_of(session: MsSession) -> dict[str, bool]:
-    """What a capturing Cell has to do: take norms, keep gradients until the step ends (to write or to sketch them), inject."""
-    settings = session.settings
-    keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
-    return {"norms": bool(settings.steps(LOCAL_NORMS)), "gradients": keeps, "inject": session.injection is not None}
 
 
 def install(session: MsSession, cell: Cell, capture: Callable[[Cell], CaptureGradients | CaptureShards]) -> None:
@@ -123,7 +117,7 @@ def announce(session: MsSession, needed: int, injects: bool) -> None:
         raise RefusedRun(
             f"{what} gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
             + (
-                f"unset {PREFIX}GRADIENTS and {PREFIX}SKETCHES and keep {PREFIX}LOCAL_NORMS, which needs 1/8192 of it"
+                f"unset {PREFIX}GRADIENTS and keep {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS, which need little of it"
                 if session.sizes is None
                 else f"unset {PREFIX}GRADIENTS, {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS"
             )

@@ -1,0 +1,132 @@
+"""Which numbers of a gradient go into which signed sum, and under which signs: known before the graph is compiled.
+
+Each piece of a gradient is a box of a view of it, and a matrix: :mod:`align_hooks.record.sketch` says how its elements are signed and
+summed. Its rows are filled up to whole turns with zeros and its columns to whole lanes, so that every sum is one over an axis. Imports no
+framework.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from align_hooks.ms_side.chunks import LARGE, largest_part
+from align_hooks.names.blocks import Array, Stack, View
+from align_hooks.names.fused import Fused
+from align_hooks.record.sketch import PROJECTIONS, TURNS, column_signs, row_signs, turned
+
+TURNS_AT_ONCE = 64
+"""Turns whose sums are added where the graph does it, in fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A piece of a gradient: the gradient's index, a ``view`` of it, where the piece begins in that and its size on each axis. The piece is
+    a matrix of ``rows`` and ``columns``, or ``transposed`` one of these."""
+
+    gradient: int
+    view: View
+    begin: View
+    size: View
+    rows: int
+    columns: int
+    transposed: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the piece is the whole gradient."""
+        return self.size == self.view
+
+    @property
+    def turns(self) -> int:
+        """Turns of rows, the last of which may lack some."""
+        return -(-self.rows // TURNS)
+
+    @property
+    def padding(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns of zeros that are put behind it."""
+        return (0, self.turns * TURNS - self.rows), (0, -self.columns % PROJECTIONS)
+
+    @property
+    def row_signs(self) -> Array:
+        """The signs of its rows and of those put behind, fp32 ``[turns, TURNS, 1]``."""
+        return row_signs(np.arange(self.turns * TURNS)).astype(np.float32).reshape(-1, TURNS, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pieces of as many columns, which are put below each other. The sums of ``at_once`` turns are added, which are of one piece."""
+
+    members: tuple[Matrix, ...]
+    at_once: int
+
+    @property
+    def column_signs(self) -> Array:
+        """The signs of columns, fp32 ``[TURNS, columns with those put behind]``."""
+        first = self.members[0]
+        return column_signs(np.arange(first.columns + first.padding[1][1])).astype(np.float32)
+
+    @property
+    def row_signs(self) -> Array:
+        """The signs of the rows of all members, fp32 ``[turns, TURNS, 1]``."""
+        return np.concatenate([member.row_signs for member in self.members])
+
+
+@dataclass(frozen=True, slots=True)
+class SketchPlan:
+    """``groups`` are the pieces that are taken in one call. ``owners`` are the index in ``names`` of the piece of each set of ``TURNS`` by
+    ``PROJECTIONS`` sums, group after group."""
+
+    groups: tuple[Group, ...]
+    owners: Array
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> SketchPlan:
+        """The plan for gradients of these pieces and shapes, each whole."""
+        grouped: dict[tuple[int, int | None], list[tuple[int, Matrix]]] = {}
+        names: list[str] = []
+        for index, (each, shape) in enumerate(zip(fused, shapes, strict=True)):
+            for name, matrix in zip(each.pieces, matrices(index, each, shape), strict=True):
+                large = len(names) if math.prod(matrix.size) >= LARGE else None
+                grouped.setdefault((matrix.columns, large), []).append((len(names), matrix))
+                names.append(name)
+        groups: list[Group] = []
+        owners: list[Array] = []
+        for members in grouped.values():
+            turns = [matrix.turns for _, matrix in members]
+            groups.append(Group(tuple(matrix for _, matrix in members), largest_part(math.gcd(*turns), TURNS_AT_ONCE)))
+            owners.append(np.repeat([owner for owner, _ in members], [count // groups[-1].at_once for count in turns]))
+        return cls(tuple(groups), np.concatenate(owners), tuple(names))
+
+    @property
+    def numbers(self) -> int:
+        """How many sums there are of all pieces."""
+        return len(self.owners) * TURNS * PROJECTIONS
+
+    def named(self, sums: Array, squared: Mapping[str, float]) -> dict[str, list[float]]:
+        """Canonical name to sketch, from the sums of all groups and each piece's squared sum."""
+        lanes = np.zeros((len(self.names), TURNS, PROJECTIONS))
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(lanes, self.owners, sums.astype(np.float64).reshape(-1, TURNS, PROJECTIONS))
+            signed = turned(lanes).tolist()
+        return {name: [squared[name], *of_name] for name, of_name in zip(self.names, signed, strict=True)}
+
+
+def matrices(gradient: int, fused: Fused, shape: Sequence[int]) -> Iterator[Matrix]:
+    """The pieces of a gradient in their order; raises ValueError where it is a part of a tensor, whose rows have other numbers."""
+    if fused.cut:
+        raise ValueError(f"{fused.native} is cut, and a sketch in the graph is one of whole tensors")
+    blocks, is_vector = fused.blocks.filled, len(shape) == 1
+    view, ranges = blocks.view(shape)
+    for bounds in ranges:
+        begin, size = tuple(start for start, _ in bounds), tuple(stop - start for start, stop in bounds)
+        rows, columns = size[0] * size[1], size[2]
+        if isinstance(blocks, Stack):
+            rows, columns = columns, rows
+        elif is_vector:
+            rows, columns = 1, rows
+        yield Matrix(gradient, view, (begin[0], begin[1], begin[2]), (size[0], size[1], size[2]), rows, columns, isinstance(blocks, Stack))

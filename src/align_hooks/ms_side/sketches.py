@@ -1,0 +1,94 @@
+"""The signed sums of :mod:`align_hooks.record.sketch` of all gradients, inside the compiled graph.
+
+:mod:`.lanes` says which pieces are taken together. Signs are Parameters and no constants, which a graph would hold twice. No copy of a
+gradient is kept on the device until the step ends. Sums of up to a few thousand elements are fp32, since MindSpore's devices have no fp64,
+and the host adds these up in fp64. A gradient's sketch is then within 1e-6 of its norm. Weights are sketched on the host in fp64, since
+those of two runs are held against each other to the bit.
+"""
+
+from __future__ import annotations
+
+import mindspore
+from mindspore import Parameter, Tensor, nn, ops
+
+from align_hooks.ms_side.lanes import Group, Matrix, SketchPlan
+from align_hooks.ms_side.own_parameters import constant, set_unregistered
+from align_hooks.record.sketch import PROJECTIONS, TURNS
+
+
+class SignedSums(nn.Cell):
+    """The sums of all pieces, fp32, in one vector."""
+
+    def __init__(self, plan: SketchPlan) -> None:
+        super().__init__(auto_prefix=False)
+        self.groups = nn.CellList([GroupSums(number, group) for number, group in enumerate(plan.groups)])
+        self.cat = ops.Concat()
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """The sums of each group, joined; compiled from this text."""
+        sums: tuple[Tensor, ...] = ()
+        for group in self.groups:
+            sums += (group(gradients),)
+        return self.cat(sums)
+
+
+class GroupSums(nn.Cell):
+    """The sums of pieces of as many columns, fp32 ``[sets · TURNS · PROJECTIONS]``."""
+
+    columns: Parameter
+    rows: Parameter
+
+    def __init__(self, number: int, group: Group) -> None:
+        super().__init__(auto_prefix=False)
+        self.pieces = nn.CellList([AsMatrix(member) for member in group.members])
+        self.members = tuple(member.gradient for member in group.members)
+        self.count, self.at_once = len(group.members), group.at_once
+        self.reduce_sum = ops.ReduceSum()
+        self.cat = ops.Concat()
+        set_unregistered(
+            self,
+            columns=constant(f"signs.{number}.columns", group.column_signs),
+            rows=constant(f"signs.{number}.rows", group.row_signs),
+        )
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """The sums of each turn, added as far as they are of one piece; compiled from this text."""
+        matrices: tuple[Tensor, ...] = ()
+        for index in range(self.count):
+            matrices += (self.pieces[index](gradients[self.members[index]]),)
+        joined = matrices[0]
+        if self.count > 1:
+            joined = self.cat(matrices)
+        width = joined.shape[1]
+        signed = joined.reshape((-1, TURNS, width)) * self.columns
+        by_turn = self.reduce_sum(signed.reshape((-1, TURNS, width // PROJECTIONS, PROJECTIONS)), 2) * self.rows
+        if self.at_once > 1:
+            by_turn = self.reduce_sum(by_turn.reshape((-1, self.at_once, TURNS, PROJECTIONS)), 1)
+        return by_turn.reshape((-1,))
+
+
+class AsMatrix(nn.Cell):
+    """A piece of a gradient as a matrix of whole turns and lanes, fp32."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__(auto_prefix=False)
+        self.view, self.begin, self.size, self.is_whole = matrix.view, matrix.begin, matrix.size, matrix.is_whole
+        self.shape, self.transposed = (matrix.rows, matrix.columns), matrix.transposed
+        self.is_filled = any(after for _, after in matrix.padding)
+        self.pad = ops.Pad(matrix.padding)
+        self.slice = ops.Slice()
+        self.transpose = ops.Transpose()
+        self.cast = ops.Cast()
+
+    def construct(self, gradient):  # type: ignore[no-untyped-def]
+        """The piece; compiled from this text."""
+        piece = gradient
+        if not self.is_whole:
+            piece = self.slice(piece.reshape(self.view), self.begin, self.size)
+        piece = self.cast(piece, mindspore.float32)
+        if self.transposed:
+            piece = self.transpose(piece.reshape((self.shape[1], self.shape[0])), (1, 0))
+        piece = piece.reshape(self.shape)
+        if self.is_filled:
+            piece = self.pad(piece)
+        return piece
