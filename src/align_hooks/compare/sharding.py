@@ -16,6 +16,7 @@ from enum import Enum
 
 import numpy as np
 
+from align_hooks.compare.measures import distances
 from align_hooks.compare.places import place
 from align_hooks.compare.verdict import Finding, Quantity, Words
 from align_hooks.families.registry import end_kinds
@@ -145,12 +146,13 @@ def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: F
     """Which rank's part of a tensor holds its error; None where several do or the tensor is not cut."""
     name = finding.name
     ours, theirs = (named[name] for named in tensors)
-    total = float(np.square(theirs.astype(np.float64) - ours).sum())
     for side, run, whole in ((Side.CANDIDATE, runs[1], theirs), (Side.REFERENCE, runs[0], ours)):
         shards = [(rank, shard) for rank in run.manifests for shard in run.shards(rank)]
         parts = [(rank, shard) for rank, shard in shards if shard.name == name and shard.counted and shard.elements]
-        errors = [float(np.square(part(theirs, shard).astype(np.float64) - part(ours, shard)).sum()) for _, shard in parts]
-        if len(parts) > 1 and total > 0 and max(errors) >= 0.999 * total:
+        if len(parts) < 2:
+            continue
+        errors = [distances(part(ours, shard), part(theirs, shard))[0] ** 2 for _, shard in parts]
+        if 0 < sum(errors) < math.inf and max(errors) >= 0.999 * sum(errors):
             rank, shard = parts[errors.index(max(errors))]
             empty = not part(whole, shard).any()
             return message(
