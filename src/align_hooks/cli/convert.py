@@ -14,9 +14,11 @@ from align_hooks.cli.files import place_of
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import convert as convert_log
+from align_hooks.evidence.convert import convert_curves, is_curves
 from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
 from align_hooks.evidence.dumps.read import is_dump
 from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.rows import Scalars
 from align_hooks.report.text import plain
 
 
@@ -25,7 +27,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="a log that Megatron-LM or MindFormers printed, or a directory that msprobe or MindSpore dumped; "
+            help="a log that Megatron-LM or MindFormers printed, TensorBoard's events, a table of W&B's, or a directory that msprobe or "
+            "MindSpore dumped; "
             "with --to a checkpoint, or a record (RUN@N)"
         ),
     ],
@@ -48,7 +51,7 @@ def convert(
     grouped_experts: Annotated[bool, typer.Option("--grouped-experts", help="to megatron: experts as of --moe-grouped-gemm")] = False,
     qkv_concat: Annotated[bool, typer.Option("--qkv-concat", help="to mindspore: parameters as of qkv_concat: True")] = False,
     vocabulary_rows: Annotated[int | None, typer.Option(min=1, help="to megatron, mindspore: pad the vocabulary to so many rows")] = None,
-    side: Annotated[str | None, typer.Option(help="of a list of .npy files: torch or ms, whose it is")] = None,
+    side: Annotated[str | None, typer.Option(help="of curves, or of a list of .npy files: torch or ms, whose they are")] = None,
     loss_scale: Annotated[float | None, typer.Option(help="of a dump: what the loss was multiplied by before the backward pass")] = None,
     first_step: Annotated[
         int | None, typer.Option(min=0, help="of a dump: the step of its first one, where the tool counted from a resumed run's start")
@@ -57,7 +60,8 @@ def convert(
     """Make a record of a log or a dump, or convert weights (--to) between records, Hugging Face, Megatron-LM and MindFormers, to the bit.
 
     Of a log: loss, gradient norm and learning rate of every step, each at its own step, and how fine they are. Of a dump: what the points
-    of the model put out, and their gradients (docs/dumps.md). What compare, show and their pages say of a record they say of this one too,
+    of the model put out, and their gradients (docs/dumps.md). Of TensorBoard's events, of CSV and of JSON lines, as W&B exports them: the
+    curves of loss, gradient norm and learning rate. What compare, show and their pages say of a record they say of this one too,
     as far as it goes. Of weights: docs/convert.md.
 
     Exit codes: 0 written, 2 usage, 3 unreadable.
@@ -78,6 +82,11 @@ def convert(
             raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
         config = place_of(config, "--config ") if config is not None else None
         _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
+        return
+    if to is None and is_curves(source):
+        if names is not None or choices != Choices() or config is not None or loss_scale is not None or first_step is not None:
+            raise AlignHooksError(f"{source} has curves, of which --side alone speaks; leave out the rest")
+        _said(convert_curves(source, destination, side), destination)
         return
     if given := next((option for option, value in of_dump.items() if value is not None), None):
         raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
@@ -117,7 +126,12 @@ def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | N
 def _convert_log(log: Path, run: Path, names: Path | None) -> None:
     names = place_of(names, "--names ") if names is not None else None
     converted, normed = convert_log(log, run, names)
+    _said(converted, run, *([f"local norms of {len(normed)} of them"] if normed else []))
+
+
+def _said(converted: Scalars, run: Path, *more: str) -> None:
+    """Say which steps were converted, and what a reader should know."""
     print(f"{len(converted.rows)} steps of {FRAMEWORKS[converted.side]}, {converted.rows[0]['step']} to {converted.rows[-1]['step']}")
-    for note in (*converted.notes, *([f"local norms of {len(normed)} of them"] if normed else [])):
-        print(f"  {note}")
+    for note in (*converted.notes, *more):
+        print(f"  {plain(note)}")
     print(f"written: {plain(str(run))}")

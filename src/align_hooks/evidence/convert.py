@@ -1,4 +1,5 @@
-"""A log as a record: rows of scalars, local norms where they were logged, and the source and the resolution of both."""
+"""A log, or curves that another tool kept, as a record: rows of scalars, local norms where they were logged, and the source and the
+resolution of both."""
 
 from __future__ import annotations
 
@@ -6,17 +7,24 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.evidence.curves.series import scalars_of
+from align_hooks.evidence.curves.table import is_table, read_tables
+from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
 from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
+from align_hooks.evidence.rows import Scalars
 from align_hooks.process.paths import well_formed
 from align_hooks.process.ranks import Launch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.reader import open_run
+from align_hooks.record.shard import Shard
 from align_hooks.record.start import holds_a_run
 from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
@@ -41,22 +49,48 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[Log, list[
         norms = local_norms(COLOURS.sub("", text), parsed.lines, named, log.name)
         squared, resolution["local_norms"] = norms.squared, norms.coarsest
         parsed.notes.extend(norms.notes)
-    if run.exists() and holds_a_run(run):
-        raise RefusedRun(f"{run} already holds a run; choose another directory")
-    writer = Writer(run.resolve(), Launch(), parsed.side, Settings())
-    writer.begin()
     source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
     source |= {"names": well_formed(str(named.path))} if named is not None else {}
-    facts = {"framework": FRAMEWORKS[parsed.side], "converted": source, "resolution": resolution, "notes": parsed.notes}
     shards = named.shards(0) if named is not None else ()
-    first = min(step for _, step in parsed.lines)
-    writer.describe(place={}, shards=shards, facts=facts, steps=range(first, first + len(parsed.rows)))
-    for step, row in enumerate(parsed.rows, first):
+    write(run, replace(parsed, resolution=resolution), source, shards, squared)
+    return parsed, sorted(squared)
+
+
+def convert_curves(source: Path, run: Path, side: str | None = None) -> Scalars:
+    """Write the record of curves that TensorBoard, W&B or a table kept; ``side`` is ``torch`` or ``ms`` where the curves do not tell.
+
+    :raises RecordError: they cannot be read. :raises RefusedRun: the directory holds a run.
+    """
+    scalars = scalars_of(read_events(source) if is_tensorboard(source) else read_tables(source), side)
+    write(run, scalars, {"curves": well_formed(str(source.resolve()))})
+    return scalars
+
+
+def is_curves(source: Path) -> bool:
+    """Whether a path is what :func:`convert_curves` reads."""
+    return source.exists() and (is_tensorboard(source) or is_table(source))
+
+
+def write(
+    run: Path,
+    scalars: Scalars,
+    source: Mapping[str, str],
+    shards: Sequence[Shard] = (),
+    squared: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+) -> None:
+    """Write rows of scalars, and the ``squared`` sums of the gradients of ``shards`` by step, as a record of one rank."""
+    if run.exists() and holds_a_run(run):
+        raise RefusedRun(f"{run} already holds a run; choose another directory")
+    writer = Writer(run.resolve(), Launch(), scalars.side, Settings())
+    writer.begin()
+    facts = {"framework": FRAMEWORKS[scalars.side], "converted": source, "resolution": scalars.resolution, "notes": scalars.notes}
+    steps = [int(row["step"] or 0) for row in scalars.rows]
+    writer.describe(place={}, shards=shards, facts=facts, steps=range(steps[0], steps[-1] + 1))
+    for step, row in zip(steps, scalars.rows, strict=True):
         writer.scalars(row)
         if step in squared:
             writer.local_norms(step, "reduced", squared[step])  # on one rank there is nothing to reduce
     writer.finish(HowEnded("finished"), hooks={})
-    return parsed, sorted(squared)
 
 
 def read(log: Path) -> bytes:

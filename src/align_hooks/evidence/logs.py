@@ -11,11 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from align_hooks.errors import RecordError
+from align_hooks.evidence.rows import Row, Scalars
 
 COUNT = r"[0-9]{1,18}"
 """A number of steps. Digits of other scripts do not count, nor numbers that no run reaches."""
@@ -26,26 +27,16 @@ MINDFORMERS_LINE = re.compile(rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/.*?step:\[\s*
 NUMBER = rf"\[?\s*([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 TIMED = re.compile(r"(elapsed time per iteration \(ms\)|per_step_time|throughput[^:|,]*|samples/s)\s*:?\s*[\d.]+")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-Row: TypeAlias = dict[str, float | bool | None]
-"""A row of scalars by the keys of a record."""
 Printed: TypeAlias = tuple[float, float] | None
 """A number of a log and half of what its last digit stands for; None where the log has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """What a log says. ``side`` is ``torch`` or ``ms``. ``rows`` are as a record keeps them, ascending and without a gap. ``lines`` are the
-    numbers of the lines of steps, each with its step, twice where a step stands twice.
+@dataclass(frozen=True)
+class Log(Scalars):
+    """What a log says, without a gap. ``lines`` are the numbers of the lines of steps, each with its step, twice where a step stands
+    twice."""
 
-    ``resolution`` is half of the last printed digit of ``loss`` and ``grad_norm``, the largest of all rows, and that of ``learning_rate``
-    relative to each. ``notes`` say what a reader should know.
-    """
-
-    side: str
-    rows: list[Row]
-    lines: list[tuple[int, int]]
-    resolution: Mapping[str, float]
-    notes: list[str] = field(default_factory=list)
+    lines: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ def _megatron_rows(lines: list[Line]) -> Log:
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
     if len(lines) > 1 and lines[1].goes_on:
         notes.append("the loss of the second step is worked out of what 0.16 and newer print there, the mean of the first two")
-    return Log("torch", rows, [], resolution, notes)
+    return Log("torch", rows, resolution, notes)
 
 
 def _of_the_second(before: Line, line: Line) -> tuple[Printed, Printed]:
@@ -157,7 +148,7 @@ def _mindformers_rows(lines: list[Line]) -> Log:
             }
         )
     note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
-    return Log("ms", rows, [], resolution, [note])
+    return Log("ms", rows, resolution, [note])
 
 
 def _row(step: int, loss: float | None, *, skipped: bool) -> Row:

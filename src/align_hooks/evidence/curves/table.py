@@ -1,0 +1,110 @@
+"""The curves of tables: CSV files and JSON lines, as W&B, MLflow and people export them.
+
+W&B's charts have a column ``NAME OF THE RUN - name of the curve`` and beside it ``…__MIN`` and ``…__MAX`` of the points that a line of the
+chart stands for; a chart of a few curves is a file of its own, so that a directory of such files is one run. ``run.history()`` gives
+columns by the curves' names and ``_step``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from align_hooks.errors import RecordError
+from align_hooks.evidence.curves.series import Found, listed, spelled
+from align_hooks.evidence.curves.tags import STEPS
+
+SUFFIXES = (".csv", ".jsonl")
+OF_CHART = " - "
+"""Between the name of a run and that of a curve."""
+SPREAD = ("__MIN", "__MAX")
+FRAMEWORKS = {"lm loss", "lm-loss", "grad-norm", "learning-rate"}
+"""Names that the frameworks themselves give, whose first step is number 1."""
+
+
+def is_table(source: Path) -> bool:
+    """Whether a path is a table, or a directory that holds nothing else."""
+    if source.is_dir():
+        files = [file for file in source.iterdir() if not file.name.startswith(".")]
+        return bool(files) and all(file.suffix.lower() in SUFFIXES for file in files)
+    return source.suffix.lower() in SUFFIXES
+
+
+def read_tables(source: Path) -> Found:
+    """The curves of a table, or of all tables of a directory, which are of one run.
+
+    :raises RecordError: a table has no column of steps, or curves of several runs, or a number that is none.
+    """
+    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    for file in files:
+        if not file.name.startswith("."):
+            for name, step, value in points(file):
+                curves[name][step] = value
+    if not curves:
+        raise RecordError(f"{source} has no curve; its columns are to be step, loss and the like")
+    runs = {name.rpartition(OF_CHART)[0] for name in curves if OF_CHART in name}
+    if len(runs) > 1:
+        raise RecordError(f"{source} has curves of {len(runs)} runs, {listed(sorted(runs))}; export one run at a time")
+    named = {name.rpartition(OF_CHART)[2]: curve for name, curve in curves.items()}
+    return Found(named, str(source), first=1 if FRAMEWORKS & {*map(spelled, named)} else None)
+
+
+def points(file: Path) -> Iterator[tuple[str, int, float]]:
+    """Name, step and value of every number of a table; an empty cell is none."""
+    numbered = 0
+    for number, record in enumerate(records(file), 2):
+        column = next((name for name in record if name.lower() in STEPS), None)
+        if column is None:
+            raise RecordError(f"{file}:{number} has no column of steps, {listed(STEPS)}; it has {listed(list(record))}")
+        step = integer(record[column], f"{file}:{number}")
+        for name, cell in record.items():
+            if name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
+                numbered += 1
+                yield name, step, value
+    if not numbered:
+        raise RecordError(f"{file} holds no number of a step")
+
+
+def records(file: Path) -> Iterator[Mapping[str, object]]:
+    """The rows of a table by the names of its columns; raises RecordError for what is no table."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            yield from (of_json(text, file) if file.suffix.lower() == ".jsonl" else csv.DictReader(text, restkey="", restval=""))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RecordError(f"{file} cannot be read: {error}") from None
+
+
+def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
+    """The objects of JSON lines."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise RecordError(f"{file}:{number} is no JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise RecordError(f"{file}:{number} is no object of JSON")
+        yield record
+
+
+def integer(cell: object, where: str) -> int:
+    """The number of a step; raises RecordError for what is none."""
+    value = real(cell)
+    if value is None or value != value or value % 1 or not 0 <= value < 1e15:
+        raise RecordError(f"{where} has {str(cell)[:40]!r} as its step, which is no number of one")
+    return int(value)
+
+
+def real(cell: object) -> float | None:
+    """The number of a cell; None of one that is empty or holds none."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+        return None
+    try:
+        return float(cell)
+    except (ValueError, OverflowError):
+        return None

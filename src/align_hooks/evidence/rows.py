@@ -1,0 +1,24 @@
+"""Rows of scalars that were made of another tool's file, whichever tool that was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Row: TypeAlias = dict[str, float | bool | None]
+"""A row of scalars by the keys of a record."""
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """``side`` is ``torch`` or ``ms``. ``rows`` are as a record keeps them, ascending.
+
+    ``resolution`` is half of the last digit of ``loss`` and ``grad_norm``, the largest of all rows, and that of ``learning_rate`` relative
+    to each. ``notes`` say what a reader should know.
+    """
+
+    side: str
+    rows: list[Row]
+    resolution: Mapping[str, float]
+    notes: list[str] = field(default_factory=list)
