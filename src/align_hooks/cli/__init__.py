@@ -12,6 +12,6 @@ except ModuleNotFoundError as error:
     sys.exit(f"align_hooks: {error.name} is not installed; pip install 'align-hooks[cli]'")
 
 from align_hooks.cli.application import app, main
-from align_hooks.cli import compare, arbitrate, check, show, convert, dump_config, run, doctor, demo, env
+from align_hooks.cli import compare, accept, arbitrate, check, show, convert, dump_config, run, doctor, demo, env
 
-__all__ = ["app", "arbitrate", "check", "compare", "convert", "demo", "doctor", "dump_config", "env", "main", "run", "show"]
+__all__ = ["accept", "app", "arbitrate", "check", "compare", "convert", "demo", "doctor", "dump_config", "env", "main", "run", "show"]

@@ -31,6 +31,7 @@ from align_hooks.compare.verdict import Words
 from align_hooks.messages import Message, message
 from align_hooks.process.work import ALONE, Work
 from align_hooks.record.reader import Run
+from align_hooks.record.schema import Row
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
 """Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
@@ -91,6 +92,10 @@ class Noise:
     def measured(self) -> dict[str, dict[str, float]]:
         """Everything that was measured, ``kind of step N`` to name to error: what is kept with a verdict."""
         return {f"{kind} of step {step}": dict(seen.errors) for (kind, step), seen in sorted(self._seen.items()) if seen.errors}
+
+    def rows(self) -> list[list[tuple[Row, Row]]]:
+        """Of each repeat, the rows of scalars of the steps that the reference completed too; none of what is no repeat."""
+        return [] if self.problem else [Pair(self.pair.reference, repeat).rows for repeat in self.repeats]
 
     def factor(self, repeat: Run, kind: str) -> float:
         """How many times the error of a repeat an honest candidate may have."""

@@ -58,7 +58,7 @@ def compare(
         first=first,
         stages=tuple(stages),
         eps=pair.limits.eps,
-        acceptance=acceptance(pair.rows),
+        acceptance=acceptance(pair.rows, ladder.noise.rows()),
         settings=tuple(ladder.settings),
         notes=tuple(ladder.notes()),
         blame=blamed,

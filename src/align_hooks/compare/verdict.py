@@ -248,11 +248,19 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One line of the guide's acceptance standard, None where nothing could be judged."""
+    """One line of the guide's acceptance standard, None where nothing could be judged. ``name`` is for programs. ``own`` is what repeats of
+    the reference differ by; None without one."""
 
+    name: str
     what: Words
     passed: bool | None
     value: Words
+    own: Words | None = None
+
+    @property
+    def found(self) -> Words:
+        """What was measured, and beside it the reference's own."""
+        return sentences(self.value, message("acceptance.own", value=self.own) if self.own is not None else None)
 
 
 @dataclass(frozen=True, slots=True)

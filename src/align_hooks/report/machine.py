@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, StageResult
+from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.text import shown
@@ -32,10 +32,7 @@ def as_json(comparison: Comparison, **about: str) -> Table:
         "next": rendered(comparison.next),
         "stages": [_stage(stage) for stage in comparison.stages],
         "model_settings": [_finding(finding) for finding in comparison.settings],
-        "acceptance": [
-            {"what": rendered(criterion.what), "passed": criterion.passed, "value": rendered(criterion.value)}
-            for criterion in comparison.acceptance
-        ],
+        "acceptance": [criterion_as_json(criterion) for criterion in comparison.acceptance],
         "notes": [rendered(note) for note in comparison.notes],
         "messages": {"next": as_data(comparison.next), "notes": [as_data(note) for note in comparison.notes]},
         "eps": comparison.eps,
@@ -55,6 +52,13 @@ def _blame(blame: Blame) -> Table:
         "causes": [rendered(words) for words in blame.likely],
         "cause_ids": [cause.value for cause in blame.causes],
     }
+
+
+def criterion_as_json(criterion: Criterion) -> Table:
+    """One line of the acceptance standard."""
+    own = None if criterion.own is None else rendered(criterion.own)
+    about = {"name": criterion.name, "what": rendered(criterion.what), "passed": criterion.passed}
+    return {**about, "value": rendered(criterion.value), "reference_own": own}
 
 
 def _stage(result: StageResult) -> Table:

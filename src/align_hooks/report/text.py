@@ -6,6 +6,8 @@ page and the JSON have all of it. Colour only where the console has it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
 from rich.markup import escape as escape_markup
@@ -13,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.compare.verdict import Blame, Comparison, Finding, StageResult, Status, Unit, Value, Verdict
+from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult, Status, Unit, Value, Verdict
 from align_hooks.messages import Argument, Joined, Message, Separator, in_a_row, message, rendered, sentences, terms
 
 COLOUR = {
@@ -81,16 +83,20 @@ def render(comparison: Comparison, console: Console) -> None:
             line = message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary)
             indented(console, escape(line))
     console.print(escape(message("terminal.acceptance")))
-    for criterion in comparison.acceptance:
-        colour, judged = JUDGED[criterion.passed]
-        console.print(
-            f"  [{colour}]{escape(judged)}[/]  {escape(message('terminal.criterion', what=criterion.what, value=criterion.value))}"
-        )
+    criteria(comparison.acceptance, console)
     for note in comparison.notes:
         indented(console, f"[dim]{escape(note)}[/]")
     if comparison.first is not None and findings:  # what a reader sees last, too
         last = message("terminal.stage_says", stage=comparison.first.title, summary=describe(findings[0], comparison.eps))
         console.print(f"{verdict}: {escape(last)}")
+
+
+def criteria(acceptance: Sequence[Criterion], console: Console) -> None:
+    """Print the lines of the acceptance standard."""
+    for criterion in acceptance:
+        colour, judged = JUDGED[criterion.passed]
+        line = message("terminal.criterion", what=criterion.what, value=criterion.found)
+        console.print(f"  [{colour}]{escape(judged)}[/]  {escape(line)}")
 
 
 def indented(console: Console, markup: str) -> None:
