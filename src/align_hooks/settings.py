@@ -248,7 +248,9 @@ class Settings(_Recording):
     Behind the fields of :class:`_Start` stand those of the recorded quantities, one a switch and one an option of it.
     """
 
-    replay_batches: Source | None = _variable(_source("all"), None, "run[@steps]", "train on that run's batches, step N on step N")
+    replay_batches: Source | None = _variable(
+        _source("all"), None, "run[@steps]", "train on that run's batches, step N on step N; recorded steps between those named are skipped"
+    )
     load_weights: Source | None = _variable(
         _source("0"), None, "run[@step] or HF directory", "start from those weights (step 0 unless said)"
     )

@@ -336,6 +336,7 @@ def with_value(family: str, name: str, value: object) -> advice.Keys:
     return advice.changed(base(family), {**scaling, f"m.{name}": value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", newer_names.EVERY)
 def test_values_that_are_said_to_be_refused_are(family: str) -> None:
     assert {(name, value): why for (one, name, value), why in values().items() if one == family and not why} == {}
@@ -343,6 +344,7 @@ def test_values_that_are_said_to_be_refused_are(family: str) -> None:
     assert not newer_names.refuses(family, "bias_swiglu_fusion", True, {"hidden_act": "swiglu"})
 
 
+@pytest.mark.slow
 def test_a_value_that_is_taken_with_another() -> None:
     """``bias_swiglu_fusion: True`` wants ``hidden_act: swiglu``."""
     keys = {f"m.{name}": True for name in newer_names.UNLESS} | {f"m.{name}": value for name, value in newer_names.UNLESS.values()}

@@ -142,11 +142,13 @@ def test_padded_rows_are_a_piece_of_their_own(padded: Path) -> None:
     assert not any("#" in name for name in model)
 
 
+@pytest.mark.slow
 def test_a_padded_and_tied_pair_is_aligned(tmp_path: Path, padded: Path) -> None:
     change = {"model.model_config.vocab_size": 384, "model.model_config.tie_word_embeddings": True}
     frameworks.aligned(padded, frameworks.recorded(frameworks.mindformers, tmp_path, change=change, **frameworks.fed_by(padded)))
 
 
+@pytest.mark.slow
 def test_a_padded_vocabulary_is_aligned_as_check_and_compare_advise(tmp_path: Path, padded: Path) -> None:
     """The size without padding is planted; what is printed is done as it is printed."""
     yaml = {"model.model_config.tie_word_embeddings": True, "model.model_config.init_method_std": 0.1}

@@ -61,6 +61,7 @@ def test_mindformers_gradients_into_megatron(tmp_path: Path, candidate: Path) ->
     frameworks.aligned(candidate, run)
 
 
+@pytest.mark.slow
 def test_one_that_injects_nothing_by_itself_trains_on_as_before(tmp_path: Path, reference: Path, candidate: Path) -> None:
     """With only step 2 injected, steps 0 and 1 are bit for bit those of a run with no injection."""
     fed = frameworks.fed_by(reference) | {"INJECT_GRADIENTS": f"{reference}@2"}

@@ -74,6 +74,7 @@ def test_a_model_of_no_family_is_recorded_and_compared_under_own_names(name: str
         frameworks.aligned(reference.path, candidate.path)
 
 
+@pytest.mark.slow
 def test_parameters_that_a_family_does_not_know_are_named_and_have_their_own_names(tmp_path: Path, reference: Path) -> None:
     """All others keep their canonical names; layers are counted over the whole model where two stages share them."""
     script, native = frameworks.SCRIPTS / "learned_scale.py", [f"decoder.layers.{layer}.learned_scale" for layer in (0, 1)]

@@ -27,6 +27,7 @@ def mindformers(where: Path, reference: Path, *, mean: bool) -> Path:
     return frameworks.recorded(frameworks.mindformers, where, launcher=frameworks.msrun(where / "logs"), change=change, **fed)
 
 
+@pytest.mark.slow
 def test_two_ranks_of_each_are_aligned(tmp_path: Path, two_ranks: Path) -> None:
     candidate = mindformers(tmp_path / "mean", two_ranks, mean=True)
     for run in map(open_run, (two_ranks, candidate)):

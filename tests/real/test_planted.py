@@ -48,6 +48,7 @@ def test_keys_and_values_swapped_in_the_loaded_parameters_are_found_in_the_initi
     assert all(f"model.layers.0.self_attn.{name}_proj.weight" in output for name in "kv")
 
 
+@pytest.mark.slow
 def test_keys_and_values_swapped_in_the_name_table_are_found_in_the_first_loss(tmp_path: Path, reference: Path) -> None:
     output = verdict(tmp_path, reference, "keys_as_values")
     assert output.startswith("diverged: token losses")

@@ -30,6 +30,7 @@ def verdict(where: Path, reference: Path, plant: str, flags: Sequence[str], *, b
     return frameworks.diverged(reference, candidate).line
 
 
+@pytest.mark.slow
 def test_a_dropped_shard_is_named_with_its_rank_and_its_columns(tmp_path: Path, reference: Path) -> None:
     output = verdict(tmp_path, reference, "dropped_shard", TP)
     assert output.startswith("diverged: local norms")

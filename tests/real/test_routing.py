@@ -69,6 +69,7 @@ def furthest_loss(reference: Run, candidate: Run) -> float:
     return max(abs(theirs["loss"] - ours["loss"]) / ours["loss"] for ours, theirs in rows)
 
 
+@pytest.mark.slow
 def test_near_ties_part_a_pair_and_are_told_by_the_routing(reference: Run, free: Run) -> None:
     changed = others(reference, free, 0)
     assert all(0 < count < 64 for count in changed)

@@ -86,9 +86,32 @@ def test_a_gap_is_refused_with_both_ways_out(tmp_path: Path) -> None:
     assert replay(path, "0-1").steps == range(2)
 
 
-def test_a_gap_in_the_chosen_steps_is_refused(run: Path) -> None:
-    with pytest.raises(RecordError, match="has no batch of step 1"):
-        _ = replay(run, "0,2").steps
+def test_recorded_batches_between_the_named_steps_are_left_out(tmp_path: Path) -> None:
+    """The guide's "try to skip these data": every later batch comes a step earlier."""
+    replayed = replay(recorded(tmp_path / "run", tuple(range(8))), "0-2,4,6-7")
+    said: list[str] = []
+    replayed.say_left_out(said.append)
+    assert said == [f"{replayed.source} leaves out the batches of 2 steps: step 3 is fed the batch of step 4"]
+    assert (replayed.left_out, replayed.last, replayed.steps) == ([3, 5], 5, range(6))
+    assert [replayed.fed(step) for step in replayed.steps] == [0, 1, 2, 4, 6, 7]
+    replayed.check(**FITTING)
+    for step, (made, arrays) in zip(replayed.steps, replayed.micro_batches(ROWS), strict=True):
+        assert made == step
+        np.testing.assert_array_equal(arrays["tokens"], batch(replayed.fed(step))["tokens"])
+    with pytest.raises(RecordError, match="ends with step 5: nothing is left to replay for step 6"):
+        replayed.batch(6)
+
+
+def test_a_resumed_run_skips_as_the_run_that_was_broken_off_did(tmp_path: Path) -> None:
+    replayed = replay(recorded(tmp_path / "run", tuple(range(8))), "0-2,4-7", first=4)
+    assert replayed.steps == range(4, 7)
+    assert [replayed.fed(step) for step in replayed.steps] == [5, 6, 7]
+
+
+def test_a_batch_that_is_missing_is_no_batch_that_is_left_out(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", (0, 1, 2, 5, 6))
+    with pytest.raises(RecordError, match=r"has no batch of step 3 \(2 missing up to 5\)"):
+        _ = replay(path, "0,2-6").steps
 
 
 def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> None:

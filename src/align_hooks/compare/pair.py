@@ -47,6 +47,15 @@ class Pair:
         return [(row, theirs[row.step]) for row in self.reference.rows if row.step in theirs]
 
     @property
+    def has_one_layout(self) -> bool:
+        """Whether both are of one framework, with the same ranks at the same places: what a rank holds then has its like in the other."""
+        ours, theirs = self.runs
+        same = (ours.facts.framework, ours.world_size) == (theirs.facts.framework, theirs.world_size) and bool(ours.manifests)
+        return same and all(
+            rank in theirs.manifests and manifest.place == theirs.manifests[rank].place for rank, manifest in ours.manifests.items()
+        )
+
+    @property
     def compute_types(self) -> list[str | None]:
         """What each side computes in."""
         return [run.facts.training.compute_type for run in self.runs]

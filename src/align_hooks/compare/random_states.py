@@ -41,10 +41,7 @@ class Drawn:
 
 def first_difference(pair: Pair) -> Drawn | None:
     """Where generators that are drawn from first stand in different states; None where they never do, or nothing tells."""
-    ours, theirs = pair.runs
-    if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
-        return None
-    if any(rank not in theirs.manifests or manifest.place != theirs.manifests[rank].place for rank, manifest in ours.manifests.items()):
+    if not pair.has_one_layout:
         return None
     if all(run.facts.training.draws is False for run in pair.runs):
         return None

@@ -88,6 +88,7 @@ class Quantity(Named):
     SHAPE = "shape"
     WHOLENESS = "wholeness"
     SELF_CHECK = "self_check"
+    STATE = "state"
 
 
 class Term(Named):

@@ -27,7 +27,7 @@ class MsSession(Session):
     number of rows that this rank of such a job is fed per step. ``terms`` are those of a newer model's loss in the step that ends,
     empty where they are not told apart.
     ``choices`` are those of the routers, and ``points`` those of the model, once they are compiled in. ``random`` are digests of the
-    generators' states at the start of the step."""
+    generators' states at the start of the step, and ``state`` is what else it starts from."""
 
     parameters: Parameters | None = None
     model: Model | None = None
@@ -41,3 +41,4 @@ class MsSession(Session):
     choices: list[Choice] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)
+    state: dict[str, float | str] = field(default_factory=dict)

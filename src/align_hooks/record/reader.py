@@ -42,6 +42,7 @@ from align_hooks.record.scalar_rows import merged_row
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
+from align_hooks.record.state import StepState
 from align_hooks.record.sums import Sketches, sketches_of
 from align_hooks.record.tensors import Tensors
 from align_hooks.record.weakness import weakness
@@ -237,6 +238,10 @@ class Run:
         """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).
         The list ends at the last micro-batch before which a generator moved; it is empty where the run recorded no states."""
         return {rank: whole(row.random) for rank, row in self.rank_rows(step).items()}
+
+    def state(self, step: int) -> dict[int, StepState]:
+        """What each rank started a step from beside weights, moments and generators (:mod:`.state`); empty where the run recorded none."""
+        return {rank: row.state for rank, row in self.rank_rows(step).items()}
 
     @cached_property
     def unrecorded_inputs(self) -> list[str]:

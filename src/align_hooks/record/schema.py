@@ -252,12 +252,13 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RankRow(Row, frozen=True, kw_only=True):
     """One rank's row. ``whole`` says that its loss is that of all ranks, ``squared`` is its part of the global norm's square,
     ``micro_batches`` holds each micro-batch's sum of losses, tokens and part of the objective, ``random`` is explained in
-    :mod:`.random_states`."""
+    :mod:`.random_states`, ``state`` in :mod:`.state`."""
 
     whole: bool = False
     squared: float | None = None
     micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
     random: tuple[dict[str, str], ...] = ()
+    state: dict[str, float | str] = {}
     unrecorded_inputs: tuple[str, ...] = ()
 
     def of_job(self) -> Row:

@@ -1,12 +1,13 @@
 """Batches of a recorded run, checked before training and handed out step by step.
 
-A replay never wraps around and never guesses: steps must follow each other without a gap from the step at which
-training starts, and sequence length, rows and token ids must fit the run that is fed.
+A replay never wraps around and never guesses: steps must follow each other without a gap from the step at which training starts, and
+sequence length, rows and token ids must fit the run that is fed. Recorded steps between those that were named are left out on purpose
+(``run@0-399,401-999`` skips a suspicious batch): from there on step N is fed the batch of step N + 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +40,27 @@ class Replay:
     def _chosen(self) -> list[int]:
         return [step for step in self.run.batch_steps() if step in self.source.steps]
 
+    @cached_property
+    def left_out(self) -> list[int]:
+        """Recorded steps, ascending, whose batches are skipped: those between the steps that were named."""
+        chosen = self._chosen
+        return [step for step in self.run.batch_steps() if chosen and chosen[0] < step < chosen[-1] and step not in self.source.steps]
+
+    def fed(self, step: int) -> int:
+        """The recorded step whose batch a step of training is fed: the same, and one later for each that was left out before."""
+        for skipped in self.left_out:
+            if skipped > step:
+                break
+            step += 1
+        return step
+
+    def say_left_out(self, say: Callable[[str], object]) -> None:
+        """Say which batches are skipped, where any are."""
+        if self.left_out:
+            first, count = self.left_out[0], len(self.left_out)
+            batches = f"the batch of step {first}" if count == 1 else f"the batches of {count} steps"
+            say(f"{self.source} leaves out {batches}: step {first} is fed the batch of step {self.fed(first)}")
+
     @property
     def last(self) -> int:
         """The last step that can be replayed; raises RecordError where there is none."""
@@ -49,7 +71,7 @@ class Replay:
         if not self._chosen or named > recorded[-1]:
             there = f"{recorded[0]} to {recorded[-1]}" if len(recorded) > 1 else f"step {recorded[0]}"
             raise RecordError(f"{self.source}: batches are recorded of {there} only; name those, or record with ALIGN_HOOKS_BATCHES=all")
-        return self._chosen[-1]
+        return self._chosen[-1] - len(self.left_out)
 
     @property
     def steps(self) -> range:
@@ -57,10 +79,10 @@ class Replay:
         if self.last < self.first:
             raise RecordError(f"{self.source} ends with step {self.last}, training starts with step {self.first}; record a longer run")
         wanted, there = range(self.first, self.last + 1), set(self._chosen)
-        missing = next((step for step in wanted if step not in there), None)
+        missing = next((self.fed(step) for step in wanted if self.fed(step) not in there), None)
         if missing is not None:
             before = f", or replay {self.source.path}@{self.first}-{missing - 1}" if missing > self.first else ""
-            lacking = len(wanted) - sum(step in wanted for step in there)
+            lacking = sum(self.fed(step) not in there for step in wanted)
             raise RecordError(
                 f"{self.source} has no batch of step {missing} ({lacking} missing up to {self.last}); "
                 f"record with ALIGN_HOOKS_BATCHES={self.first}-{self.last}{before}"
@@ -77,7 +99,7 @@ class Replay:
         if self.run.missing is not None:
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
-            facts = self.run.batch_facts(step)
+            facts = self.run.batch_facts(self.fed(step))
             problem = None
             if sequence is not None and facts.sequence != sequence:
                 problem = f"has sequence length {facts.sequence}, this run {sequence}; train with {facts.sequence}"
@@ -87,13 +109,13 @@ class Replay:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
                 problem += "use the model that the data was made for"
             if problem:
-                raise RefusedRun(f"{self.source}: the batch of step {step} {problem}")
+                raise RefusedRun(f"{self.source}: the batch of step {self.fed(step)} {problem}")
 
     def batch(self, step: int) -> Batch:
         """The global batch of a step, read and verified; raises RecordError after the last recorded step."""
         if step not in self.steps:
             raise RecordError(f"{self.source} ends with step {self.steps[-1]}: nothing is left to replay for step {step}")
-        batch = self.run.batch(step)
+        batch = self.run.batch(self.fed(step))
         for name in ("tokens", "labels"):
             if getattr(batch, name) is None:
                 raise RecordError(f"{self.source}: step {step} has no {name}")

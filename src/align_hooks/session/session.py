@@ -129,6 +129,7 @@ class Session:
             self.teacher = Teacher(self.settings.teacher, patterns=self.settings.teacher_points.parts)
             with _named("TEACHER"):
                 _ = self.teacher.recorded
+        self._refuse_shifted()
         if self.settings.run is not None:
             self.recording.writer = Writer(self.settings.run, self.launch, self.side, self.settings)
             self.recording.writer.begin()
@@ -140,6 +141,18 @@ class Session:
         for change in self.overrides:
             self.say_override(change)
         tell(self.side, self.launch.rank, began=True)
+
+    def _refuse_shifted(self) -> None:
+        """Refuse what the fed run gave at a step whose batch is another one here, since an earlier one is left out."""
+        if self.replay is None or not (self.replay.source.steps.ranges and self.replay.left_out):
+            return
+        for name in ("inject_gradients", "replay_routing", "teacher"):
+            source = getattr(self.settings, name)
+            if source is not None and source.path == self.replay.source.path:
+                raise RefusedRun(
+                    f"{PREFIX}{name.upper()} and {PREFIX}REPLAY_BATCHES name one run, and the second leaves batches out: what was recorded "
+                    f"at a step is of another batch; unset the first, or record a run that leaves out the same batches and name that"
+                )
 
     def override(self, what: str, before: object, after: object, why: str) -> None:
         """Account for something that a switch changed in the run, and say it once per job."""

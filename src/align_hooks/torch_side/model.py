@@ -65,15 +65,26 @@ class Parameter:
         return next((gradient for gradient in candidates if gradient is not None), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The canonical names of a rank's pieces: those that it counts, those of which it holds a part, and of each trained parameter its own
+    name and its pieces'."""
+
+    counted: frozenset[str]
+    parts: frozenset[str]
+    trained: tuple[tuple[str, frozenset[str]], ...]
+
+
 @dataclass(slots=True)
 class Plans:
-    """What norms and sketches keep between steps: gradients and weights lie where they lay in the step before."""
+    """What is kept between steps: gradients and weights lie where they lay in the step before, and pieces have one name."""
 
     gradient_norms: NormPlan = field(default_factory=NormPlan)
     counted_norms: NormPlan = field(default_factory=NormPlan)
     gradient_sketches: SketchPlan = field(default_factory=SketchPlan)
     weight_norms: NormPlan = field(default_factory=NormPlan)
     weight_sketches: SketchPlan = field(default_factory=SketchPlan)
+    names: Names | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,17 @@ class Parameters:
     def updated(self) -> list[tuple[Parameter, torch.Tensor]]:
         """The parameters of which this rank's optimizer updates any element, each with its ``main``."""
         return [(parameter, parameter.main) for parameter in self.all if parameter.main is not None]
+
+    @property
+    def names(self) -> Names:
+        """The names of all pieces, put together once."""
+        if self.plans.names is None:
+            counted = (name for parameter in self.all if parameter.counted for name in parameter.fused.pieces)
+            parts = (name for parameter in self.all for name in parameter.fused.cut)
+            trained = (parameter.fused for parameter, _ in self.updated if parameter.model.requires_grad)
+            of_trained = tuple((fused.native, frozenset(fused.pieces)) for fused in trained)
+            self.plans.names = Names(frozenset(counted), frozenset(parts), of_trained)
+        return self.plans.names
 
     def shards(self) -> list[Shard]:
         """This rank's parameter table."""

@@ -10,6 +10,8 @@ Module: TypeAlias = Any
 """A module of torch: a model, a chunk of it, or a part."""
 Optimizer: TypeAlias = Any
 """An optimizer of Megatron, or a leaf of a chain of them; ``optimizer`` of a leaf is the torch-like optimizer."""
+Scheduler: TypeAlias = Any
+"""Megatron's OptimizerParamScheduler."""
 Arguments: TypeAlias = Any
 """Megatron's arguments, a namespace."""
 Argument: TypeAlias = Any

@@ -154,6 +154,19 @@ def _device_mode(torch: ModuleType) -> contextlib.AbstractContextManager[object]
     return CudaMeansCpu()
 
 
+def past(session: TorchSession) -> contextlib.AbstractContextManager[object]:
+    """Where our own reading of tensors goes past the mode, which takes longer than most of its calls; outside of a rehearsal nothing.
+
+    The mode asks Python about every call of torch and every attribute of a tensor: a hundred tensors that are looked at ten times are
+    7 ms, which no accelerator has.
+    """
+    if session.settings.device != "cpu":
+        return contextlib.nullcontext()
+    import torch
+
+    return contextlib.nullcontext() if not hasattr(torch._C, "DisableTorchFunction") else torch._C.DisableTorchFunction()
+
+
 def install_helpers(session: TorchSession, utils: ModuleType) -> None:
     """Let Megatron use the data set helper that a wheel ships compiled: the wheel has no Makefile to build it again."""
 

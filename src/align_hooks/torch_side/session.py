@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from align_hooks.torch_side.model import Parameter, Parameters
     from align_hooks.torch_side.norms import Norms
     from align_hooks.torch_side.sketches import Sketches
+    from align_hooks.torch_side.state import Buffers
 
 
 @dataclass
@@ -31,7 +32,8 @@ class TorchSession(Session):
     modules that choose experts, with their names; by these ``counts`` are the tokens that each expert was given so far, ``choices`` the
     experts of each micro-batch's tokens, and ``passes`` the forward passes, with gradients or without. ``seams`` show the points of the
     model, and ``watch`` is what they show in a step that is selected. ``random`` are digests of the generators' states at the start of the
-    step and of each forward pass.
+    step and of each forward pass. ``state`` are the numbers that the step started from, ``buffers`` what a checkpoint holds of the model
+    beside parameters, and ``moved`` a copy of each of these as the step started.
     """
 
     parameters: Parameters | None = None
@@ -56,6 +58,9 @@ class TorchSession(Session):
     seams: Sequence[Seam] = ()
     watch: Watch | None = None
     random: list[dict[str, str]] = field(default_factory=list)
+    state: dict[str, float | str] = field(default_factory=dict)
+    buffers: Buffers | None = None
+    moved: dict[str, Tensor] = field(default_factory=dict)
 
     def forget_attempt(self) -> None:
         """Drop everything that a forward-backward pass gathered: a repeated pass replaces it."""
@@ -70,5 +75,5 @@ class TorchSession(Session):
         self.forget_attempt()
         self.rate = self.norms = self.sketches = self.total = None
         self.normed = ()
-        for gathered in (self.taken, self.update, self.random):
+        for gathered in (self.taken, self.update, self.random, self.state, self.moved):
             gathered.clear()

@@ -42,6 +42,7 @@ from align_hooks.compare.stages.local_norms import local_norms
 from align_hooks.compare.stages.loss_terms import loss_terms
 from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.stages.stage import Phase, Stage
+from align_hooks.compare.stages.state import state
 from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.stages.weights_after_update import weights_after_update
 from align_hooks.compare.token_losses import Parted, Rows
@@ -128,6 +129,7 @@ class Seen:
             Sign.ALONE: alone,
             Sign.SCATTERED: self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
             Sign.OPTIMIZER_STATE: self.first.stage is initial_optimizer_state,
+            Sign.NOT_RESTORED: self.first.stage is state,
         }
 
 
@@ -214,7 +216,7 @@ def suspects(seen: Seen, place: Place) -> tuple[Suspect, ...]:
     """What to suspect first: settings, what the stage's findings have in common, then tensors."""
     shown = tuple(suspect(finding) for finding in seen.first.findings if finding.excess > 1)
     settings = [suspect(finding) for finding in seen.acting(place)]
-    if seen.first.stage is initial_optimizer_state:
+    if seen.first.stage in (initial_optimizer_state, state):
         return (*common(seen.first.common), *shown)
     if seen.first.stage is first_updates:
         return (*settings, *common(seen.first.common), *shown)

@@ -17,6 +17,7 @@ class Cause(Enum):
 
     RANDOM_NUMBERS = "random_numbers"
     OPTIMIZER_START = "optimizer_start"
+    NOT_RESTORED = "not_restored"
     MICRO_BATCH_LEAVES = "micro_batch_leaves"
     STEP_LEAVES = "step_leaves"
     SOFTMAX_SUM = "softmax_sum"
@@ -77,6 +78,7 @@ class Sign(Enum):
     ALONE = "one tensor differs"
     SCATTERED = "several tensors differ, and no boundary"
     OPTIMIZER_STATE = "the optimizers start from other moments"
+    NOT_RESTORED = "a step starts from other counts or buffers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ AT_POINTS = (
 SIGNATURES = (
     Signature(Place.STATE, Cause.RANDOM_NUMBERS, sign=Sign.DRAWN),
     Signature(Place.STATE, Cause.OPTIMIZER_START, sign=Sign.OPTIMIZER_STATE, source="Megatron-LM issue 761; zoo"),
+    Signature(Place.STATE, Cause.NOT_RESTORED, sign=Sign.NOT_RESTORED, source="the guide, stage 3"),
     Signature(Place.STATE, Cause.MICRO_BATCH_LEAVES, rows=Rows.LATER),
     Signature(Place.STATE, Cause.STEP_LEAVES, later=True),
     Signature(Place.FORWARD, Cause.SOFTMAX_SUM, sign=Sign.SHIFT, source="Megatron-LM issue 7452; zoo"),

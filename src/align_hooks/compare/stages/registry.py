@@ -22,12 +22,14 @@ from align_hooks.compare.stages.model_settings import model_settings
 from align_hooks.compare.stages.routing import routing
 from align_hooks.compare.stages.self_check import self_check
 from align_hooks.compare.stages.stage import Stage
+from align_hooks.compare.stages.state import state
 from align_hooks.compare.stages.token_losses import token_losses
 from align_hooks.compare.stages.weights_after_update import weights_after_update
 
 LADDER: tuple[Stage, ...] = (
     match,
     self_check,
+    state,
     hyper_parameters,
     batches,
     initial_weights,

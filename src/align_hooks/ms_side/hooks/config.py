@@ -91,6 +91,7 @@ def replay(session: MsSession, config: Config) -> None:
         rows=facts.rows,
         every=session.launch.rank == 0,
     )
+    feed.say_left_out(session.say)
     feed.ranks, sizes = share(session), planned_sizes(session)
     if sizes is None:
         rows, left_over = divmod(facts.rows, session.launch.world_size)

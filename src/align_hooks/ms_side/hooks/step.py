@@ -119,6 +119,7 @@ class Ended:
             "skipped": bool(number(self.outputs[OVERFLOW])),
             "seconds": self.seconds,
             "random": [session.random],
+            "state": session.state,
             "unrecorded_inputs": sorted(session.unrecorded),
             **part,
         }

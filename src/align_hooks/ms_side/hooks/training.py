@@ -18,6 +18,7 @@ from mindspore.train.callback import Callback
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.ms_side import random_states, state
 from align_hooks.ms_side.activations import check_teacher, give_values, keep_activations, refuse_unseen
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
@@ -30,7 +31,6 @@ from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import RunContext, Tensor
 from align_hooks.ms_side.optimizer import groups, rates
 from align_hooks.ms_side.place import place
-from align_hooks.ms_side.random_states import at_step
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
@@ -141,7 +141,9 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.teacher is not None:
             give_values(session, session.step, number(session.train_cell.scale_sense))
         if session.recording.is_on:
-            session.random = session.recording.attempt("the random states", at_step, {})
+            session.random = session.recording.attempt("the random states", random_states.at_step, {})
+            read = functools.partial(state.at_step, session.train_cell, session.parameters)
+            session.state = session.recording.attempt("the state that the step starts from", read, {})
         if session.recording.is_on and session.parameters is not None:
             with session.recording.surviving("the update"):
                 rate, scale = rates(session.train_cell.optimizer, self.groups), number(session.train_cell.scale_sense)

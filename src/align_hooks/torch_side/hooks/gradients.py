@@ -19,6 +19,7 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
+from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -33,7 +34,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return found_inf
     last = instance is chain(session.optimizer)[-1]
     if last:
-        with session.recording.surviving("gradients"):
+        with session.recording.surviving("gradients"), past(session):
             read(session)
     if session.injection is not None and session.step in session.injection.steps:
         if last:

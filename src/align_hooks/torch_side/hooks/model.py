@@ -66,6 +66,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
             every=session.launch.rank == 0,
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
+        session.replay.say_left_out(session.say)
     give_experts(session, range(args.iteration, intended(args)))
     if session.settings.steps(ACTIVATIONS) or session.teacher is not None:
         refuse_unmatched(session)

@@ -22,6 +22,7 @@ from megatron.core.optimizer import clip_grads
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.torch_side.objects import Group
+from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -46,7 +47,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         return wrapped(*args, **kwargs)
     with listened() as heard:
         norm = wrapped(*args, **kwargs)
-    with session.recording.surviving("the global norm"):
+    with session.recording.surviving("the global norm"), past(session):
         call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
         if call.get("norm_type", 2) == 2:
             taken = call["grads_for_norm"]

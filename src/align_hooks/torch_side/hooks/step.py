@@ -21,8 +21,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.batch import joined
-from align_hooks.record.random_states import changes
+from align_hooks.record.random_states import changes, digest
 from align_hooks.record.sequence import slices_of, zigzag
+from align_hooks.record.state import BUFFER
 from align_hooks.record.terms import AUXILIARY, PREDICTION
 from align_hooks.session.step import Activations, Batch, Choices, LocalNorms
 from align_hooks.torch_side.objects import Tensor
@@ -76,12 +77,10 @@ class Ended:
         """The norms that the gradients hook left on the device."""
         parameters, squared = self.session.parameters, self.named_squares()
         assert parameters is not None
-        trained = [parameter.fused for parameter, _ in parameters.updated if parameter.model.requires_grad]
-        if missing := [fused.native for fused in trained if not squared.keys() >= {*fused.pieces}]:
+        names = parameters.names
+        if missing := [native for native, pieces in names.trained if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        counted = {name for parameter in parameters if parameter.counted for name in parameter.fused.pieces}
-        parts = {name for parameter in parameters for name in parameter.fused.cut}
-        return LocalNorms("reduced", squared, counted, parts, self.taken())
+        return LocalNorms("reduced", squared, names.counted, names.parts, self.taken())
 
     @functools.cached_property
     def squares(self) -> Array:
@@ -116,7 +115,8 @@ class Ended:
         ``loss`` is the sum over valid tokens divided by their number. ``objective_loss`` is the differentiated loss: the
         mean over micro-batches of their token means, or with ``--calculate-per-token-loss`` the sum that is divided by the number of
         all tokens later. ``micro_batches`` have a micro-batch's sum of losses, its tokens, and its part of the objective, from the first
-        tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``unrecorded_inputs`` the model's other inputs.
+        tensor-parallel rank of the last stage. ``random`` are digests of the random states, ``state`` is what else the step started from,
+        ``unrecorded_inputs`` are the model's other inputs.
         """
         session, args = self.session, get_args()
         losses, tokens, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "tokens", "objective"))
@@ -143,8 +143,13 @@ class Ended:
             "seconds": self.seconds,
             "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
             "random": changes(session.random),
+            "state": session.state | self.buffers(),
             "unrecorded_inputs": sorted(session.unrecorded),
         }
+
+    def buffers(self) -> dict[str, str]:
+        """Digests of the model's buffers as the step started."""
+        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.session.moved}
 
     def terms(self, tokens: float) -> dict[str, float] | None:
         """This rank's part of the other terms of the loss; None where the model has none, or it cannot be told what a rank divides by.
@@ -180,6 +185,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     many = ((NORMS, session.norms), (SKETCHES, session.sketches), (TOTAL, session.total))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"experts {name}": counts for name, counts in session.counts.items()}
+    vectors |= {f"{BUFFER}{name}": buffer for name, buffer in session.moved.items()}
     named |= vectors
     device = next((value.device for value in named.values() if isinstance(value, torch.Tensor)), "cpu")
     on_device = {key: torch.as_tensor(value, device=device).detach().double().reshape(-1) for key, value in named.items()}

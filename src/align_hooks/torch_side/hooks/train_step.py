@@ -20,10 +20,11 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.ledger import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
-from align_hooks.torch_side import activations, random_states
+from align_hooks.torch_side import activations, random_states, state
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import Ended, to_host
+from align_hooks.torch_side.rehearsal import past
 from align_hooks.torch_side.session import TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
@@ -37,6 +38,8 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     session.forget_step()
     if session.recording.is_on:
         session.random.append(session.recording.attempt("the random states", random_states.at_step, {}))
+        with session.recording.surviving("the state that the step starts from"), past(session):
+            keep_state(session, call.arguments)
     activations.begin(session)
     started = time.perf_counter()
     try:
@@ -51,6 +54,14 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         session.step = None
         session.forget_attempt()
     return result
+
+
+def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
+    """Read what the step starts from; ``arguments`` are those of ``train_step``."""
+    if session.buffers is None:
+        session.buffers = state.Buffers.of(session.chunks)
+    session.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
+    session.moved.update(session.buffers.copies())
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -120,6 +131,7 @@ def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
         return
     numbers: dict[str, float] = {}
     vectors: dict[str, Array] = {}
-    with session.recording.surviving("the numbers of the step"):
-        numbers, vectors = to_host(session)
-    record_step(session, Ended(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))
+    with past(session):
+        with session.recording.surviving("the numbers of the step"):
+            numbers, vectors = to_host(session)
+        record_step(session, Ended(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))

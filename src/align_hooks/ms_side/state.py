@@ -1,0 +1,28 @@
+"""What a step of a MindFormers run starts from beside weights, moments and generators (:mod:`align_hooks.record.state`).
+
+All of it is what a checkpoint holds: the optimizer's count of updates, from which MindFormers takes the learning rate too, the loss
+scaler's counts, and what training moves without a gradient. MindFormers keeps no position of its data: it counts on from the step at which
+it was resumed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from align_hooks.ms_side.arrays import number, to_numpy
+from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.optimizer import updates_made
+from align_hooks.record.random_states import digest
+from align_hooks.record.state import BUFFER, GROWTH, UPDATES
+
+
+def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]:
+    """The numbers and digests that a step of a training cell starts from."""
+    state: dict[str, float | str] = {UPDATES: float(updates_made(cell.optimizer))}
+    scaler = getattr(cell, "loss_scaling_manager", None)
+    if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell
+        state[GROWTH] = number(scaler.cur_iter) - number(scaler.last_overflow_iter)
+    for buffer in parameters.buffers if parameters is not None else ():
+        state[f"{BUFFER}{buffer.fused.native}"] = digest(np.ascontiguousarray(to_numpy(buffer.model)).tobytes())
+    return state

@@ -1,0 +1,61 @@
+"""What a step of a Megatron run starts from beside weights, moments and generators (:mod:`align_hooks.record.state`).
+
+All of it is what a checkpoint holds: the samples consumed, which are the data sampler's position, the scheduler's and the optimizer's
+counts, the loss scaler's, and buffers. The numbers lie on the host. Buffers are copied on the device, for a step may move them, and come to
+the host with everything else when the step has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from megatron.training import get_args
+
+from align_hooks.record.state import GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
+from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
+from align_hooks.torch_side.optimizer import chain, updates_made
+
+MOST = 1 << 22
+"""Elements of buffers that are copied; a model with more keeps something else in them."""
+SCALERS = {GROWTH: "_growth_tracker", HYSTERESIS: "_hysteresis_tracker"}
+"""The counts of ``DynamicGradScaler``; a constant scale has none."""
+
+
+def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, float]:
+    """The numbers that a step starts from."""
+    state = {SAMPLES: float(get_args().consumed_train_samples)}
+    if (steps := getattr(schedule, "num_steps", None)) is not None:
+        state[SCHEDULER] = float(steps)
+    if optimizer is not None:
+        state[UPDATES] = float(updates_made(optimizer))
+        scaler = next((leaf.grad_scaler for leaf in chain(optimizer) if getattr(leaf, "grad_scaler", None) is not None), None)
+        state |= {name: float(getattr(scaler, attribute)) for name, attribute in SCALERS.items() if hasattr(scaler, attribute)}
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """What a checkpoint holds of a model and is no parameter: each buffer's name, its module and the module's name for it."""
+
+    places: tuple[tuple[str, Module, str], ...]
+
+    @classmethod
+    def of(cls, chunks: Sequence[Module]) -> Buffers:
+        """The buffers of a model's chunks; none where there are too many elements of them."""
+        places = tuple(_persistent(chunks))
+        elements = sum(getattr(module, key).numel() for _, module, key in places)
+        return cls(places if elements <= MOST else ())
+
+    def copies(self) -> dict[str, torch.Tensor]:
+        """A copy of each, by name."""
+        return {name: getattr(module, key).detach().clone() for name, module, key in self.places}
+
+
+def _persistent(chunks: Sequence[Module]) -> Iterator[tuple[str, Module, str]]:
+    for number, chunk in enumerate(chunks):
+        for path, module in chunk.named_modules():
+            for key, _ in module.named_buffers(recurse=False):
+                if key not in module._non_persistent_buffers_set:
+                    yield f"{f'{number}.' if len(chunks) > 1 else ''}{path}.{key}", module, key

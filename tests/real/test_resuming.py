@@ -1,0 +1,68 @@
+"""A resumed run against the unbroken one, by iteration: what was not restored is named, and nothing where all was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from align_hooks import Run, open_run
+from align_hooks.compare.runs import compare
+from align_hooks.compare.stages.state import words
+from align_hooks.compare.verdict import Comparison, Verdict, at_step
+from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
+from real import frameworks
+
+STEPS, BROKEN = 4, 2
+CHANGE = {"--train-iters": str(STEPS), "--ckpt-format": "torch", "--lr-decay-iters": "8", "--lr-decay-style": "linear"}
+SCRIPT = frameworks.SCRIPTS / "planted_resuming.py"
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+    """A run of all steps, and the checkpoint of its like after two."""
+    where = tmp_path_factory.mktemp("unbroken")
+    run = frameworks.recorded(frameworks.megatron, where / "whole", change=CHANGE)
+    kept = {"--save": str(where / "saved"), "--save-interval": str(BROKEN), "--exit-interval": str(BROKEN)}
+    frameworks.megatron(where / "part", change=CHANGE | kept).succeeded()
+    return open_run(run), where / "saved"
+
+
+def resumed(where: Path, unbroken: tuple[Run, Path], fault: str) -> Comparison:
+    """The unbroken run against one that goes on from the checkpoint with a fault."""
+    run, saved = unbroken
+    script = {"script": SCRIPT, "environment": {"PLANTED": fault}} if fault else {}
+    again = frameworks.recorded(frameworks.megatron, where, change=CHANGE | {"--load": str(saved)}, **script)
+    return compare(run, open_run(again))
+
+
+def test_every_step_says_what_it_starts_from(unbroken: tuple[Run, Path]) -> None:
+    (states,) = zip(*(unbroken[0].state(step).values() for step in range(STEPS)), strict=True)
+    assert [state[SAMPLES] for state in states] == [0, 8, 16, 24]
+    assert [state[SCHEDULER] for state in states] == [0, 8, 16, 24]
+    assert [state[UPDATES] for state in states] == [0, 1, 2, 3]
+
+
+def test_a_run_that_restored_everything_is_aligned(unbroken: tuple[Run, Path], tmp_path: Path) -> None:
+    comparison = resumed(tmp_path, unbroken, "")
+    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
+    assert "training state" in [stage.name for stage in comparison.stages]
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "name"),
+    [
+        pytest.param("scheduler_twice", "training state", SCHEDULER),
+        pytest.param("batch_again", "training state", SAMPLES, marks=pytest.mark.slow),
+        pytest.param("moments_exchanged", "initial optimizer state", "", marks=pytest.mark.slow),
+    ],
+)
+def test_what_was_not_restored_is_named_with_its_step(
+    unbroken: tuple[Run, Path], tmp_path: Path, fault: str, stage: str, name: str
+) -> None:
+    comparison = resumed(tmp_path, unbroken, fault)
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None and comparison.blame is not None
+    assert (comparison.first.name, comparison.blame.place) == (stage, "state")
+    if name:
+        assert [finding.what for finding in comparison.first.findings] == [at_step(words(name), BROKEN)]
