@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 from way import LAUNCH, PLAIN, ROOT, SCRIPTS, Measured, Way, left, run
 
@@ -63,5 +64,15 @@ def measure(way: Way, size: str, where: Path, python: str, device: str) -> Measu
         script = SCRIPTS / way.script if way.script else LAUNCH / "pretrain_gpt.py"
         command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where)]
         output = run(command, variables | dict(way.environment), Path(kept))
-        seconds = [float(number) / 1000 for number in re.findall(r"elapsed time per iteration \(ms\): ([\d.]+)", output)]
+        seconds = [each / 1000 for each in milliseconds(output)]
         return Measured(seconds[1:], seconds[0], left(Path(kept)))
+
+
+def milliseconds(output: str) -> list[float]:
+    """What Megatron-LM prints for each iteration."""
+    return [float(number) for number in re.findall(r"elapsed time per iteration \(ms\): ([\d.]+)", output)]
+
+
+def median_step(output: str) -> float:
+    """The median of them."""
+    return median(milliseconds(output))

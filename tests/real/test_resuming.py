@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from align_hooks import Run, open_run
+from align_hooks.compare.diagnosis.signatures import Cause
 from align_hooks.compare.runs import compare
 from align_hooks.compare.stages.state import words
 from align_hooks.compare.verdict import Comparison, Verdict, at_step
+from align_hooks.messages import rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
 from real import frameworks
 
@@ -38,8 +40,8 @@ def resumed(where: Path, unbroken: tuple[Run, Path], fault: str) -> Comparison:
 
 def test_every_step_says_what_it_starts_from(unbroken: tuple[Run, Path]) -> None:
     (states,) = zip(*(unbroken[0].state(step).values() for step in range(STEPS)), strict=True)
-    assert [state[SAMPLES] for state in states] == [0, 8, 16, 24]
-    assert [state[SCHEDULER] for state in states] == [0, 8, 16, 24]
+    assert [state[SAMPLES] for state in states] == [0, 4, 8, 12]
+    assert [state[SCHEDULER] for state in states] == [0, 4, 8, 12]
     assert [state[UPDATES] for state in states] == [0, 1, 2, 3]
 
 
@@ -66,3 +68,36 @@ def test_what_was_not_restored_is_named_with_its_step(
     assert (comparison.first.name, comparison.blame.place) == (stage, "state")
     if name:
         assert [finding.what for finding in comparison.first.findings] == [at_step(words(name), BROKEN)]
+
+
+@pytest.mark.slow
+def test_generators_that_were_not_restored_are_named_where_the_model_draws(tmp_path: Path) -> None:
+    drawing = CHANGE | {"--hidden-dropout": "0.1", "--attention-dropout": "0.1"}
+    kept = {"--save": str(tmp_path / "saved"), "--save-interval": str(BROKEN), "--exit-interval": str(BROKEN)}
+    whole = frameworks.recorded(frameworks.megatron, tmp_path / "whole", change=drawing)
+    frameworks.megatron(tmp_path / "part", change=drawing | kept).succeeded()
+    again = frameworks.recorded(
+        frameworks.megatron, tmp_path / "again", change=drawing | {"--load": str(tmp_path / "saved")}, flags=("--no-load-rng",)
+    )
+    comparison = compare(open_run(whole), open_run(again))
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.blame is not None
+    assert (comparison.blame.place, comparison.blame.causes[0]) == ("state", Cause.RANDOM_NUMBERS)
+
+
+@pytest.mark.slow
+def test_the_biases_of_experts_that_were_not_saved_are_named(tmp_path: Path) -> None:
+    change = {"--train-iters": str(STEPS), "--ckpt-format": "torch"}
+    kept = {"--save": str(tmp_path / "saved"), "--save-interval": str(BROKEN), "--exit-interval": str(BROKEN)}
+    whole = frameworks.recorded(frameworks.megatron, tmp_path / "whole", family="deepseek_v3", change=change)
+    frameworks.megatron(tmp_path / "part", family="deepseek_v3", change=change | kept).succeeded()
+    script = {"script": SCRIPT, "environment": {"PLANTED": "bias_not_saved"}}
+    again = frameworks.recorded(
+        frameworks.megatron, tmp_path / "again", family="deepseek_v3", change=change | {"--load": str(tmp_path / "saved")}, **script
+    )
+    comparison = compare(open_run(whole), open_run(again))
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None and comparison.blame is not None
+    assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
+    assert all(str(finding.step) == str(BROKEN) for finding in comparison.first.findings)
+    assert "expert_bias" in rendered(comparison.first.findings[0].what)
