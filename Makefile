@@ -78,6 +78,7 @@ scale: $(READY)  ## curves of cost over ranks and steps, and 21 GB of 512 ranks 
 	$(BIN)/python benchmarks/scale.py large --json build/large.json
 
 benchmark: $(READY)  ## what recording costs, beside the guide's code and msprobe, on both frameworks (two hours)
+	$(BIN)/python benchmarks/hooks.py
 	$(BIN)/python benchmarks/run.py --rounds 3 --json build/cost.json
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff
