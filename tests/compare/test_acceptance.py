@@ -85,7 +85,7 @@ def test_a_pipeline_reads_the_exit_code_and_the_file(tmp_path: Path) -> None:
     code, text = accepted(reference, again, "--noise", scalars_only().write(tmp_path / "repeat"), "--json", tmp_path / "accepted.json")
     assert code == 4
     assert text.startswith("open: too little is on record")
-    assert "1 repeats of the reference; the standard asks for 2" in text
+    assert "repeats of the reference: 1 of the 2 that the standard asks for" in text
     said = json.loads((tmp_path / "accepted.json").read_text())
     assert (said["outcome"], said["exit_code"]) == ("open", 4)
     assert {each["name"]: each["passed"] for each in said["criteria"]} == {

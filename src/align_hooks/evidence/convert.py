@@ -83,8 +83,9 @@ def write(
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), scalars.side, Settings())
     writer.begin()
-    facts = {"framework": FRAMEWORKS[scalars.side], "converted": source, "resolution": scalars.resolution, "notes": scalars.notes}
     steps = [int(row["step"] or 0) for row in scalars.rows]
+    facts: dict[str, object] = {"framework": FRAMEWORKS[scalars.side], "converted": source, "planned_steps": len(steps)}
+    facts |= {"resolution": scalars.resolution, "notes": scalars.notes}
     writer.describe(place={}, shards=shards, facts=facts, steps=range(steps[0], steps[-1] + 1))
     for step, row in zip(steps, scalars.rows, strict=True):
         writer.scalars(row)

@@ -43,7 +43,6 @@ class CaptureGradients(nn.Cell):
     The chunk sums of all pieces are a single fp32 vector, so that a step's norms need a single transfer; so are the signed sums.
     """
 
-    tasks: Tasks
     plan: NormPlan
     signs: SketchPlan
     vector: Parameter

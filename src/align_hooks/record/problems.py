@@ -72,7 +72,7 @@ def lacking(run: Run) -> Iterator[Problem]:
     if not run.facts.is_there:
         yield Problem(ProblemKind.FACTS_MISSING, message("run.facts_missing"), place="run.json")
     gaps = [step + 1 for step, after in zip(run.steps, run.steps[1:], strict=False) if after != step + 1]
-    if gaps:
+    if gaps and not run.facts.are_of_some_steps:
         yield Problem(ProblemKind.STEP_MISSING, message("run.step_missing", step=gaps[0]), step=gaps[0])
     last = run.steps[-1] if run.steps else None
     whole = message("run.last_whole_step", step=last) if last is not None else message("run.no_whole_step")

@@ -131,7 +131,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     routed: Handed = Handed()
     taught: Handed = Handed()
     converted: Json = None
-    """What the record was made of, where no run wrote it: a ``log``, or a ``dump`` of a ``tool``."""
+    """What the record was made of, where no run wrote it: a ``log``, ``curves``, or a ``dump`` of a ``tool``."""
     resolution: dict[str, float] = {}
 
     def __post_init__(self) -> None:
@@ -145,6 +145,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     def is_there(self) -> bool:
         """Whether the run has a ``run.json``."""
         return self.format is not None
+
+    @property
+    def are_of_some_steps(self) -> bool:
+        """Whether steps between others may be missing: curves are of those that another tool kept."""
+        return isinstance(self.converted, dict) and "curves" in self.converted
 
     def asked(self, kind: str) -> Steps:
         """For which steps the run was asked to record ``kind``, the name of a recording setting."""

@@ -46,6 +46,7 @@ def test_the_history_of_a_run_as_json_lines(tmp_path: Path) -> None:
     assert run.facts.framework == "MindFormers"
     assert [(row.step, row.loss, row.learning_rate) for row in run.rows] == [(0, 3.5, 0.1), (10, 3.25, 0.2)]
     assert scalars.notes == ["its steps begin with 0: step 0 is taken to be number 0"]
+    assert run.problems == []  # curves are of those steps that were logged
 
 
 def test_a_table_by_hand_that_counts_from_1(tmp_path: Path) -> None:
@@ -63,6 +64,7 @@ def test_a_table_by_hand_that_counts_from_1(tmp_path: Path) -> None:
         ("step,loss\n-1,2\n", "'-1' as its step"),
         ("step,loss\n,2\n", "'' as its step"),
         ("step,accuracy\n1,2\n", "has no curve of the loss"),
+        ("iteration,lm-loss\n0,2\n", "at step 0 alone, before the first, which is number 1"),
         ("step,loss\n", "holds no number of a step"),
         ("", "holds no number of a step"),
         ("step,a - loss,b - loss\n1,2,3\n", "has curves of 2 runs, 'a', 'b'; export one run at a time"),

@@ -52,6 +52,8 @@ def scalars_of(found: Found, side: str | None) -> Scalars:
         notes.append(f"its steps begin with {min(named['loss'])}: step 0 is taken to be number {first}")
     late = tags.rate_of_next
     rows = [row(number - first, number, named, late=late) for number in sorted(named["loss"]) if number >= first]
+    if not rows:
+        raise RecordError(f"{found.source} has its loss at step {min(named['loss'])} alone, before the first, which is number {first}")
     if late:
         notes.append("Megatron-LM logs the learning rate of the step after: that of the first step is not known")
     resolution = {name: found.resolution * largest(named[name]) for name in ("loss", "grad_norm") if name in named}
