@@ -101,3 +101,26 @@ def test_the_biases_of_experts_that_were_not_saved_are_named(tmp_path: Path) -> 
     assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
     assert all(str(finding.step) == str(BROKEN) for finding in comparison.first.findings)
     assert "expert_bias" in rendered(comparison.first.findings[0].what)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_of_mindformers_is_aligned_and_an_update_too_many_is_named(unbroken: tuple[Run, Path], tmp_path: Path) -> None:
+    source = unbroken[0].path
+    change: dict[str, object] = {"lr_schedule.total_steps": STEPS, "output_dir": str(tmp_path / "out")}
+    saver = {"type": "CheckpointMonitor", "prefix": "llama", "save_checkpoint_steps": BROKEN}
+    whole = frameworks.recorded(frameworks.mindformers, tmp_path / "whole", change=change, **frameworks.fed_by(source))
+    part = change | {"callbacks": [{"type": "MFLossMonitor"}, saver]}
+    feed = {"REPLAY_BATCHES": f"{source}@0-{BROKEN - 1}", "LOAD_WEIGHTS": source}
+    frameworks.mindformers(tmp_path / "part", change=part, **feed).succeeded()
+    resumed = change | {"load_checkpoint": str(tmp_path / "out/checkpoint"), "resume_training": True}
+    again = frameworks.recorded(frameworks.mindformers, tmp_path / "again", change=resumed, REPLAY_BATCHES=source)
+    comparison = compare(open_run(whole), open_run(again))
+    assert comparison.verdict is Verdict.ALIGNED, (comparison.first, comparison.blame)
+    assert "training state" in [stage.name for stage in comparison.stages]
+    script = frameworks.SCRIPTS / "planted_resuming_mindformers.py"
+    wrong = frameworks.recorded(frameworks.mindformers, tmp_path / "wrong", change=resumed, script=script, REPLAY_BATCHES=source)
+    comparison = compare(open_run(whole), open_run(wrong))
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first is not None and comparison.blame is not None
+    assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
+    assert [finding.what for finding in comparison.first.findings] == [at_step(words(UPDATES), BROKEN)]

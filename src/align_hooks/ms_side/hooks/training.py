@@ -103,7 +103,8 @@ class Recorder(Callback):  # type: ignore[misc]
             load(session)
         if session.parameters is not None:
             loop = run_context.original_args()
-            steps = range(self.first, self.first + loop.batch_num * loop.epoch_num)
+            skipped = loop.train_dataset.get_init_step()  # of a resumed run, whose data set still has them
+            steps = range(self.first, self.first + loop.batch_num * loop.epoch_num - skipped)
             refuse_unknown(session)
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
             check_teacher(session, steps)
