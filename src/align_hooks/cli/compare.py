@@ -18,8 +18,8 @@ from align_hooks.record.atomic import json_text
 from align_hooks.report.machine import as_json
 from align_hooks.report.text import render
 
-WORTH = 1 << 29
-"""Bytes beyond which other processes are started: this one reads as many in the time that they take to start."""
+WORTH = 1 << 31
+"""Bytes beyond which other processes are started: for as many this one alone took as long as two together (docs/scale.md)."""
 
 
 @app.command()
