@@ -38,7 +38,7 @@ def held(way: Way, size: str, where: Path) -> dict[str, float]:
     # weights N, N even, are written when step N - 1 ends
     selected = [taken for step, taken in times.items() if step > WARM and step % 2 == 1]
     others = [taken for step, taken in times.items() if step > WARM and step % 2 == 0]
-    return {"a selected step": median(selected), "another step": median(others), "a step": on_megatron.median_step(output)}
+    return {"a selected step": median(selected), "another step": median(others), "a step": median(on_megatron.milliseconds(output))}
 
 
 def main() -> None:

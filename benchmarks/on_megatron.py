@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 
 from way import LAUNCH, PLAIN, ROOT, SCRIPTS, Measured, Way, left, run
 
@@ -71,8 +70,3 @@ def measure(way: Way, size: str, where: Path, python: str, device: str) -> Measu
 def milliseconds(output: str) -> list[float]:
     """What Megatron-LM prints for each iteration."""
     return [float(number) for number in re.findall(r"elapsed time per iteration \(ms\): ([\d.]+)", output)]
-
-
-def median_step(output: str) -> float:
-    """The median of them."""
-    return median(milliseconds(output))

@@ -9,7 +9,7 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.runs import compare
-from align_hooks.compare.stages.state import of_step, words
+from align_hooks.compare.stages.state import of_step
 from align_hooks.compare.verdict import Status, Verdict, at_step
 from align_hooks.record.state import BUFFER, SAMPLES, SCHEDULER
 from synthetic import Synthetic
@@ -43,7 +43,7 @@ def test_what_was_not_restored_is_named_at_its_step(tmp_path: Path, change: dict
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None
     assert comparison.first.name == "training state"
-    assert [finding.what for finding in comparison.first.findings] == [at_step(words(name), 1)]
+    assert [finding.what for finding in comparison.first.findings] == [at_step(name, 1)]
     assert (comparison.blame.place, [cause.value for cause in comparison.blame.causes]) == ("state", ["not_restored"])
 
 

@@ -9,7 +9,6 @@ import pytest
 from align_hooks import Run, open_run
 from align_hooks.compare.diagnosis.signatures import Cause
 from align_hooks.compare.runs import compare
-from align_hooks.compare.stages.state import words
 from align_hooks.compare.verdict import Comparison, Verdict, at_step
 from align_hooks.messages import rendered
 from align_hooks.record.state import SAMPLES, SCHEDULER, UPDATES
@@ -67,7 +66,7 @@ def test_what_was_not_restored_is_named_with_its_step(
     assert comparison.first is not None and comparison.blame is not None
     assert (comparison.first.name, comparison.blame.place) == (stage, "state")
     if name:
-        assert [finding.what for finding in comparison.first.findings] == [at_step(words(name), BROKEN)]
+        assert [finding.what for finding in comparison.first.findings] == [at_step(name, BROKEN)]
 
 
 @pytest.mark.slow
@@ -123,4 +122,4 @@ def test_a_resumed_run_of_mindformers_is_aligned_and_an_update_too_many_is_named
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first is not None and comparison.blame is not None
     assert (comparison.first.name, comparison.blame.place) == ("training state", "state")
-    assert [finding.what for finding in comparison.first.findings] == [at_step(words(UPDATES), BROKEN)]
+    assert [finding.what for finding in comparison.first.findings] == [at_step(UPDATES, BROKEN)]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from statistics import fmean
 from typing import TypeAlias
 
 from align_hooks.compare.measures import relative_difference
-from align_hooks.compare.verdict import Criterion
+from align_hooks.compare.verdict import Criterion, Judgement
 from align_hooks.messages import Message, message
 from align_hooks.record.schema import Row
 
@@ -29,22 +28,12 @@ Pairs: TypeAlias = Sequence[tuple[Row, Row]]
 """Rows of one step each: the reference's, and another run's."""
 
 
-class Outcome(Enum):
+class Outcome(Judgement):
     """Whether the standard is met, with a command's exit code."""
 
     ACCEPTED = ("accepted", 0)
     REFUSED = ("refused", 1)
     OPEN = ("open", 4)
-
-    @property
-    def text(self) -> str:
-        """Its name."""
-        return self.value[0]
-
-    @property
-    def exit_code(self) -> int:
-        """What a command ends with."""
-        return self.value[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from align_hooks.compare.limits import SKETCHED, limits_for
 from align_hooks.compare.points import healed as of_points
-from align_hooks.compare.verdict import Finding, Named, RunSummary, Words
+from align_hooks.compare.verdict import Finding, Judgement, Named, RunSummary, Words
 from align_hooks.messages import Side
 from align_hooks.names.points import consumers, sources
 
@@ -39,7 +38,7 @@ ALWAYS = 2.5
 """Tokens that a router may give to other experts however few there are (:mod:`align_hooks.compare.routing`)."""
 
 
-class Ruling(Enum):
+class Ruling(Judgement):
     """Who is right, in words and with the exit code of the contract."""
 
     BOTH_RIGHT = ("both right", 0)
@@ -47,16 +46,6 @@ class Ruling(Enum):
     CANDIDATE_WRONG = ("candidate wrong", 1)
     NEITHER_RIGHT = ("neither right", 1)
     UNDECIDED = ("undecided", 4)
-
-    @property
-    def text(self) -> str:
-        """As programs read it."""
-        return self.value[0]
-
-    @property
-    def exit_code(self) -> int:
-        """As scripts read it."""
-        return self.value[1]
 
 
 RULINGS = {

@@ -40,23 +40,27 @@ class Reason(Enum):
     LOSS_NORMALISATION = "the sides weigh tokens otherwise in their loss"
 
 
-class Verdict(Enum):
+class Judgement(Enum):
+    """How a command that judges ends: in words, and with an exit code of the contract."""
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        return str(self.value[0])
+
+    @property
+    def exit_code(self) -> int:
+        """As scripts read it."""
+        return int(self.value[1])
+
+
+class Verdict(Judgement):
     """The verdict states of the contract; the exit code beside each."""
 
     ALIGNED = ("aligned", 0)
     DIVERGED = ("diverged", 1)
     NOT_COMPARABLE = ("not comparable", 3)
     INCONCLUSIVE = ("inconclusive", 4)
-
-    @property
-    def text(self) -> str:
-        """As people read it."""
-        return self.value[0]
-
-    @property
-    def exit_code(self) -> int:
-        """As scripts read it."""
-        return self.value[1]
 
 
 class Named(str, Enum):

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.errors import RecordError
+from align_hooks.evidence.begin import begin
 from align_hooks.evidence.curves.series import scalars_of
 from align_hooks.evidence.curves.table import is_table, read_tables
 from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
@@ -21,12 +22,9 @@ from align_hooks.evidence.local_norms import local_norms
 from align_hooks.evidence.logs import COLOURS, Log, read_log
 from align_hooks.evidence.rows import Scalars
 from align_hooks.process.paths import well_formed
-from align_hooks.process.ranks import Launch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.reader import open_run
 from align_hooks.record.shard import Shard
-from align_hooks.record.start import holds_a_run
-from align_hooks.record.writer import Writer
 from align_hooks.settings import Settings
 
 LONGEST = 2**30
@@ -79,10 +77,7 @@ def write(
     squared: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
 ) -> None:
     """Write rows of scalars, and the ``squared`` sums of the gradients of ``shards`` by step, as a record of one rank."""
-    if run.exists() and holds_a_run(run):
-        raise RefusedRun(f"{run} already holds a run; choose another directory")
-    writer = Writer(run.resolve(), Launch(), scalars.side, Settings())
-    writer.begin()
+    writer = begin(run, scalars.side, Settings())
     steps = [int(row["step"] or 0) for row in scalars.rows]
     facts: dict[str, object] = {"framework": FRAMEWORKS[scalars.side], "converted": source, "planned_steps": len(steps)}
     facts |= {"resolution": scalars.resolution, "notes": scalars.notes}

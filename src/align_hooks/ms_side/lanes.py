@@ -16,7 +16,7 @@ import numpy as np
 from align_hooks.ms_side.chunks import LARGE, largest_part
 from align_hooks.names.blocks import Array, Stack, View
 from align_hooks.names.fused import Fused
-from align_hooks.record.sketch import PROJECTIONS, TURNS, column_signs, row_signs, turned
+from align_hooks.record.sketch import PROJECTIONS, TURNS, column_signs, named, row_signs
 
 TURNS_AT_ONCE = 64
 """Turns whose sums are added where the graph does it, in fp32."""
@@ -109,11 +109,7 @@ class SketchPlan:
 
     def named(self, sums: Array, squared: Mapping[str, float]) -> dict[str, list[float]]:
         """Canonical name to sketch, from the sums of all groups and each piece's squared sum."""
-        lanes = np.zeros((len(self.names), TURNS, PROJECTIONS))
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.add.at(lanes, self.owners, sums.astype(np.float64).reshape(-1, TURNS, PROJECTIONS))
-            signed = turned(lanes).tolist()
-        return {name: [squared[name], *of_name] for name, of_name in zip(self.names, signed, strict=True)}
+        return named(sums, self.owners, self.names, squared)
 
 
 def matrices(gradient: int, fused: Fused, shape: Sequence[int]) -> Iterator[Matrix]:

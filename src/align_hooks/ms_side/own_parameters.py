@@ -20,7 +20,7 @@ def set_unregistered(cell: nn.Cell, **attributes: object) -> None:
 
 def own_parameter(name: str, shape: tuple[int, ...], value: float = 0.0) -> Parameter:
     """A Parameter of ours, fp32, filled with ``value``."""
-    return Parameter(Tensor(np.full(shape, value, np.float32)), name=f"align_hooks.{name}", requires_grad=False)
+    return own_array(name, np.full(shape, value, np.float32))
 
 
 def switch() -> Parameter:
@@ -28,6 +28,6 @@ def switch() -> Parameter:
     return Parameter(Tensor(False), name="align_hooks.injecting", requires_grad=False)
 
 
-def constant(name: str, array: Array) -> Parameter:
-    """A Parameter of ours that nothing changes, with the values and the type of an array."""
+def own_array(name: str, array: Array) -> Parameter:
+    """A Parameter of ours with the values and the type of an array."""
     return Parameter(Tensor(array), name=f"align_hooks.{name}", requires_grad=False)

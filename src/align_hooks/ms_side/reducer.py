@@ -67,8 +67,10 @@ class CaptureGradients(nn.Cell):
         self.squares = self.norms or self.sketches
         if self.squares:
             plan = NormPlan.of(self.fused, [*shapes.values()])
-            vectors = (own_parameter(name, (len(plan.owners),)) for name in ("chunk_sums", "chunk_sums_of_reduced"))
-            set_unregistered(self, plan=plan, **dict(zip(("vector", "vector_of_reduced"), vectors, strict=True)))
+            vector = own_parameter("chunk_sums", (len(plan.owners),))
+            is_apart = self.local and self.sketches
+            reduced = own_parameter("chunk_sums_of_reduced", (len(plan.owners),)) if is_apart else vector
+            set_unregistered(self, plan=plan, vector=vector, vector_of_reduced=reduced)
             self.sums = ChunkSums(plan)
         if self.sketches:
             signs = SketchPlan.of(self.fused, [*shapes.values()])
@@ -128,7 +130,7 @@ class CaptureGradients(nn.Cell):
         """Canonical name to sketch of the last step's reduced gradients; two transfers. Empty on a rank that holds only copies."""
         if not self.counted:
             return {}
-        squared = self.plan.named((self.vector_of_reduced if self.local else self.vector).asnumpy())
+        squared = self.plan.named(self.vector_of_reduced.asnumpy())
         return self.signs.named(self.signed.asnumpy(), squared)
 
 

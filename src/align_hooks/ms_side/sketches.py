@@ -12,7 +12,7 @@ import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.lanes import Group, Matrix, SketchPlan
-from align_hooks.ms_side.own_parameters import constant, set_unregistered
+from align_hooks.ms_side.own_parameters import own_array, set_unregistered
 from align_hooks.record.sketch import PROJECTIONS, TURNS
 
 
@@ -47,8 +47,8 @@ class GroupSums(nn.Cell):
         self.cat = ops.Concat()
         set_unregistered(
             self,
-            columns=constant(f"signs.{number}.columns", group.column_signs),
-            rows=constant(f"signs.{number}.rows", group.row_signs),
+            columns=own_array(f"signs.{number}.columns", group.column_signs),
+            rows=own_array(f"signs.{number}.rows", group.row_signs),
         )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]

@@ -7,8 +7,6 @@ it was resumed.
 
 from __future__ import annotations
 
-import numpy as np
-
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.objects import Cell
@@ -24,5 +22,5 @@ def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]
     if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell
         state[GROWTH] = number(scaler.cur_iter) - number(scaler.last_overflow_iter)
     for buffer in parameters.buffers if parameters is not None else ():
-        state[f"{BUFFER}{buffer.fused.native}"] = digest(np.ascontiguousarray(to_numpy(buffer.model)).tobytes())
+        state[f"{BUFFER}{buffer.fused.native}"] = digest(to_numpy(buffer.model).tobytes())
     return state

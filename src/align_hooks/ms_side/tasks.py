@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from align_hooks.quantities.kind import Kind
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.registry import KINDS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
@@ -24,11 +23,7 @@ class Tasks:
     def of(cls, settings: Settings, *, inject: bool) -> Tasks:
         """What a run's settings ask for."""
         keeps = any(settings.steps(kind) for kind in KINDS if kind.kept_on_device)
-        return cls(_wanted(settings, LOCAL_NORMS), keeps, _wanted(settings, GRADIENT_SKETCHES), inject)
+        return cls(bool(settings.steps(LOCAL_NORMS)), keeps, bool(settings.steps(GRADIENT_SKETCHES)), inject)
 
     def __bool__(self) -> bool:
         return any(astuple(self))
-
-
-def _wanted(settings: Settings, kind: Kind) -> bool:
-    return bool(settings.steps(kind))

@@ -23,7 +23,7 @@ MindSpore's graph adds up a gradient in fp32 first, and its sums are then within
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,6 +143,16 @@ def sketch(piece: Array, shard: Shard) -> NDArray[np.float64]:
             lanes += (sums * row_signs(np.arange(row, row + TURNS * len(signed))).reshape(-1, TURNS, 1)).sum(axis=0)
         total[1:] = turned(lanes)
     return total
+
+
+def named(sums: Array, owners: Array, names: Sequence[str], squared: Mapping[str, float]) -> dict[str, list[float]]:
+    """Canonical name to sketch: ``sums`` are sets of ``TURNS`` by ``PROJECTIONS``, one after the other, ``owners`` the index in ``names``
+    of what each set is of, and ``squared`` the squared sum of each name."""
+    lanes = np.zeros((len(names), TURNS, PROJECTIONS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(lanes, owners, sums.astype(np.float64).reshape(-1, TURNS, PROJECTIONS))
+        signed = turned(lanes).tolist()
+    return {name: [squared[name], *of_name] for name, of_name in zip(names, signed, strict=True)}
 
 
 def turned(lanes: Array) -> NDArray[np.float64]:

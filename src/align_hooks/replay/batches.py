@@ -7,6 +7,7 @@ sequence length, rows and token ids must fit the run that is fed. Recorded steps
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,11 +49,12 @@ class Replay:
 
     def fed(self, step: int) -> int:
         """The recorded step whose batch a step of training is fed: the same, and one later for each that was left out before."""
-        for skipped in self.left_out:
-            if skipped > step:
-                break
-            step += 1
-        return step
+        return step + bisect_right(self._skipped_at, step)
+
+    @cached_property
+    def _skipped_at(self) -> list[int]:
+        """The step of training at which each batch that is left out would have come."""
+        return [skipped - before for before, skipped in enumerate(self.left_out)]
 
     def say_left_out(self, say: Callable[[str], object]) -> None:
         """Say which batches are skipped, where any are."""
@@ -82,7 +84,7 @@ class Replay:
         missing = next((self.fed(step) for step in wanted if self.fed(step) not in there), None)
         if missing is not None:
             before = f", or replay {self.source.path}@{self.first}-{missing - 1}" if missing > self.first else ""
-            lacking = sum(self.fed(step) not in there for step in wanted)
+            lacking = len(wanted) - sum(step >= self.fed(self.first) for step in there)
             raise RecordError(
                 f"{self.source} has no batch of step {missing} ({lacking} missing up to {self.last}); "
                 f"record with ALIGN_HOOKS_BATCHES={self.first}-{self.last}{before}"

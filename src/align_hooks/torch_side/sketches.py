@@ -17,7 +17,7 @@ import torch
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused, Run
 from align_hooks.record.shard import Shard, shards_of
-from align_hooks.record.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, row_signs, slab_of, turned
+from align_hooks.record.sketch import BLOCK, PROJECTIONS, TURNS, Slab, column_signs, named, row_signs, slab_of
 from align_hooks.torch_side.arrays import has_fp64
 
 ON_DEVICE = 1 << 24
@@ -103,11 +103,7 @@ class Sketches:
 
     def named(self, numbers: Array, squared: dict[str, float]) -> dict[str, list[float]]:
         """Canonical name to sketch, from ``numbers`` on the host and the squared sum of each name."""
-        lanes = np.zeros((len(self.names), TURNS, PROJECTIONS))
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.add.at(lanes, self.owners, numbers.astype(np.float64).reshape(-1, TURNS, PROJECTIONS))
-            sums = turned(lanes).tolist()
-        return {name: [squared[name], *of_name] for name, of_name in zip(self.names, sums, strict=True)}
+        return named(numbers, self.owners, self.names, squared)
 
 
 class SketchPlan:

@@ -8,7 +8,7 @@ from align_hooks.compare.ladder import Ladder
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.stages.stage import Phase, stage
 from align_hooks.compare.verdict import Finding, Place, Quantity, StageResult, Status, at_step
-from align_hooks.messages import Message, message
+from align_hooks.messages import message
 
 
 @stage("training state", Phase.START, place=Place.STATE, is_before_numbers=True, decides=False)
@@ -44,9 +44,4 @@ def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
                 yield name, None
             elif name not in told:
                 told.add(name)
-                yield name, Finding(at_step(words(name), step), ours, theirs, step=step, quantity=Quantity.STATE)
-
-
-def words(name: str) -> Message:
-    """The name of a number or of a buffer, in words."""
-    return message("training_state.of", name=name)
+                yield name, Finding(at_step(name, step), ours, theirs, step=step, quantity=Quantity.STATE)

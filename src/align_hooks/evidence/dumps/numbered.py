@@ -15,16 +15,14 @@ import numpy as np
 from align_hooks.checkpoints.model import model_of
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, RefusedRun
+from align_hooks.evidence.begin import begin
 from align_hooks.evidence.dumps.npy_lists import OF_THE_GUIDE
 from align_hooks.names.blocks import PADDING
 from align_hooks.process.paths import well_formed
-from align_hooks.process.ranks import Launch
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.files import read_array
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.start import holds_a_run
-from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 UNSAID = ("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate")
@@ -43,11 +41,8 @@ def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> in
     """
     named = open_run(names)
     tensors = dict(_tensors(source, named))
-    if run.exists() and holds_a_run(run):
-        raise RefusedRun(f"{run} already holds a run; choose another directory")
     asked = Settings.from_environment({f"{PREFIX}GRADIENTS": str(step), f"{PREFIX}RUN": str(run)})
-    writer = Writer(run.resolve(), Launch(), SIDE, asked)
-    writer.begin()
+    writer = begin(run, SIDE, asked)
     converted = {"dump": well_formed(str(source.resolve())), "tool": "numpy", "names": well_formed(str(named.path))}
     facts = {"framework": FRAMEWORKS[SIDE], "converted": converted, "model": dict(named.facts.model)}
     writer.describe(place={}, shards=[shard for shard in named.shards(0) if shard.trainable], facts=facts, steps=range(step, step + 1))

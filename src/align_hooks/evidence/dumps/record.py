@@ -15,17 +15,16 @@ import numpy as np
 
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import AlignHooksError, RecordError, RefusedRun
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.evidence.begin import begin
 from align_hooks.evidence.dumps.entry import Entry, Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
-from align_hooks.process.ranks import Launch
 from align_hooks.record.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, Numbers, column_signs, measured, row_signs
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.layout import Array
-from align_hooks.record.start import holds_a_run
 from align_hooks.record.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
@@ -75,11 +74,8 @@ def convert_dump(
     steps = [step + moved for step in sorted(by_step)]
     if steps[-1] - steps[0] >= MOST_STEPS:
         raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
-    if run.exists() and holds_a_run(run):
-        raise RefusedRun(f"{run} already holds a run; choose another directory")
     asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ",".join(map(str, steps)), f"{PREFIX}RUN": str(run)})
-    writer = Writer(run.resolve(), Launch(), dump.side, asked)
-    writer.begin()
+    writer = begin(run, dump.side, asked)
     facts = {
         "framework": FRAMEWORKS[dump.side],
         "converted": {"dump": well_formed(str(source.resolve())), "tool": dump.tool, "modules": points.framework},
