@@ -100,7 +100,7 @@ FLOORS = (
     ("record",),
     ("replay", "hooking", "compare", "checklist", "patched"),
     ("session", "checkpoints"),
-    ("job", "evidence"),
+    ("job", "evidence", "scenarios"),
     ("torch_side", "ms_side", "hf_side", "doctor"),
     ("report",),
     ("cli",),

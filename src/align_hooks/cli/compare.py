@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from align_hooks import __version__
+from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
 from align_hooks.cli.files import report_files, run_of, written
@@ -32,6 +33,9 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="a tokenizer.json, or its directory: decode the batch where a long run departs")
+    ] = None,
     executor: Annotated[
         str | None, typer.Option(help=f"who reads large records: {ENGINES}; by default processes where that is worth it")
     ] = None,
@@ -43,12 +47,15 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     html, json = report_files(html, json)
+    decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         repeats = [run_of(path, "--noise ") for path in noise or ()]
         runs = run_of(reference), run_of(candidate)
         with executor_of(executor or "processes") as workers:
             least = 0 if executor else WORTH
-            comparison = compare_runs(*runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least)
+            comparison = compare_runs(
+                *runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least, decode=decode
+            )
     render(comparison, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from align_hooks.compare import distances
+from align_hooks.compare.band.banded import Banded, banded
 from align_hooks.compare.findings import Limit, as_finding, tensor_errors
 from align_hooks.compare.limits import limits_for
 from align_hooks.compare.noise import Noise
@@ -18,11 +21,14 @@ from align_hooks.messages import Message, message, terms
 from align_hooks.process.work import Work
 from align_hooks.record.batch import Batch
 
+Decode: TypeAlias = Callable[[Sequence[int]], str]
+"""What makes text of ids."""
+
 
 @dataclass
 class Ladder:
     """What every stage is handed. ``parted`` is how token losses part, once that stage has looked, and ``points`` are the
-    findings of the points of a step, which two stages look at."""
+    findings of the points of a step, which two stages look at. ``decode`` is a tokenizer's, where one was named."""
 
     pair: Pair
     noise: Noise
@@ -30,6 +36,7 @@ class Ladder:
     work: Work
     parted: Parted = field(default_factory=Parted)
     points: dict[int, list[Finding]] = field(default_factory=dict)
+    decode: Decode | None = None
 
     @cached_property
     def first_batches(self) -> list[Batch]:
@@ -54,6 +61,15 @@ class Ladder:
     def drawn(self) -> Drawn | None:
         """Where the runs first drew from generators in different states."""
         return first_difference(self.pair)
+
+    @cached_property
+    def bands(self) -> tuple[Banded, ...]:
+        """The numbers that are judged as a whole, against the band that repeats of the reference make."""
+        return banded(self.pair, self.noise)
+
+    def is_banded(self, step: int | None) -> bool:
+        """Whether a band judges a step: then no limit of one step does, for in a long run some step is always far off."""
+        return bool(self.bands) and all(step in band.steps for band in self.bands) and not self.pair.is_exact(step or 0)
 
     def loss_limit(self, step: int) -> Limit:
         """What the loss of a step may differ by: little on equal weights, more the longer the runs drift."""

@@ -16,7 +16,7 @@ from align_hooks.compare.diagnosis.blame import blame
 from align_hooks.compare.diagnosis.near_ties import opened
 from align_hooks.compare.diagnosis.next_step import next_step
 from align_hooks.compare.diagnosis.symptom import first_symptom
-from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.ladder import Decode, Ladder
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.compare.stages.registry import LADDER
@@ -36,14 +36,15 @@ def compare(
     progress: Progress = silent,
     executor: Executor | None = None,
     least: int = 0,
+    decode: Decode | None = None,
 ) -> Comparison:
     """Compare two runs, made by ``open_run``. Limits are measured on ``noise``, repeats of the reference. One side may lack names that
     match a pattern of ``allow_missing``. ``executor`` reads and measures tensors; this process does without one, and where
-    there are fewer than ``least`` bytes of a kind."""
+    there are fewer than ``least`` bytes of a kind. ``decode`` makes text of the ids around a late departure."""
     pair, work = Pair(reference, candidate), Work(progress, executor, least)
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
-    ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work)
+    ladder = Ladder(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
     stages = climbed(ladder, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # no tensor of one model says anything of another

@@ -44,7 +44,9 @@ def _tensors(kind: Quantity, count: int, steps: Sequence[int], *, sketched: bool
 
 
 def drifting(ladder: Ladder, stage: Stage, summary: Words, exact: Sequence[Finding], free: Sequence[Finding]) -> StageResult:
-    """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell."""
+    """Exact findings are in or out. Free ones are inconclusive between limit and ``clear``: only measured noise could tell. Those of steps
+    that a band judges are not judged here."""
+    free = [finding for finding in free if not ladder.is_banded(finding.step)]
     findings = [*exact, *free]
     worst = max((finding.excess for finding in free), default=0.0)
     if any(finding.excess > 1 for finding in exact) or worst > ladder.pair.limits.clear:

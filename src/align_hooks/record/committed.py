@@ -55,10 +55,7 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
     for number, line in enumerate(read_lines(path), 1):
         if not line.endswith(b"\n") and not digests.WHOLE_ROW.search(line):
             break  # torn: a row that lacks only the end of its line has its digest
-        row = _row(line.rstrip(b"\n"), path, number, older=None in segments)
-        segment = row.pop("segment", None)
-        if segment is not None and row.pop("rank", None) != manifest.rank:
-            raise no_row(path, number, " of this rank")
+        segment, row = written(line.rstrip(b"\n"), path, number, manifest)
         digest = digests.xxh3(line)
         committed.counts[segment] += digest not in seen  # a repeated row does not make up for a row that is gone
         seen.add(digest)
@@ -67,14 +64,28 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
     return committed
 
 
+def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str | None, JsonObject]:
+    """The segment that a line of a rank's scalars was written by, and its row. Raises RecordError for a line that is no row of the rank."""
+    row = _row(line, path, number, older=any(segment.id is None for segment in manifest.starts()))
+    segment = row.pop("segment", None)
+    if segment is not None and row.pop("rank", None) != manifest.rank:
+        raise no_row(path, number, " of this rank")
+    return segment, row
+
+
 def _add(committed: Committed, row: JsonObject, segment: Segment, path: Path) -> None:
     step, listed = row["step"], row.pop("files", None)
     for name, number, digest in _listed(listed or {}, path):
         if segment.counts(name, number):
             committed.listed.setdefault(name, {})[number] = digest
     if segment.counts("scalars", step):
-        committed.rows[step] = structured(RankRow, row, f"{path}: step {step}", numbers=RankRow.__struct_fields__)
+        committed.rows[step] = rank_row(row, path)
         (committed.unlisted.add if listed is None else committed.unlisted.discard)(step)
+
+
+def rank_row(row: JsonObject, path: Path) -> RankRow:
+    """A row of a rank's scalars with types; raises RecordError where it cannot be one."""
+    return structured(RankRow, row, f"{path}: step {row['step']}", numbers=RankRow.__struct_fields__)
 
 
 def _row(line: bytes, path: Path, number: int, *, older: bool) -> JsonObject:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ class Replay:
     first: int = 0
     ranks: tuple[int, int] = (0, 1)
     """This process's data-parallel rank, and how many there are."""
+    _steps: dict[int, range] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def run(self) -> Run:
@@ -77,7 +78,13 @@ class Replay:
 
     @property
     def steps(self) -> range:
-        """The steps to train on, from ``first``, at which training starts, to the last; raises RecordError for a gap."""
+        """The steps to train on, from ``first``, at which training starts, to the last; raises RecordError for a gap. They are looked for
+        once: every step of training asks."""
+        if self.first not in self._steps:
+            self._steps[self.first] = self._steps_from_first()
+        return self._steps[self.first]
+
+    def _steps_from_first(self) -> range:
         if self.last < self.first:
             raise RecordError(f"{self.source} ends with step {self.last}, training starts with step {self.first}; record a longer run")
         wanted, there = range(self.first, self.last + 1), set(self._chosen)

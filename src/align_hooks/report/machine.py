@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
+from align_hooks.compare.band.watching import Watch, Watched
 from align_hooks.compare.verdict import Blame, Comparison, Criterion, Finding, StageResult
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.schema import Table
 from align_hooks.report.text import shown
+from align_hooks.report.watch_text import alarm_words
 
 FORMAT = 1
 
@@ -59,6 +61,31 @@ def criterion_as_json(criterion: Criterion) -> Table:
     own = None if criterion.own is None else rendered(criterion.own)
     about = {"name": criterion.name, "what": rendered(criterion.what), "passed": criterion.passed}
     return {**about, "value": rendered(criterion.value), "reference_own": own}
+
+
+def watch_as_json(watch: Watch, outcome: Watched, **about: str) -> Table:
+    """How a watch ended: what was wrong with which number, and how far the evidence went towards an alarm."""
+    steps = {name: max(shown, default=None) for name, shown in watch.shown.items()}
+    return {
+        "format": 1,
+        **about,
+        "outcome": outcome.text,
+        "exit_code": outcome.exit_code,
+        "steps": watch.seen,
+        "repeats": len(watch.repeats) if watch.has_bands else 0,
+        "false_alarms": watch.false_alarms if watch.has_bands else None,
+        "alarms": [
+            {
+                "number": alarm.number,
+                "sign": alarm.sign.value,
+                "since": alarm.start,
+                "seen": alarm.step,
+                "words": rendered(alarm_words(alarm)),
+            }
+            for alarm in watch.alarms
+        ],
+        "numbers": {name: {"last_step": steps[name], "evidence": number.evidence} for name, number in watch.numbers.items()},
+    }
 
 
 def _stage(result: StageResult) -> Table:

@@ -26,7 +26,6 @@ from align_hooks.compare.verdict import (
     Comparison,
     Curve,
     Finding,
-    Quantity,
     StageResult,
     Status,
     Unit,
@@ -43,6 +42,7 @@ from align_hooks.report.check_text import FIRST, shown_rows
 from align_hooks.report.configuration import configurations
 from align_hooks.report.frame import for_script, languages, render
 from align_hooks.report.text import plain, shown, worst
+from align_hooks.report.titles import TITLES
 
 EVIDENCE, WORST = 3, 10
 """Findings shown beside the verdict, and of a stage."""
@@ -56,12 +56,6 @@ STARS, NEAR = 3, 0.8
 """At most STARS cells of a picture are framed, those within NEAR of its worst; where more are so near, none is."""
 DIGITS = {"a": 9, "b": 9, "d": 4, "limit": 4, "noise": 4}
 """Significant digits of each series of a plot."""
-TITLES: dict[str, Argument] = {
-    "loss": Quantity.LOSS,
-    "grad_norm": message("page.global_gradient_norm"),
-    "learning_rate": Quantity.LEARNING_RATE,
-}
-"""Names of the curves."""
 SECTIONS = tuple(
     (name, message(f"page.nav_{name}"))
     for name in ("verdict", "where", "tensors", "norms", "curves", "stages", "checklist", "configurations", "acceptance", "methods")

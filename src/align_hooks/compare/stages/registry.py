@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from align_hooks.compare.stages.activation_gradients import activation_gradients
 from align_hooks.compare.stages.activations import activations
+from align_hooks.compare.stages.band import band
 from align_hooks.compare.stages.batches import batches
 from align_hooks.compare.stages.clipping import clipping
 from align_hooks.compare.stages.curve import curve
@@ -47,6 +48,7 @@ LADDER: tuple[Stage, ...] = (
     first_updates,
     later_losses,
     curve,
+    band,
     free_running,
     model_settings,
 )

@@ -1,0 +1,82 @@
+"""``align-hooks frozen``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.checklist.batches import tokenizer as open_tokenizer
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of, report_files, run_of, written
+from align_hooks.cli.output import output, progress
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.runs import compare
+from align_hooks.compare.unmoved import unmoved
+from align_hooks.errors import AlignHooksError
+from align_hooks.job.run import main as run_command
+from align_hooks.messages import message, rendered
+from align_hooks.record.atomic import json_text
+from align_hooks.report.frozen_text import as_json, render
+from align_hooks.scenarios.frozen import command as command_alone
+from align_hooks.scenarios.frozen import taken_out, variables
+
+ASKED = 1000
+"""Steps that the guide asks for."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def frozen(
+    run: Annotated[str, typer.Option(help="where this run is recorded")],
+    source: Annotated[
+        str | None, typer.Option("--from", help="the other side's run of this command: its batches and weights are fed")
+    ] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="the training; without it a run that is recorded already is judged")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="a tokenizer.json, or its directory: show the text of a step that stands out")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
+) -> None:
+    """Train at a learning rate of 0 on recorded batches, and judge loss and global norm step by step (the guide, "weights not updated").
+
+    Exit codes: 0 aligned, 1 diverged or a step stands out, 2 usage, 3 not comparable or unreadable, 4 inconclusive; a training's own.
+
+    Example: align-hooks frozen --run runs/ms_frozen --from runs/megatron_frozen -- bash train.sh
+    """
+    _, json = report_files(None, json)
+    decode = open_tokenizer(tokenizer) if tokenizer is not None else None
+    place, other = place_of(run), None if source is None else place_of(source, "--from ")
+    if not command and other is None:
+        raise AlignHooksError(
+            "there is neither a command to run nor a run to judge by; give the training after --, or --from and no command"
+        )
+    if command:
+        os.environ.update(variables(place, other))
+        code = run_command(["--", *command])
+        if code or other is None:
+            if not code:
+                print(rendered(message("frozen.now_the_other", run=str(place))))
+            raise typer.Exit(code)
+    assert other is not None
+    with progress() as say:
+        runs = run_of(str(other)), run_of(run)
+        comparison = compare(*runs, progress=say)
+    pair = Pair(*runs)
+    if moving := sorted({row.step for rows in pair.rows for row in rows} - pair.still):
+        raise AlignHooksError(f"the learning rate is not 0 at step {moving[0]}; record both runs with align-hooks frozen")
+    numbers = unmoved(pair.rows)
+    steps = sorted({step for number in numbers for step, _ in number.out[:1]})
+    alone = {}
+    for step in steps:
+        batch = place.with_name(f"{place.name}_step_{step}")
+        if pair.reference.has("batches", step):
+            taken_out(pair.reference, step, batch / "batch")
+            alone[step] = [command_alone(batch / "batch", other, batch / side) for side in ("reference", "candidate")]
+    render(comparison, numbers, alone, pair, decode, ASKED, output())
+    code = comparison.verdict.exit_code or (1 if steps else 0)
+    about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
+    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, alone)}))
+    raise typer.Exit(code)

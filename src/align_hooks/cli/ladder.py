@@ -1,0 +1,60 @@
+"""``align-hooks ladder``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from align_hooks import __version__
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of, report_files, written
+from align_hooks.cli.output import output
+from align_hooks.messages import message, rendered
+from align_hooks.record import atomic
+from align_hooks.record.atomic import json_text
+from align_hooks.report.ladder_text import as_json, line, table
+from align_hooks.scenarios.climb import climb, outcome, remote
+from align_hooks.scenarios.plan import read_plan
+from align_hooks.scenarios.rung import script, write_config
+
+
+@app.command()
+def ladder(
+    plan: Annotated[str, typer.Argument(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
+    scripts: Annotated[Path | None, typer.Option(help="train nothing: write a launch script for each rung into this folder")] = None,
+    judge: Annotated[bool, typer.Option("--judge", help="train nothing: hold what is recorded against one another")] = False,
+    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after a rung that differs")] = False,
+    json: Annotated[Path | None, typer.Option(help="write every rung's result to this file, as JSON")] = None,
+) -> None:
+    """Train a model in one layout after the other, from one card to many, and hold each against the one before.
+
+    Exit codes: 0 all aligned, 1 a rung diverged, 2 usage, 3 a rung failed or is not comparable, 4 inconclusive.
+
+    Example: align-hooks ladder ladder.yaml
+    """
+    _, json = report_files(None, json)
+    asked = read_plan(place_of(plan))
+    remote(asked)
+    if scripts is not None:
+        for index, rung in enumerate(asked.rungs):
+            write_config(asked, rung)
+            scripts.mkdir(parents=True, exist_ok=True)
+            file = scripts / f"{index + 1:02}_{rung.name}.sh"
+            atomic.write_text(file, script(asked, index))
+            file.chmod(0o755)
+            print(f"written: {file}")
+        print(rendered(message("ladder.judge_then", plan=plan)))
+        raise typer.Exit
+    console, steps = output(), []
+    for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
+        steps.append(step)
+        console.print(line(step))
+        if not step.is_whole and not to_the_end:
+            break
+    console.print(table(asked, steps))
+    code = outcome(steps)
+    content = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code, "rungs": [as_json(step) for step in steps]}
+    written("--json", json, lambda: json_text(content))
+    raise typer.Exit(code)

@@ -1,0 +1,119 @@
+"""``align-hooks watch``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from align_hooks import __version__
+from align_hooks.cli.application import app
+from align_hooks.cli.files import place_of, report_files, run_of, written
+from align_hooks.cli.output import output
+from align_hooks.compare.band.detector import FALSE_ALARMS
+from align_hooks.compare.band.watching import Watch
+from align_hooks.compare.noise import unlike
+from align_hooks.compare.pair import Pair
+from align_hooks.errors import RecordError
+from align_hooks.messages import message, rendered
+from align_hooks.record import atomic
+from align_hooks.record.atomic import json_text
+from align_hooks.record.follow import Followed
+from align_hooks.record.reader import Run
+from align_hooks.report.machine import watch_as_json
+from align_hooks.report.watch_text import alarm_words, progress_words, render, view
+
+SAID = 100
+"""Steps after which a line is printed where there is no terminal."""
+
+
+@app.command()
+def watch(
+    reference: Annotated[str, typer.Argument(help="the run that is trusted, finished")],
+    candidate: Annotated[str, typer.Argument(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
+    noise: Annotated[list[str] | None, typer.Option(help="the reference again: honest differences are measured on it")] = None,
+    html: Annotated[Path | None, typer.Option(help="keep a page in this file, which a browser reads again by itself")] = None,
+    json: Annotated[Path | None, typer.Option(help="write how it ended to this file, as JSON")] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks")] = 10.0,
+    patience: Annotated[float, typer.Option(min=0.0, help="minutes without a new step after which the job is taken for dead")] = 60.0,
+    false_alarms: Annotated[float, typer.Option(min=1e-9, max=0.5, help="share of honest jobs that may be called off")] = FALSE_ALARMS,
+    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="go on after an alarm")] = False,
+) -> None:
+    """Follow a running job, and say when it leaves the band that repeats of the reference make.
+
+    Exit codes: 0 the job ended in the band, 1 it left it, 2 usage, 3 it stopped early or cannot be read, 4 nothing could be judged.
+
+    Example: align-hooks watch runs/megatron runs/mindformers --noise runs/megatron_again || scancel $JOB
+    """
+    html, json = report_files(html, json)
+    trusted, repeats = run_of(reference), [run_of(path, "--noise ") for path in noise or ()]
+    refuse_strangers(trusted, repeats)
+    watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
+    console, why = output(), None
+    with looking(watched, console.is_terminal) as look:
+        still = 0.0
+        while True:
+            rows = followed.rows()
+            for row in rows:
+                watched.see(row)
+            still = 0.0 if rows else still + every
+            look(watched)
+            ended = (followed.has_ended and not rows) or followed.last >= watched.last >= 0
+            why = message("watch.no_step", minutes=patience) if still > 60 * patience and not ended else None
+            if ended or why or (watched.alarms and not to_the_end):
+                break
+            kept(html, watched, candidate, int(max(every, 1)))
+            time.sleep(every)
+    outcome = watched.outcome(ended=ended)
+    render(watched, outcome, why, console)
+    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
+    written("--json", json, lambda: json_text(watch_as_json(watched, outcome, **about)))
+    if html is not None:
+        from align_hooks.report.watch_page import watch_page
+
+        written("--html", html, lambda: watch_page(watched, candidate, outcome, why, __version__, 0))
+    raise typer.Exit(outcome.exit_code)
+
+
+def refuse_strangers(reference: Run, repeats: list[Run]) -> None:
+    """Raise RecordError for what is no repeat of the reference."""
+    for run in repeats:
+        if why := unlike(reference, run, Pair(reference, run).limits.eps):
+            raise RecordError(rendered(message("noise.no_repeat", path=str(run.path), reference=str(reference.path), why=why)))
+
+
+def kept(html: Path | None, watched: Watch, candidate: str, every: int) -> None:
+    """Write the page of a job that runs; one that cannot be written now is written at the next look."""
+    if html is None:
+        return
+    from align_hooks.report.watch_page import watch_page
+
+    try:
+        atomic.write_text(html, watch_page(watched, candidate, None, None, __version__, every))
+    except OSError:
+        return
+
+
+@contextmanager
+def looking(watched: Watch, is_terminal: bool) -> Iterator[Callable[[Watch], None]]:
+    """What to call at every look: a terminal shows the state, a log gets a line at times and one for each alarm."""
+    if is_terminal:
+        with Live(view(watched), transient=True, auto_refresh=False) as live:
+            yield lambda state: live.update(view(state), refresh=True)
+        return
+    said = {"alarms": 0, "lines": -1}
+
+    def line(state: Watch) -> None:
+        if state.seen // SAID > said["lines"]:
+            said["lines"] = state.seen // SAID
+            print(rendered(progress_words(state)), flush=True)
+        for alarm in state.alarms[said["alarms"] :]:
+            print(rendered(alarm_words(alarm)), flush=True)
+        said["alarms"] = len(state.alarms)
+
+    yield line

@@ -1,0 +1,1 @@
+"""Whether a long run stays in the band that repeats of its reference make: signed differences, their model, and two tests of it."""

@@ -1,0 +1,106 @@
+"""The first step from which a run's differences are no honest ones: an e-detector, of constant work a step.
+
+Under the local level model an honest innovation is symmetric around 0, and by the repeats its size is known. So for each ``slope`` and each
+sign ``exp(slope z - room h)`` is at most 1 on average (Bennett's inequality, of an innovation ``z`` in units of its size, cut at
+``CUT``). The Shiryaev-Roberts sum of their products over every possible start is at most n on average after n steps, whatever the
+training does (e-detector: Shin, Ramdas and Rinaldo, *E-detectors: a nonparametric framework for sequential change detection*, 2023), and by
+Doob's inequality it reaches ``threshold`` within n steps with a probability of at most n / threshold. :func:`room` leaves room for a size
+that few repeats told too small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from align_hooks.compare.band.level import Honest, Level
+from align_hooks.record.layout import Array
+
+CUT = 4.0
+"""Where innovations are cut, in units of their size."""
+SLOPES = tuple(sign * slope for slope in (0.1, 0.2, 0.4, 0.7) for sign in (1, -1))
+"""Small ones find a small lasting drift, large ones a jump."""
+FALSE_ALARMS = 0.01
+"""The share of honest runs, as long as the reference, that may be called off."""
+
+
+def room(repeats: int) -> float:
+    """The mean square of honest innovations, in units of the size that so many repeats show."""
+    return 1 + 4 / repeats
+
+
+def cost(slope: float, square: float) -> float:
+    """What a step takes off the exponent of its product, where innovations have this mean square."""
+    size = abs(slope) * CUT
+    return square * (math.exp(size) - 1 - size) / CUT**2
+
+
+@dataclass(slots=True)
+class Detector:
+    """Innovations in, an alarm out, for differences whose level has ``gain``, as ``repeats`` show. ``evidence`` is the sum's logarithm;
+    ``start`` is the step from which a drift is likely, None before there is any sign of one."""
+
+    gain: float
+    repeats: int
+    threshold: float
+    evidence: float = -math.inf
+    start: int | None = None
+    _level: Level = field(init=False)
+    _costs: list[float] = field(init=False)
+    _sums: list[float] = field(default_factory=lambda: [-math.inf] * len(SLOPES))
+    _runs: list[float] = field(default_factory=lambda: [0.0] * len(SLOPES))
+    _starts: list[int | None] = field(default_factory=lambda: [None] * len(SLOPES))
+
+    def __post_init__(self) -> None:
+        self._level = Level(self.gain)
+        self._costs = [cost(slope, room(self.repeats)) for slope in SLOPES]
+
+    @property
+    def alarm(self) -> bool:
+        """Whether what was seen is no honest difference."""
+        return self.evidence >= math.log(self.threshold)
+
+    def skip(self, difference: float) -> None:
+        """Take a difference in without judging it."""
+        self._level.innovation(difference)
+
+    def see(self, step: int, difference: float, scale: float) -> bool:
+        """Judge the difference of a step, whose honest innovations have this ``scale``; returns :attr:`alarm`."""
+        new = self._level.innovation(difference)
+        size = max(-CUT, min(CUT, new / scale)) if scale > 0 else math.copysign(CUT, new) if new else 0.0
+        for index, (slope, taken) in enumerate(zip(SLOPES, self._costs, strict=True)):
+            gained = slope * size - taken
+            self._sums[index] = log_of_sum(self._sums[index], 0.0) + gained
+            if self._runs[index] <= 0:
+                self._runs[index], self._starts[index] = 0.0, step
+            self._runs[index] += gained
+        best = max(range(len(SLOPES)), key=self._sums.__getitem__)
+        mean = math.fsum(math.exp(each - self._sums[best]) for each in self._sums) / len(SLOPES)
+        self.evidence, self.start = self._sums[best] + math.log(mean), self._starts[best]
+        return self.alarm
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Where differences left the band: from the step at index ``start`` on, seen at index ``seen``."""
+
+    start: int
+    seen: int
+
+
+def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Alarm | None:
+    """Where a whole run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
+    detector = Detector(model.gain, model.repeats, len(differences) / false_alarms)
+    scales = model.scale.tolist()
+    for index, difference in enumerate(differences.tolist()):
+        if index < model.settled:
+            detector.skip(difference)
+        elif detector.see(index, difference, scales[index]):
+            return Alarm(index if detector.start is None else detector.start, index)
+    return None
+
+
+def log_of_sum(first: float, second: float) -> float:
+    """The logarithm of the sum of two numbers that are given by theirs."""
+    larger, smaller = max(first, second), min(first, second)
+    return larger if smaller == -math.inf else larger + math.log1p(math.exp(smaller - larger))

@@ -1,0 +1,87 @@
+"""Parts of a run whose mean difference is more than noise explains.
+
+A mean's error is estimated by the stationary bootstrap (Politis and Romano 1994), in blocks of the length that the series itself asks for
+(Politis and White 2004; Patton, Politis and White 2009), both of the library ``arch``: neighbouring differences are alike, so that a test
+for independent numbers would see a fault in every long pair. That error is of one run alone. Honest runs differ by levels that last longer
+than a part (16 such errors between two repeats in bfloat16 were seen), so that what the repeats' own means show counts too, by
+Student's t for as few as they are. Training is not stationary from its first step to its last. So it is cut into parts, and what
+has not settled yet is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+
+from align_hooks.record.layout import Array
+
+PARTS = 4
+"""Parts into which a curve is cut."""
+LEAST = 50
+"""Steps of a part from which its error can be told."""
+DRAWS = 500
+"""Draws of the bootstrap."""
+FALSE_ALARMS = 0.01
+"""The share of honest runs of which any part may be called off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A part of a curve, steps [start, stop) by index, whose differences have a ``mean`` and a ``limit`` of its size."""
+
+    start: int
+    stop: int
+    mean: float
+    limit: float
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether noise does not explain it."""
+        return abs(self.mean) > self.limit
+
+
+def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS) -> Iterator[Drift]:
+    """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the
+    index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit."""
+    from scipy.stats import t as student
+
+    edges = parts(settled, candidate.size)
+    for start, stop in edges:
+        own, others = candidate[start:stop], repeats[:, start:stop]
+        means = others.mean(axis=1)
+        between = math.sqrt(float(np.square(means).mean()))
+        within = max(error_of_mean(series) for series in (own, *others))
+        times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(means)))
+        yield Drift(start, stop, float(own.mean()), times * max(between, within))
+
+
+def is_installed() -> bool:
+    """Whether the library that estimates a mean's error is there: ``pip install 'align-hooks[statistics]'``."""
+    return find_spec("arch") is not None
+
+
+def parts(start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of steps [start, stop); fewer where they would be too short, none of what is."""
+    count = min(PARTS, (stop - start) // LEAST)
+    edges = np.linspace(start, stop, count + 1).astype(int).tolist() if count else []
+    return list(pairwise(edges))
+
+
+def error_of_mean(series: Array) -> float:
+    """The standard error of the mean of an autocorrelated series."""
+    from arch.bootstrap import StationaryBootstrap, optimal_block_length
+
+    if not series.std() > 0:
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a series without correlation
+        block = float(optimal_block_length(series)["stationary"].iloc[0])
+    block = min(max(block, 1.0), len(series) / 3) if math.isfinite(block) else len(series) / 3
+    drawn = StationaryBootstrap(block, series, seed=0).apply(np.mean, DRAWS)
+    return float(drawn.std(ddof=1))

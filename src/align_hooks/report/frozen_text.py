@@ -1,0 +1,85 @@
+"""A pair without updates on a terminal: the verdict, how far steps differ, and those that stand out with their data and their command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from align_hooks.compare.pair import Pair
+from align_hooks.compare.unmoved import Unmoved
+from align_hooks.compare.verdict import Comparison, when
+from align_hooks.messages import message, rendered
+from align_hooks.record.schema import Table as Data
+from align_hooks.report.text import VERDICT_COLOUR, escape
+from align_hooks.report.titles import TITLES
+
+SHOWN, WORDS = 5, 24
+"""Steps that stand out and are listed, and the tokens that are shown of each sample."""
+
+
+def render(
+    comparison: Comparison,
+    numbers: Sequence[Unmoved],
+    alone: Mapping[int, Sequence[str]],
+    pair: Pair,
+    decode: Callable[[Sequence[int]], str] | None,
+    asked: int,
+    console: Console,
+) -> None:
+    """Print all of it."""
+    verdict, first = comparison.verdict, comparison.first
+    where = f": {escape(first.title)} — {escape(first.summary)}" if first is not None else ""
+    console.print(f"[{VERDICT_COLOUR[verdict]}]{escape(verdict)}[/]{where}", soft_wrap=True)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("watch.number", "frozen.steps", "frozen.usual", "frozen.largest", "frozen.at", "frozen.standing_out"):
+        made.add_column(rendered(message(title)), justify="left" if title == "watch.number" else "right")
+    for number in numbers:
+        cells = (f"{number.median:.3g}", f"{number.largest:.3g}", str(number.at), str(len(number.out)))
+        made.add_row(rendered(TITLES[number.name]), str(number.steps), *cells)
+    console.print(made)
+    count = max((number.steps for number in numbers), default=0)
+    if count < asked:
+        console.print(f"  [dim]{escape(message('frozen.fewer', count=count, asked=asked))}[/]")
+    for number in numbers:
+        for step, difference in number.out[:SHOWN]:
+            what = message("frozen.stands_out", what=TITLES[number.name], step=when(step), difference=difference, usual=number.median)
+            console.print(f"  [red]{escape(what)}[/]", soft_wrap=True)
+    for step, commands in alone.items():
+        for line in samples(pair, step, decode):
+            console.print(f"    {escape(line)}", soft_wrap=True)
+        console.print(f"  {escape(message('frozen.run_alone', step=step))}", soft_wrap=True)
+        for command in commands:
+            console.print(f"    {escape(command)}", soft_wrap=True)
+
+
+def samples(pair: Pair, step: int, decode: Callable[[Sequence[int]], str] | None) -> list[str]:
+    """The beginning of each sample of a step: its text where a tokenizer was named, else its ids."""
+    tokens = pair.reference.batch(step).tokens
+    heads = [] if tokens is None else [[int(token) for token in row[:WORDS]] for row in tokens[:SHOWN]]
+    texts = [" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in heads]
+    return [rendered(message("departure.text", row=row, text=text)) for row, text in enumerate(texts)]
+
+
+def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Mapping[int, Sequence[str]]) -> Data:
+    """The same for programs."""
+    found = [
+        {
+            "number": number.name,
+            "steps": number.steps,
+            "median": number.median,
+            "largest": number.largest,
+            "at": number.at,
+            "standing_out": [{"step": step, "difference": difference} for step, difference in number.out],
+        }
+        for number in numbers
+    ]
+    first = comparison.first.stage.id if comparison.first else None
+    return {
+        "verdict": comparison.verdict.text,
+        "first_id": first,
+        "numbers": found,
+        "commands": {str(step): [*each] for step, each in alone.items()},
+    }

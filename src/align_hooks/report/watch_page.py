@@ -1,0 +1,39 @@
+"""A watch as an HTML page, which a browser reads again while the job runs."""
+
+from __future__ import annotations
+
+from align_hooks.compare.band.watching import Watch, Watched
+from align_hooks.messages import Message, message
+from align_hooks.report import plots
+from align_hooks.report.frame import for_script, render
+from align_hooks.report.page import curve_plot
+from align_hooks.report.text import plain
+from align_hooks.report.watch_text import alarm_words, judged_by, progress_words
+
+LOOKS = {Watched.STAYED: "aligned", Watched.LEFT: "diverged", Watched.STOPPED: "not-comparable", Watched.OPEN: "inconclusive"}
+MOST = 1000
+"""Steps of a curve that are drawn: as many as a screen has columns."""
+
+
+def watch_page(watch: Watch, candidate: str, outcome: Watched | None, why: Message | None, version: str, every: int) -> str:
+    """The whole page, as text that encodes to UTF-8. ``outcome`` is None while the job runs; a browser reads it again after ``every``
+    seconds then."""
+    curves = [curve_plot(curve) for curve in watch.curves(MOST)]
+    shown = outcome or (Watched.LEFT if watch.alarms else None)
+    return render(
+        "watch.html",
+        for_script(curves, {"steps": plots.steps()}),
+        version=version,
+        title=f"align_hooks: {candidate}",
+        sections=[("verdict", message("page.nav_verdict")), *([("curves", message("page.nav_curves"))] if curves else [])],
+        reference=plain(str(watch.reference.path)),
+        candidate=plain(candidate),
+        look=LOOKS[shown] if shown else "inconclusive",
+        chip=shown or message("watch.running"),
+        progress=progress_words(watch),
+        alarms=[alarm_words(alarm) for alarm in watch.alarms],
+        why=why,
+        judged=judged_by(watch),
+        every=None if outcome else every,
+        curves=curves,
+    )

@@ -1,0 +1,75 @@
+"""A watch on a terminal: how far the job is, how far it is from the reference, and what is wrong."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from align_hooks.compare.band.watching import Alarm, Sign, Watch, Watched
+from align_hooks.compare.verdict import relative, when
+from align_hooks.messages import Message, message, rendered
+from align_hooks.report.text import escape
+from align_hooks.report.titles import TITLES
+
+COLOUR = {Watched.STAYED: "bold green", Watched.LEFT: "bold red", Watched.STOPPED: "bold magenta", Watched.OPEN: "bold yellow"}
+BLOCKS = 20
+"""Columns of the bar of evidence."""
+
+
+def alarm_words(alarm: Alarm) -> Message:
+    """What is wrong with a number, in a line."""
+    name = TITLES[alarm.number]
+    if alarm.sign is Sign.NOT_FINITE:
+        return message("watch.not_finite", what=name, step=when(alarm.step))
+    if alarm.sign is Sign.BEYOND_GUIDE:
+        return message("watch.beyond_guide", what=name, start=when(alarm.start), step=when(alarm.step))
+    return message("watch.left", what=name, start=when(alarm.start), step=when(alarm.step))
+
+
+def judged_by(watch: Watch) -> Message:
+    """What a job's numbers are held against."""
+    if not watch.has_bands:
+        return message("watch.by_guide")
+    return message("watch.by_repeats", count=len(watch.repeats), percent=100 * watch.false_alarms)
+
+
+def progress_words(watch: Watch) -> Message:
+    """How far the job is."""
+    steps = [max(shown) for shown in watch.shown.values() if shown]
+    return message("watch.progress", step=when(max(steps)), last=watch.last) if steps else message("watch.waiting")
+
+
+def table(watch: Watch) -> Table:
+    """One line a number: both values at its last step, their difference, and the evidence towards an alarm."""
+    made = Table(box=None, pad_edge=False, expand=False)
+    for title in ("watch.number", "side.reference", "side.candidate", "page.relative_difference", "watch.evidence"):
+        made.add_column(rendered(message(title)), justify="left" if title == "watch.number" else "right", no_wrap=True)
+    off = {alarm.number for alarm in watch.alarms}
+    for name, number in watch.numbers.items():
+        shown = watch.shown[name]
+        if not shown:
+            continue
+        step = max(shown)
+        ours, theirs, part = number.reference[step], shown[step], 1.0 if name in off else min(number.evidence, 1.0)
+        filled = round(BLOCKS * part)
+        bar = Text("█" * filled + "·" * (BLOCKS - filled), style="red" if name in off else "")
+        made.add_row(rendered(TITLES[name]), f"{ours:.6g}", f"{theirs:.6g}", f"{relative(ours, theirs):+.2e}", bar)
+    return made
+
+
+def view(watch: Watch) -> RenderableType:
+    """What a terminal shows while a job runs."""
+    lines = [rendered(progress_words(watch)), *(f"[red]{escape(alarm_words(alarm))}[/]" for alarm in watch.alarms)]
+    return Group(*(Text.from_markup(line) for line in lines), table(watch))
+
+
+def render(watch: Watch, outcome: Watched, why: Message | None, console: Console) -> None:
+    """Print how a watch ended; ``why`` says why it stopped before the job ended."""
+    console.print(f"[{COLOUR[outcome]}]{rendered(outcome)}[/]: {escape(progress_words(watch))}")
+    for alarm in watch.alarms:
+        console.print(f"  {escape(alarm_words(alarm))}")
+    if why is not None:
+        console.print(f"  {escape(why)}")
+    console.print(table(watch))
+    console.print(f"  [dim]{escape(judged_by(watch))}[/]")

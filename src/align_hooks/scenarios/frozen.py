@@ -1,0 +1,39 @@
+"""The guide's experiment without updates: what a run at a learning rate of 0 is told, and one of its steps taken out to be run alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from align_hooks.record import atomic
+from align_hooks.record.reader import Run
+from align_hooks.settings import PREFIX
+
+ALONE = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"
+"""What is recorded of a step that is run alone."""
+
+
+def variables(run: Path, source: Path | None) -> dict[str, str]:
+    """The variables of a run at rate 0: the first side records batches and weights, the second is fed those of ``source``."""
+    values = {"RUN": str(run), "LEARNING_RATE": "0"}
+    values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
+    return {PREFIX + name: value for name, value in values.items()}
+
+
+def taken_out(reference: Run, step: int, folder: Path) -> Path:
+    """Write the global batch of one step as a directory of one step, in the guide's layout: weights never moved, so it can be run alone."""
+    place = folder / "step_0" / "rank_0"
+    place.mkdir(parents=True, exist_ok=True)
+    batch = reference.batch(step)
+    left_out = {"token_losses", *(("attention_mask",) if batch.causal else ())}  # the guide's layout takes a causal mask for granted
+    for name, array in batch.arrays().items():
+        if name not in left_out:
+            atomic.write_array(place / f"{name}.npy", array)
+    return folder
+
+
+def command(batch: Path, reference: Path, run: Path) -> str:
+    """What to write before a side's own command to run that step alone, with everything recorded."""
+    values = {"RUN": run, "REPLAY_BATCHES": batch, "LOAD_WEIGHTS": f"{reference}@0", "LEARNING_RATE": 0}
+    fed = [f"{PREFIX}{name}={shlex.quote(str(value))}" for name, value in values.items()]
+    return " ".join([*fed, *(PREFIX + each for each in ALONE.split())])

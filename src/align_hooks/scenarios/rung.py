@@ -1,0 +1,69 @@
+"""One rung as a command: what is set for it, what is filled in, and the changed copy of its YAML file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.yaml_edits import with_settings
+from align_hooks.record import atomic
+from align_hooks.scenarios.plan import SLOTS, Plan, Rung
+from align_hooks.settings import PREFIX
+
+
+def environment(plan: Plan, index: int) -> dict[str, str]:
+    """The variables of a rung: those of the plan, where it is recorded, what, and what it is fed."""
+    values = {"RUN": str(plan.run(plan.rungs[index].name)), **plan.record}
+    fed = plan.feeds(index)
+    if fed is not None:
+        values |= {"REPLAY_BATCHES": str(fed), "LOAD_WEIGHTS": f"{fed}@0"}
+    return {**plan.environment, **{PREFIX + name: value for name, value in values.items()}}
+
+
+def command(plan: Plan, rung: Rung) -> str:
+    """The command of a rung, as a shell reads it."""
+    changes = "" if isinstance(rung.changes, Mapping) else rung.changes
+    filled = {"ranks": str(rung.ranks), "changes": changes, "config": shlex.quote(str(configured(plan, rung)))}
+    return SLOTS.sub(lambda slot: filled[slot.group(1)], rung.command or plan.command or "")
+
+
+def configured(plan: Plan, rung: Rung) -> Path:
+    """Where the YAML file of a rung lies: the plan's own, or the changed copy beside the record."""
+    config = Path(rung.config or plan.config or "")
+    changed = isinstance(rung.changes, Mapping) and rung.changes
+    return plan.run(rung.name).with_name(f"{rung.name}.yaml") if changed else config
+
+
+def write_config(plan: Plan, rung: Rung) -> None:
+    """Write the changed copy of a rung's YAML file, where it has one; every other character of it stays.
+
+    :raises ConfigurationError: it cannot be read or written, or has no place for a key.
+    """
+    if not isinstance(rung.changes, Mapping) or not rung.changes:
+        return
+    source, target = Path(rung.config or plan.config or ""), configured(plan, rung)
+    try:
+        text = with_settings(
+            source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.changes.items()}
+        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(target, text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{rung.name}: {getattr(error, 'filename', None) or source} {getattr(error, 'strerror', error)}") from None
+
+
+def attached(plan: Plan, rung: Rung) -> list[str]:
+    """The arguments that run a rung with the hooks attached."""
+    return [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
+
+
+def script(plan: Plan, index: int) -> str:
+    """A launch script of a rung for a cluster: to be started on every node as the training's own is."""
+    rung = plan.rungs[index]
+    lines = ["#!/usr/bin/env bash", f"# Rung {index + 1} of {len(plan.rungs)}: {rung.name}", "set -eu"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(plan, index).items()]
+    return "\n".join([*lines, f"exec align-hooks run -- bash -c {shlex.quote(command(plan, rung))}", ""])

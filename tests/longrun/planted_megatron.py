@@ -1,0 +1,56 @@
+"""``pretrain_gpt.py`` with one fault that a long run shows, named by the variable PLANTED."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
+
+from megatron.training import get_args, training
+from planted_megatron import PLANTS, around, plant
+
+BAD = 400
+"""The step whose batch is spoilt."""
+
+
+@plant(around, training, "setup_model_and_optimizer")
+def embedding_undecayed(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The embedding's weight does not decay."""
+    model, optimizer, scheduler = original(*args, **kwargs)
+    embedding = next(parameter for name, parameter in model[0].named_parameters() if name.endswith("word_embeddings.weight"))
+    main = getattr(embedding, "main_param", None)
+    main = embedding if main is None else main
+    groups = optimizer.optimizer.param_groups
+    group = next(group for group in groups if any(main is parameter for parameter in group["params"]))
+    group["params"] = [parameter for parameter in group["params"] if parameter is not main]
+    groups.append({**group, "params": [main], "weight_decay": 0.0, "wd_mult": 0.0})
+    return model, optimizer, scheduler
+
+
+def spoilt(iterator: Any) -> Iterator[dict[str, Any]]:
+    """The same batches, their labels backwards."""
+    while True:
+        batch = next(iterator)
+        yield {**batch, "labels": batch["labels"].flip(-1)}
+
+
+@plant(around, training, "train_step")
+def bad_batch(original: Any, forward_step: Any, *args: Any, **kwargs: Any) -> Any:
+    """One step trains on labels that have nothing to do with their tokens."""
+
+    def forward(iterator: Any, model: Any) -> Any:
+        if get_args().curr_iteration != BAD:
+            return forward_step(iterator, model)
+        return forward_step(spoilt(iterator), model)
+
+    return original(forward, *args, **kwargs)
+
+
+if __name__ == "__main__":
+    PLANTS[os.environ["PLANTED"]]()
+    runpy.run_path(str(Path(__file__).parents[2] / "launch" / "pretrain_gpt.py"), run_name="__main__")
