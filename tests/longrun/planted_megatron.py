@@ -11,6 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
+from megatron.core.optimizer import ParamKey
 from megatron.training import get_args, training
 from planted_megatron import PLANTS, around, plant
 
@@ -18,18 +19,10 @@ BAD = 400
 """The step whose batch is spoilt."""
 
 
-@plant(around, training, "setup_model_and_optimizer")
+@plant(around, training, "get_standard_config_overrides")
 def embedding_undecayed(original: Any, *args: Any, **kwargs: Any) -> Any:
     """The embedding's weight does not decay."""
-    model, optimizer, scheduler = original(*args, **kwargs)
-    embedding = next(parameter for name, parameter in model[0].named_parameters() if name.endswith("word_embeddings.weight"))
-    main = getattr(embedding, "main_param", None)
-    main = embedding if main is None else main
-    groups = optimizer.optimizer.param_groups
-    group = next(group for group in groups if any(main is parameter for parameter in group["params"]))
-    group["params"] = [parameter for parameter in group["params"] if parameter is not main]
-    groups.append({**group, "params": [main], "weight_decay": 0.0, "wd_mult": 0.0})
-    return model, optimizer, scheduler
+    return {**original(*args, **kwargs), ParamKey(name="*word_embeddings.weight"): {"wd_mult": 0.0}}
 
 
 def spoilt(iterator: Any) -> Iterator[dict[str, Any]]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from align_hooks.compare.verdict import Judgement
+from align_hooks.compare.verdict import Judgement, Verdict
 from align_hooks.messages import Argument, message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.text import VERDICT_COLOUR, escape
 from align_hooks.scenarios.climb import Climbed, Step
 from align_hooks.scenarios.plan import Plan
 
-STYLE: dict[Judgement, str] = dict[Judgement, str](VERDICT_COLOUR) | {
+OWN: dict[Judgement, str] = {
     Climbed.FIRST: "",
     Climbed.FAILED: "bold red",
     Climbed.NOT_TRAINED: "bold magenta",
@@ -23,7 +23,7 @@ STYLE: dict[Judgement, str] = dict[Judgement, str](VERDICT_COLOUR) | {
 
 def line(step: Step) -> str:
     """A rung that is done, as marked-up text."""
-    style = STYLE[step.result]
+    style = OWN[step.result] if isinstance(step.result, Climbed) else VERDICT_COLOUR[Verdict(step.result)]
     marked = rendered(step.result)
     return f"{escape(step.rung.name)}: [{style}]{marked}[/]{_where(step)}" if style else f"{escape(step.rung.name)}: {marked}{_where(step)}"
 
