@@ -22,7 +22,7 @@ from synthetic import save_by_hand
 
 HERE = Path(__file__).parent
 STEPS, BAD = 600, 400
-"""Steps of a run, and the one whose batch is spoilt (planted_megatron.py has it too)."""
+"""Steps of a run, and the one whose batch is spoilt (planted.py has it too)."""
 HALF = {"--bf16": ""}
 TWO = {"--distributed-backend": "gloo"}
 
@@ -104,7 +104,7 @@ def train(where: Path, one: Long, steps: int) -> None:
     }
     variables |= {"WEIGHTS": "0"} if one.is_reference else {"LOAD_WEIGHTS": reference, "PERTURB": one.perturb}
     if one.framework == "megatron":
-        planted = {"script": HERE / "planted_megatron.py", "environment": {"PLANTED": one.fault}} if one.fault else {}
+        planted = {"script": HERE / "planted.py", "environment": {"PLANTED": one.fault}} if one.fault else {}
         change = {"--train-iters": str(steps), **REFERENCES[one.reference], **one.change}
         done = frameworks.megatron(folder, change=change, ranks=one.ranks, **variables, **planted)
     else:

@@ -11,13 +11,15 @@ from align_hooks import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import app
-from align_hooks.cli.files import report_files, run_of, written
+from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.runs import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.record.atomic import json_text
 from align_hooks.report.machine import as_json
 from align_hooks.report.text import render
+from align_hooks.scenarios.bisect import plan_text
 
 WORTH = 1 << 31
 """Bytes beyond which other processes are started: for as many this one alone took as long as two together (docs/scale.md)."""
@@ -32,6 +34,7 @@ def compare(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="write the report to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, typer.Option(help="write everything of the comparison to this file, as JSON")] = None,
+    plan: Annotated[Path | None, typer.Option(help="write a ladder to this file that narrows the difference down (docs/ladder.md)")] = None,
     allow_missing: Annotated[list[str] | None, typer.Option(help="canonical names, with * and ?, that one side may lack")] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="a tokenizer.json, or its directory: decode the batch where a long run departs")
@@ -47,6 +50,7 @@ def compare(
     Example: align-hooks compare runs/megatron runs/mindformers
     """
     html, json = report_files(html, json)
+    plan = report_file("--plan", plan)
     decode = open_tokenizer(tokenizer) if tokenizer is not None else None
     with progress() as say:
         repeats = [run_of(path, "--noise ") for path in noise or ()]
@@ -59,6 +63,7 @@ def compare(
     render(comparison, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(as_json(comparison, **about)))
+    written("--plan", plan, lambda: plan_text(Pair(*runs)))
     if html is not None:
         from align_hooks.report.page import page
 

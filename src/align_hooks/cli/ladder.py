@@ -15,7 +15,8 @@ from align_hooks.messages import message, rendered
 from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
 from align_hooks.report.ladder_text import as_json, line, table
-from align_hooks.scenarios.climb import climb, outcome, remote
+from align_hooks.report.text import escape
+from align_hooks.scenarios.climb import climb, conclusion, outcome
 from align_hooks.scenarios.plan import read_plan
 from align_hooks.scenarios.rung import script, write_config
 
@@ -36,7 +37,6 @@ def ladder(
     """
     _, json = report_files(None, json)
     asked = read_plan(place_of(plan))
-    remote(asked)
     if scripts is not None:
         for index, rung in enumerate(asked.rungs):
             write_config(asked, rung)
@@ -51,9 +51,11 @@ def ladder(
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
         console.print(line(step))
-        if not step.is_whole and not to_the_end:
+        if not step.is_whole and not (to_the_end or asked.to_the_end):
             break
     console.print(table(asked, steps))
+    if (found := conclusion(steps)) is not None:
+        console.print(f"  {escape(found)}")
     code = outcome(steps)
     content = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code, "rungs": [as_json(step) for step in steps]}
     written("--json", json, lambda: json_text(content))

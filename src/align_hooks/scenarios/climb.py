@@ -13,8 +13,7 @@ from pathlib import Path
 
 from align_hooks.compare.runs import compare
 from align_hooks.compare.verdict import Comparison, Judgement, Verdict
-from align_hooks.errors import RecordError
-from align_hooks.messages import Message, message
+from align_hooks.messages import Message, message, terms
 from align_hooks.record import layout
 from align_hooks.record.reader import Run, open_run
 from align_hooks.scenarios.plan import Plan, Rung
@@ -122,7 +121,10 @@ def outcome(steps: list[Step]) -> int:
     return codes[0] if codes else 0
 
 
-def remote(plan: Plan) -> None:
-    """Raise RecordError for a folder in object storage, where nothing is recorded."""
-    if "://" in plan.folder:
-        raise RecordError(f"folder: nothing is recorded in {plan.folder}; name a directory, and copy it")
+def conclusion(steps: list[Step]) -> Message | None:
+    """What a ladder that leaves one thing out after the other shows; None of any other, or before its end."""
+    left_out = [step for step in steps if step.rung.without and step.comparison is not None]
+    if not left_out:
+        return None
+    gone = [step.rung.without for step in left_out if step.result is Verdict.ALIGNED]
+    return message("ladder.gone_without", names=terms(dict.fromkeys(gone))) if gone else message("ladder.there_in_all")

@@ -17,13 +17,13 @@
 
 ``{ranks}`` and ``{changes}`` are filled in for each rung. A framework that is set up by a file of YAML has ``config: llama.yaml``; a rung's
 ``changes`` are dotted keys of it then, and ``{config}`` is the changed copy. A rung is held ``against`` the one before it unless it names
-another, or a run. The first rung records what all are fed, unless ``reference`` names a run that did.
+another, or a run. The first rung records what all are fed, unless ``reference`` names a run that did, or a rung says what it is ``fed_by``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -37,50 +37,65 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SLOTS = re.compile(r"\{(ranks|changes|config)\}")
 RECORD = {"BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0"}
 """What every rung records unless the file says otherwise."""
+NOTHING = "nothing"
+"""What a rung is fed by that has its own data and weights."""
+
+
+class Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one framework is started: the ``command``, and the file of YAML that sets it up, where it has one."""
+
+    command: str
+    config: str | None = None
 
 
 class Rung(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One training: ``command`` and ``config`` where they are not those of the plan, and what it is held ``against``: the name of an
-    earlier rung, or the directory of a run; None is the rung before."""
+    """One training of a ``side``. ``against`` is the name of an earlier rung or the directory of a run, None the rung before; ``fed_by`` is
+    the same of what it is fed, or ``nothing``. ``without`` is what it leaves out, for the conclusion."""
 
     name: str
     ranks: int = 1
     changes: str | dict[str, object] = ""
     against: str | None = None
-    command: str | None = None
-    config: str | None = None
-    fed: bool = True
+    fed_by: str | None = None
+    side: str | None = None
+    without: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All rungs, and what they share. ``noise`` are repeats of the reference, ``environment`` holds further variables."""
+    """All rungs, and what they share. ``command`` and ``config`` are those of the rungs that name no side. ``noise`` are repeats of the
+    reference, ``environment`` holds further variables. ``to_the_end`` goes on after a rung that differs."""
 
     folder: str
     rungs: tuple[Rung, ...]
     command: str | None = None
     config: str | None = None
+    sides: dict[str, Side] = {}
     reference: str | None = None
     record: dict[str, str] = msgspec.field(default_factory=lambda: dict(RECORD))
     noise: tuple[str, ...] = ()
     environment: dict[str, str] = {}
+    to_the_end: bool = False
 
     def run(self, name: str) -> Path:
-        """Where a rung is recorded."""
-        return Path(self.folder) / name
+        """Where a rung is recorded, or a run that is no rung."""
+        return Path(self.folder) / name if any(rung.name == name for rung in self.rungs) else Path(name)
+
+    def side(self, rung: Rung) -> Side:
+        """How a rung is started."""
+        return self.sides[rung.side] if rung.side is not None else Side(self.command or "", self.config)
 
     def against(self, index: int) -> Path | None:
         """The run that a rung is held against; None of the first of a ladder without a reference."""
-        rung = self.rungs[index]
-        if rung.against is not None:
-            return self.run(rung.against) if rung.against in {each.name for each in self.rungs} else Path(rung.against)
-        if index:
-            return self.run(self.rungs[index - 1].name)
-        return Path(self.reference) if self.reference else None
+        named = self.rungs[index].against
+        if named is not None:
+            return None if named == NOTHING else self.run(named)
+        return self.run(self.rungs[index - 1].name) if index else Path(self.reference) if self.reference else None
 
     def feeds(self, index: int) -> Path | None:
-        """The run whose batches and initial weights a rung is fed; None of one that makes its own."""
-        if not self.rungs[index].fed:
-            return None
+        """The run whose batches and initial weights a rung is fed; None of one that has its own."""
+        named = self.rungs[index].fed_by
+        if named is not None:
+            return None if named == NOTHING else self.run(named)
         if self.reference:
             return Path(self.reference)
         return self.run(self.rungs[0].name) if index else None
@@ -106,44 +121,45 @@ def read_plan(path: Path) -> Plan:
     return plan
 
 
-def problems(plan: Plan) -> list[str]:
+def problems(plan: Plan) -> Iterator[str]:
     """What makes no sense of a plan, each in a sentence."""
-    found = [] if plan.rungs else ["it has no rungs"]
-    seen: set[str] = set()
+    if not plan.rungs:
+        yield "it has no rungs"
+    if "://" in plan.folder:
+        yield f"nothing is recorded in {plan.folder}; name a directory, and copy it"
+    names = [rung.name for rung in plan.rungs]
     for index, rung in enumerate(plan.rungs):
-        where = f"rung {index + 1}"
         if not NAME.fullmatch(rung.name):
-            found.append(f"{where} is called {rung.name[:40]!r}; a name is made of letters, digits, '-', '_' and '.'")
-        if rung.name in seen:
-            found.append(f"two rungs are called {rung.name}; give each a name of its own")
-        seen.add(rung.name)
-        found += of_command(plan, rung)
+            yield f"rung {index + 1} is called {rung.name[:40]!r}; a name is made of letters, digits, '-', '_' and '.'"
+        if rung.name in names[:index]:
+            yield f"two rungs are called {rung.name}; give each a name of its own"
         if rung.ranks < 1:
-            found.append(f"{rung.name}: ranks is {rung.ranks}; it is 1 or more")
-        if rung.against == rung.name or rung.against in {each.name for each in plan.rungs[index + 1 :]}:
-            found.append(f"{rung.name} is held against {rung.against}, which is not trained before it; name an earlier rung, or a run")
-    return found + of_settings(plan)
-
-
-def of_command(plan: Plan, rung: Rung) -> list[str]:
-    """What is wrong with the command of a rung."""
-    command, config = rung.command or plan.command, rung.config or plan.config
-    if not command:
-        return [f"{rung.name} has no command, and neither has the ladder; give one"]
-    slots = set(SLOTS.findall(command))
-    if isinstance(rung.changes, Mapping) and rung.changes:
-        if not config:
-            return [f"{rung.name}: changes are keys of a YAML file; name it by config"]
-        return [] if "config" in slots else [f"{rung.name}: the command has no {{config}}, so that changes would be lost"]
-    if rung.changes and "changes" not in slots:
-        return [f"{rung.name}: the command has no {{changes}}, so that changes would be lost"]
-    return [f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"] if rung.ranks > 1 and "ranks" not in slots else []
-
-
-def of_settings(plan: Plan) -> list[str]:
-    """What is wrong with what rungs are asked to record."""
+            yield f"{rung.name}: ranks is {rung.ranks}; it is 1 or more"
+        for named in (rung.against, rung.fed_by):
+            if named in names[index:]:
+                yield f"{rung.name} needs {named}, which is not trained before it; name an earlier rung, or a run"
+        yield from of_command(plan, rung)
     try:
         Settings.from_environment({PREFIX + name: value for name, value in {"RUN": plan.folder, **plan.record}.items()})
     except SettingsError as error:
-        return [f"record: {' '.join(str(error).split())}"]
-    return []
+        yield f"record: {' '.join(str(error).split())}"
+
+
+def of_command(plan: Plan, rung: Rung) -> Iterator[str]:
+    """What is wrong with how a rung is started."""
+    if rung.side is not None and rung.side not in plan.sides:
+        yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
+        return
+    side = plan.side(rung)
+    slots = set(SLOTS.findall(side.command))
+    if not side.command:
+        yield f"{rung.name} has no command, and neither has the ladder; give one"
+    elif isinstance(rung.changes, Mapping) and rung.changes:
+        if not side.config:
+            yield f"{rung.name}: changes are keys of a YAML file; name it by config"
+        if "config" not in slots:
+            yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
+    elif rung.changes and "changes" not in slots:
+        yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
+    if side.command and rung.ranks > 1 and "ranks" not in slots:
+        yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"

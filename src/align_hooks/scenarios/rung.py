@@ -28,12 +28,12 @@ def command(plan: Plan, rung: Rung) -> str:
     """The command of a rung, as a shell reads it."""
     changes = "" if isinstance(rung.changes, Mapping) else rung.changes
     filled = {"ranks": str(rung.ranks), "changes": changes, "config": shlex.quote(str(configured(plan, rung)))}
-    return SLOTS.sub(lambda slot: filled[slot.group(1)], rung.command or plan.command or "")
+    return SLOTS.sub(lambda slot: filled[slot.group(1)], plan.side(rung).command)
 
 
 def configured(plan: Plan, rung: Rung) -> Path:
     """Where the YAML file of a rung lies: the plan's own, or the changed copy beside the record."""
-    config = Path(rung.config or plan.config or "")
+    config = Path(plan.side(rung).config or "")
     changed = isinstance(rung.changes, Mapping) and rung.changes
     return plan.run(rung.name).with_name(f"{rung.name}.yaml") if changed else config
 
@@ -45,7 +45,7 @@ def write_config(plan: Plan, rung: Rung) -> None:
     """
     if not isinstance(rung.changes, Mapping) or not rung.changes:
         return
-    source, target = Path(rung.config or plan.config or ""), configured(plan, rung)
+    source, target = Path(plan.side(rung).config or ""), configured(plan, rung)
     try:
         text = with_settings(
             source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.changes.items()}

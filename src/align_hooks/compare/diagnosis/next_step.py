@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.compare.ladder import Ladder
+from align_hooks.compare.stages.band import band
 from align_hooks.compare.stages.gradients import gradients
 from align_hooks.compare.stages.hyper_parameters import hyper_parameters
 from align_hooks.compare.stages.local_norms import local_norms
@@ -43,6 +44,7 @@ COMMANDS = {
     "compare": "align-hooks compare {reference} CANDIDATE",
     "norms_and_sketches": "ALIGN_HOOKS_LOCAL_NORMS=all ALIGN_HOOKS_SKETCHES=all",
     "repeat": "ALIGN_HOOKS_PERTURB=2",
+    "bisect": "align-hooks compare {reference} {candidate} --plan bisect.yaml",
     "arbitrate": "align-hooks arbitrate {reference} {candidate}",
 }
 """Commands to paste, by the names of their slots in the messages."""
@@ -53,7 +55,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 Fact = Enum(
     "Fact",
     "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED",
+    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE",
 )
 """What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
 
@@ -88,6 +90,7 @@ ADVICE = (
     Advice(DIVERGED, "next.one_micro_batch", (Place.NORMALISATION,)),
     Advice(DIVERGED, "next.one_rank", (Place.GRADIENTS,), (Fact.FED, Fact.SHARDED)),
     Advice(DIVERGED, "next.narrow_down", (Place.GRADIENTS,), (Fact.FED,), (Fact.MEASURED,)),
+    Advice(DIVERGED, "next.bisect", (Place.CURVE,), (Fact.LATE,)),
     Advice(DIVERGED, "next.inject_gradients", OF_UPDATES, (Fact.FED, Fact.GRADIENTS), (Fact.INJECTED,)),
     Advice(DIVERGED, "next.store_updates", OF_UPDATES, (), (Fact.INJECTED,)),
     Advice(DIVERGED, "next.read_self_check", (Place.SELF_CHECK,)),
@@ -166,6 +169,7 @@ def facts(ladder: Ladder, stages: Sequence[StageResult], blame: Blame | None) ->
         Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
         Fact.TIED: any(stage.stage is routing and stage.open for stage in stages),
         Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
+        Fact.LATE: any(stage.stage is band and stage.status is Status.DIFFERENT for stage in stages),
         Fact.BARE: not compared & {local_norms, gradients},
     }
     return frozenset(fact for fact, holds in known.items() if holds)

@@ -1,0 +1,115 @@
+"""A ladder that narrows a late difference down: the pair again with one thing less at a time (the guide, stage 3).
+
+What only the candidate has is left out on its side alone: one parallel dimension, then all. What both have is made smaller on both: layers,
+and the length of sequences. The commands that started the two runs are not on record, so that the file has a place for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from align_hooks.compare.pair import Pair
+from align_hooks.record.reader import Run
+from align_hooks.scenarios.plan import NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """What makes one thing smaller: its name in words, and the arguments or keys of each framework, with ``{}`` for the value."""
+
+    name: str
+    torch: str
+    ms: tuple[str, ...]
+
+
+AXES = {
+    "tp": Knob("tensor parallelism", "--tensor-model-parallel-size {}", ("parallel_config.model_parallel",)),
+    "pp": Knob("pipeline parallelism", "--pipeline-model-parallel-size {}", ("parallel_config.pipeline_stage",)),
+    "cp": Knob("context parallelism", "--context-parallel-size {}", ("parallel_config.context_parallel",)),
+    "ep": Knob("expert parallelism", "--expert-model-parallel-size {}", ("parallel_config.expert_parallel",)),
+    "dp": Knob("data parallelism", "", ("parallel_config.data_parallel",)),
+}
+"""Dimensions of a layout. Megatron-LM's data parallelism is what the number of ranks leaves."""
+LAYERS = Knob("half of the layers", "--num-layers {}", ("model.model_config.num_hidden_layers", "model.model_config.num_layers"))
+LENGTH = Knob("half of the sequence", "--seq-length {} --max-position-embeddings {}", ("model.model_config.seq_length",))
+PLACES = {"torch": "torchrun --nproc-per-node {ranks} … {changes}", "ms": "msrun --worker_num={ranks} … --config {config}"}
+"""What stands in the file where a side's command is to be put."""
+
+
+def plan_text(pair: Pair) -> str:
+    """The file of the ladder, as YAML."""
+    reference, candidate = pair.runs
+    folder = f"{candidate.path}_bisect"
+    lines = [
+        "# Narrows down where two runs part. Put in both commands, then: align-hooks ladder FILE",
+        "# {ranks} is the number of ranks, {changes} the changed arguments, {config} the changed copy of the YAML file.",
+        f"folder: {json.dumps(folder)}",
+        f"reference: {json.dumps(str(reference.path))}",
+        "to_the_end: true",
+        "sides:",
+        *side("reference", reference),
+        *side("candidate", candidate),
+        "rungs:",
+        *rung("again", candidate.world_size, "", side="candidate", against=str(reference.path)),
+    ]
+    for each in (*layouts(reference, candidate), *smaller(pair)):
+        lines += each
+    return "\n".join([*lines, ""])
+
+
+def side(name: str, run: Run) -> list[str]:
+    """The place for a side's command."""
+    config = ["    config: YOUR.yaml"] if run.facts.side == "ms" else []
+    return [f"  {name}:", f"    command: {json.dumps(PLACES.get(str(run.facts.side), '… {changes}'), ensure_ascii=False)}", *config]
+
+
+def layouts(reference: Run, candidate: Run) -> Iterator[list[str]]:
+    """The candidate with one dimension less, then on one card."""
+    sizes = {axis: max((manifest.size(axis) for manifest in candidate.manifests.values()), default=1) for axis in AXES}
+    wide = {axis: size for axis, size in sizes.items() if size > 1}
+    same = {"side": "candidate", "against": str(reference.path)}
+    for axis, size in wide.items():
+        ranks = max(1, candidate.world_size // (size if axis != "ep" else 1))
+        changes = setting(candidate, AXES[axis], 1)
+        yield rung(f"without-{axis}", ranks, changes, without=AXES[axis].name, **same)
+    if len(wide) > 1:
+        every = [setting(candidate, AXES[axis], 1) for axis in wide]
+        yield rung("one-card", 1, joined(every), without="any parallelism", **same)
+
+
+def smaller(pair: Pair) -> Iterator[list[str]]:
+    """Both sides with fewer layers, and with shorter sequences: the reference first, which makes its own weights and batches."""
+    lengths = [run.facts.training.sequence_length for run in pair.runs]
+    length = lengths[0] if isinstance(lengths[0], int) else 0
+    for name, knob, size in (("layers", LAYERS, pair.layers), ("length", LENGTH, length)):
+        if size < 2:
+            continue
+        own, half = f"reference-half-{name}", size // 2
+        ours, theirs = (setting(run, knob, half) for run in pair.runs)
+        yield rung(own, pair.reference.world_size or 1, ours, side="reference", against=NOTHING, fed_by=NOTHING)
+        yield rung(
+            f"candidate-half-{name}", pair.candidate.world_size or 1, theirs, side="candidate", against=own, fed_by=own, without=knob.name
+        )
+
+
+def setting(run: Run, knob: Knob, value: int) -> str | dict[str, int]:
+    """The changes that set a knob on a run's side."""
+    if run.facts.side == "ms":
+        known = run.facts.arguments or {}
+        keys = [key for key in knob.ms if key.rpartition(".")[2] in str(known)] or list(knob.ms[:1])
+        return dict.fromkeys(keys, value)
+    return knob.torch.replace("{}", str(value))
+
+
+def joined(changes: list[str | dict[str, int]]) -> str | dict[str, int]:
+    """Several changes of one side at once."""
+    keys = {key: value for each in changes if isinstance(each, dict) for key, value in each.items()}
+    return keys or " ".join(each for each in changes if isinstance(each, str) and each)
+
+
+def rung(name: str, ranks: int, changes: str | dict[str, int], **others: str) -> list[str]:
+    """One rung, as lines of YAML."""
+    entries: dict[str, object] = {"ranks": max(ranks, 1), "changes": changes, **others}
+    return [f"  - name: {name}", *(f"    {key}: {json.dumps(value)}" for key, value in entries.items() if value != "")]
