@@ -20,9 +20,10 @@ from align_hooks.compare.band.watching import Watch
 from align_hooks.compare.noise import unlike
 from align_hooks.compare.pair import Pair
 from align_hooks.errors import RecordError
-from align_hooks.messages import message, rendered
+from align_hooks.messages import Message, message, rendered
 from align_hooks.record import atomic
 from align_hooks.record.atomic import json_text
+from align_hooks.record.ending import End
 from align_hooks.record.follow import Followed
 from align_hooks.record.reader import Run
 from align_hooks.report.machine import watch_as_json
@@ -54,22 +55,27 @@ def watch(
     trusted, repeats = run_of(reference), [run_of(path, "--noise ") for path in noise or ()]
     refuse_strangers(trusted, repeats)
     watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
-    console, why = output(), None
+    console = output()
+    why: Message | None = None
+    finished, still = False, 0.0
     with looking(watched, console.is_terminal) as look:
-        still = 0.0
         while True:
             rows = followed.rows()
             for row in rows:
                 watched.see(row)
             still = 0.0 if rows else still + every
             look(watched)
-            ended = (followed.has_ended and not rows) or followed.last >= watched.last >= 0
-            why = message("watch.no_step", minutes=patience) if still > 60 * patience and not ended else None
-            if ended or why or (watched.alarms and not to_the_end):
+            endings = None if rows else followed.endings()
+            finished = followed.last >= watched.last >= 0 or (endings is not None and all(each.end is End.FINISHED for each in endings))
+            if endings is not None and not finished:
+                why = next(each.message for each in endings if each.end is not End.FINISHED)
+            elif still > 60 * patience and not finished:
+                why = message("watch.no_step", minutes=patience)
+            if finished or why or (watched.alarms and not to_the_end):
                 break
             kept(html, watched, candidate, int(max(every, 1)))
             time.sleep(every)
-    outcome = watched.outcome(ended=ended)
+    outcome = watched.outcome(ended=finished)
     render(watched, outcome, why, console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(watch_as_json(watched, outcome, **about)))

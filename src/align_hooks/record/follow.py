@@ -12,8 +12,9 @@ from pathlib import Path
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened, size_of
-from align_hooks.record import layout
+from align_hooks.record import last_words, layout
 from align_hooks.record.committed import rank_row, written
+from align_hooks.record.ending import Ending, ending
 from align_hooks.record.folder import inside
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.scalar_rows import merged_row
@@ -63,10 +64,17 @@ class Followed:
                 self.last = step
         return given
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether every rank said how it ended, so that nothing more comes."""
-        return self.run is not None and self.run.missing is None and all(each.ended for each in self.run.manifests.values())
+    def endings(self) -> list[Ending] | None:
+        """How every rank ended, by its manifest or its last words; None while one has said neither, so that more may come."""
+        if self.run is None or self.run.missing is not None:
+            return None
+        found = []
+        for rank, manifest in self.run.manifests.items():
+            words = None if manifest.ended else last_words.read(self.path, rank)
+            if not manifest.ended and words is None:
+                return None
+            found.append(ending(rank, manifest.end, manifest.ended, words))
+        return found
 
     def _look_again(self) -> None:
         """Read the manifests again where any was written since."""

@@ -8,17 +8,18 @@ from functools import cached_property
 from align_hooks.compare.band.detector import FALSE_ALARMS, Alarm, leaves
 from align_hooks.compare.band.drift import LEAST, Drift, drifts, is_installed
 from align_hooks.compare.band.level import Honest, honest
-from align_hooks.compare.band.series import NUMBERS, Series, series
+from align_hooks.compare.band.series import NUMBERS, PARTS_OF_ROUNDING, Series, of_rounding, series
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 
 
 @dataclass(frozen=True)
 class Banded:
-    """One number's differences and the model of honest ones."""
+    """One number's differences, the model of honest ones, and what the number's own rounding makes at most, relative."""
 
     series: Series
     model: Honest
+    rounding: float
 
     @cached_property
     def steps(self) -> frozenset[int]:
@@ -35,7 +36,8 @@ class Banded:
         """Its parts, with the mean difference of each and what honest runs show; none where the library for that is not installed."""
         if not is_installed():
             return ()
-        return tuple(drifts(self.series.candidate, self.series.repeats, self.model.settled, FALSE_ALARMS / len(NUMBERS)))
+        differences = self.series.candidate, self.series.repeats
+        return tuple(drifts(*differences, self.model.settled, FALSE_ALARMS / len(NUMBERS), self.rounding))
 
     @property
     def start(self) -> int | None:
@@ -63,7 +65,8 @@ def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
     found = []
     for name in NUMBERS:
         of_number = series(name, pair.reference, pair.candidate, noise.repeats)
-        model = honest(of_number.repeats)
+        rounding = of_rounding(name, pair.limits)
+        model = honest(of_number.repeats, rounding / PARTS_OF_ROUNDING)
         if len(of_number.steps) - model.settled >= LEAST:
-            found.append(Banded(of_number, model))
+            found.append(Banded(of_number, model, rounding))
     return tuple(found)

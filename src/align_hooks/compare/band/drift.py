@@ -46,9 +46,10 @@ class Drift:
         return abs(self.mean) > self.limit
 
 
-def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS) -> Iterator[Drift]:
+def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float = FALSE_ALARMS, least: float = 0.0) -> Iterator[Drift]:
     """Every part of a candidate's signed relative differences, fp64 ``[steps]``, beside those of repeats, ``[repeats, steps]``, from the
-    index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit."""
+    index ``settled`` on. Of honest runs no more than ``false_alarms`` have a part beyond its limit, which is no less than
+    ``least``."""
     from scipy.stats import t as student
 
     edges = parts(settled, candidate.size)
@@ -58,7 +59,7 @@ def drifts(candidate: Array, repeats: Array, settled: int, false_alarms: float =
         between = math.sqrt(float(np.square(means).mean()))
         within = max(error_of_mean(series) for series in (own, *others))
         times = float(student.isf(false_alarms / len(edges) / 2, 2 * len(means)))
-        yield Drift(start, stop, float(own.mean()), times * max(between, within))
+        yield Drift(start, stop, float(own.mean()), max(times * max(between, within), least))
 
 
 def is_installed() -> bool:

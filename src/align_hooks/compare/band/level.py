@@ -16,6 +16,8 @@ import numpy as np
 from align_hooks.record.layout import Array
 
 GAINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+CUT = 5.0
+"""Times their usual size; innovations count no further."""
 AROUND = 15
 """Steps on either side whose innovations tell the size of those of a step: some batches are harder than others."""
 SETTLED = 0.25
@@ -29,10 +31,11 @@ class Level:
     gain: float
     level: float = 0.0
 
-    def innovation(self, difference: float) -> float:
-        """What a step's difference adds to what was known before it; the level takes its part of that."""
-        new = difference - self.level
-        self.level += self.gain * new
+    def innovation(self, difference: float, scale: float) -> float:
+        """What a step's difference adds to what was known before it. The level takes its part of that, of no more than ``CUT`` times the
+        usual ``scale``: one odd batch is no level."""
+        new, most = difference - self.level, CUT * scale
+        self.level += self.gain * max(-most, min(most, new))
         return new
 
 
@@ -47,24 +50,25 @@ class Honest:
     repeats: int
 
 
-def honest(repeats: Array) -> Honest:
+def honest(repeats: Array, floor: float = 0.0) -> Honest:
     """Fit the model to the differences of repeats, fp64 ``[repeats, steps]``: the gain whose innovations are smallest, each beside its
-    neighbours."""
+    neighbours. No innovation is taken for smaller than ``floor``, which is what rounding does to the number itself."""
     steps = repeats.shape[1]
     if not steps or not repeats.any():
         return Honest(GAINS[0], np.zeros(steps), steps, len(repeats))
     size = around(np.square(repeats).mean(axis=0))
-    tried = {gain: np.stack([innovations(repeat, gain) for repeat in repeats]) for gain in GAINS}
+    tried = {gain: np.stack([innovations(repeat, gain, np.sqrt(size)) for repeat in repeats]) for gain in GAINS}
     settled = first_settled(size)
     seen = np.maximum(size[settled:], np.finfo(float).tiny)
     gain = min(GAINS, key=lambda each: float((np.square(tried[each][:, settled:]) / seen).mean()))
-    return Honest(gain, np.sqrt(around(np.square(tried[gain]).mean(axis=0))), settled, len(repeats))
+    scale = np.sqrt(around(np.square(tried[gain]).mean(axis=0)))
+    return Honest(gain, np.maximum(scale, floor), settled, len(repeats))
 
 
-def innovations(differences: Array, gain: float) -> Array:
-    """The innovations of one run's differences, fp64 ``[steps]``."""
+def innovations(differences: Array, gain: float, scale: Array) -> Array:
+    """The innovations of one run's differences, fp64 ``[steps]``, of the usual ``scale`` ``[steps]``."""
     level = Level(gain)
-    return np.array([level.innovation(difference) for difference in differences.tolist()])
+    return np.array([level.innovation(*pair) for pair in zip(differences.tolist(), scale.tolist(), strict=True)])
 
 
 def around(squares: Array) -> Array:

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from align_hooks.compare.limits import Limits
 from align_hooks.record.layout import Array
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
 
 NUMBERS: dict[str, Callable[[Row], float | None]] = {"loss": lambda row: row.loss, "grad_norm": lambda row: row.grad_norm}
 """What has a band: numbers of a step that no setting gives."""
+
+
+PARTS_OF_ROUNDING = 3.0
+"""What rounding makes at most, over what it usually makes."""
+
+
+def of_rounding(name: str, limits: Limits) -> float:
+    """What the rounding of a number itself makes of it at most, relative: its limit on equal weights. Two frameworks may be apart by it at
+    every step, where repeats of one are not."""
+    return limits.loss if name == "loss" else limits.norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import numpy as np
 from align_hooks.compare.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
 from align_hooks.compare.band.detector import FALSE_ALARMS, Detector
 from align_hooks.compare.band.level import Honest, honest
-from align_hooks.compare.band.series import NUMBERS, values
+from align_hooks.compare.band.series import NUMBERS, PARTS_OF_ROUNDING, of_rounding, values
+from align_hooks.compare.pair import Pair
 from align_hooks.compare.verdict import Curve, Judgement, relative
 from align_hooks.record.reader import Run
 from align_hooks.record.schema import Row
@@ -77,11 +78,11 @@ class Band:
         place = self.places.get(step)
         if place is None:
             return None
-        difference = relative(self.reference[step], value)
+        difference, scale = relative(self.reference[step], value), float(self.model.scale[place])
         if place < self.model.settled:
-            self.detector.skip(difference)
+            self.detector.skip(difference, scale)
             return None
-        if not self.detector.see(step, difference, float(self.model.scale[place])):
+        if not self.detector.see(step, difference, scale):
             return None
         return Alarm(self.name, Sign.LEFT_BAND, step, step if self.detector.start is None else self.detector.start)
 
@@ -186,7 +187,7 @@ class Watch:
         apart = np.array([[relative(ours[step], other[step]) for step in steps] for other in others])
         if not apart.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
-        model = honest(apart)
+        model = honest(apart, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
         threshold = max(len(steps), 1) * len(NUMBERS) / self.false_alarms
         places = {step: place for place, step in enumerate(steps)}
         widest = dict(zip(steps, np.abs(apart).max(axis=0).tolist(), strict=True))

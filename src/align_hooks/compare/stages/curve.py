@@ -20,7 +20,8 @@ def curve(ladder: Ladder) -> StageResult:
     """The mean of all relative differences of the loss, with their signs: a bias too small for any one step adds up here.
 
     Honest differences stand on both sides of zero, or drift within half of the limit of a step. The guide's "around the 0-axis" asks for
-    the same of a run with a learning rate of 0. With another rate neighbouring steps go together, so signs are said and not judged.
+    the same of a run with a learning rate of 0. With another rate neighbouring steps go together,
+    so signs are said and not judged. Where repeats make a band, that judges.
     """
     rows = ladder.pair.rows
     losses = [(ours.loss, theirs.loss) for ours, theirs in rows if ours.loss is not None and theirs.loss is not None]
@@ -34,4 +35,4 @@ def curve(ladder: Ladder) -> StageResult:
     limit = fmean(ladder.loss_limit(ours.step)("loss") for ours, _ in rows) / 2
     finding = Finding(message("curve.mean_difference"), drift, None, abs(drift), limit, quantity=Quantity.LOSS)
     summary = message("curve.compared", count=len(losses), above=above)
-    return drifting(ladder, curve, summary, [finding] if still else [], [] if still else [finding])
+    return drifting(ladder, curve, summary, [finding] if still else [], [] if still or ladder.bands else [finding])
