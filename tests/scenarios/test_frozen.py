@@ -1,0 +1,114 @@
+"""Steps without updates: what stands out is named with its data, and can be run alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import convert
+from typer.testing import CliRunner
+
+from align_hooks import open_run
+from align_hooks.cli import app
+from align_hooks.compare.unmoved import LEAST, outliers, unmoved
+from align_hooks.errors import AlignHooksError
+from align_hooks.record.schema import Row
+from align_hooks.scenarios.frozen import command, taken_out, variables
+from align_hooks.settings import Settings
+from synthetic import Synthetic, batch, row
+
+STEPS = 40
+
+
+def written(path: Path, odd: int | None = None, rate: float = 0.0, steps: int = STEPS) -> Path:
+    """A run without updates on recorded batches; the loss of the step ``odd`` is another."""
+    random = np.random.default_rng(3)
+    rows = [row(step, learning_rate=rate) for step in range(steps)]
+    run = Synthetic(settings={"batches": "all"}, rows=rows, batches={step: batch(step) for step in range(steps)}, weights={}, gradients={})
+    if odd is not None:
+        for each in run.rows:
+            noise = 1 + 1e-8 * random.standard_normal() + (1e-3 if each["step"] == odd else 0)
+            each["loss"], each["objective_loss"] = each["loss"] * noise, each["objective_loss"] * noise
+    return run.write(path)
+
+
+def judged(folder: Path, *options: str) -> tuple[int, str, dict[str, object]]:
+    said = folder / "said.json"
+    words = ["frozen", "--run", str(folder / "candidate"), "--from", str(folder / "reference"), "--json", str(said), *options]
+    done = CliRunner().invoke(app, words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output, json.loads(said.read_text())
+
+
+def test_honest_steps_agree_and_none_stands_out(tmp_path: Path) -> None:
+    written(tmp_path / "reference")
+    written(tmp_path / "candidate", odd=-1)
+    code, output, said = judged(tmp_path)
+    assert (code, said["verdict"]) == (0, "aligned")
+    assert said["commands"] == {}
+    assert "1000" in output  # which the guide asks for
+
+
+def test_a_step_that_stands_out_is_named_with_its_data_and_can_be_run_alone(tmp_path: Path) -> None:
+    written(tmp_path / "reference")
+    written(tmp_path / "candidate", odd=17)
+    code, output, said = judged(tmp_path)
+    assert code == 1
+    assert said["numbers"][0]["standing_out"][0]["step"] == 17
+    commands = said["commands"]["17"]
+    given = dict(word.split("=", 1) for word in shlex.split(commands[1]))
+    assert Settings.from_environment(given).learning_rate == 0
+    alone = open_run(given["ALIGN_HOOKS_REPLAY_BATCHES"])
+    np.testing.assert_array_equal(alone.batch(0).tokens, open_run(tmp_path / "reference").batch(17).tokens)
+    first = " ".join(map(str, open_run(tmp_path / "reference").batch(17).tokens[0].tolist()))
+    assert first in output
+
+
+def test_runs_that_moved_are_refused(tmp_path: Path) -> None:
+    written(tmp_path / "reference", rate=1e-3)
+    written(tmp_path / "candidate", rate=1e-3)
+    with pytest.raises(AlignHooksError, match="not 0 at step 0"):
+        judged(tmp_path)
+
+
+def test_neither_a_command_nor_a_run_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["frozen", "--run", str(tmp_path / "run")])
+    assert isinstance(done.exception, AlignHooksError)
+
+
+def test_what_is_usual_is_told_by_the_steps_themselves() -> None:
+    random = np.random.default_rng(1)
+    differences = 1e-3 * random.standard_normal(1000)
+    assert outliers(differences, 0.0) == []
+    differences[500] = 0.02
+    assert outliers(differences, 0.0) == [500]
+    assert outliers(differences, 0.1) == []  # which is rounding
+    assert outliers(differences[: LEAST - 1] * 1000, 0.0) == []
+
+
+def test_a_number_that_is_not_finite_stands_out() -> None:
+    pairs = [(convert(row(step), Row), convert(row(step), Row)) for step in range(30)]
+    pairs[4] = (pairs[4][0], convert(row(4, loss=float("nan")), Row))
+    loss = unmoved(pairs)[0]
+    assert (loss.steps, loss.out[0][0], loss.largest) == (30, 4, 0.0)
+
+
+def test_each_side_is_told_what_to_record_and_what_it_is_fed(tmp_path: Path) -> None:
+    first, second = variables(tmp_path / "a", None), variables(tmp_path / "b", tmp_path / "a")
+    assert first["ALIGN_HOOKS_LEARNING_RATE"] == second["ALIGN_HOOKS_LEARNING_RATE"] == "0"
+    assert first["ALIGN_HOOKS_BATCHES"] == "all"
+    assert second["ALIGN_HOOKS_LOAD_WEIGHTS"] == f"{tmp_path / 'a'}@0"
+    assert Settings.from_environment(second).replay_batches is not None
+
+
+def test_a_step_taken_out_keeps_a_mask_that_is_not_causal(tmp_path: Path) -> None:
+    run = Synthetic(settings={"batches": "all"}, weights={}, gradients={})
+    run.batches[1]["attention_mask"] = np.zeros((4, 1, 5, 5), bool)
+    reference = open_run(run.write(tmp_path / "reference"))
+    alone = open_run(taken_out(reference, 1, tmp_path / "alone"))
+    assert alone.batch(0).attention_mask is not None
+    assert "ALIGN_HOOKS_ACTIVATIONS=all" in command(tmp_path / "alone", reference.path, tmp_path / "again")
