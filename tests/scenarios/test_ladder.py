@@ -91,7 +91,7 @@ def test_what_was_trained_is_read_back(trains: Path) -> None:
 
 
 def test_a_training_that_fails_is_told_with_its_last_word(trains: Path) -> None:
-    code, output, rungs = climbed(planned(trains, [{"name": "one"}, {"name": "two", "changes": "fails"}]))
+    code, _, rungs = climbed(planned(trains, [{"name": "one"}, {"name": "two", "changes": "fails"}]))
     assert (code, rungs[1]["result"]) == (3, "failed")
     assert "exit code 7" in str(rungs[1]["told"])
     assert "no card" in str(rungs[1]["told"])
@@ -178,7 +178,7 @@ def test_changes_of_a_yaml_file_are_written_into_a_copy(tmp_path: Path) -> None:
 def test_a_plan_that_makes_no_sense_is_refused(plan: object, why: str, tmp_path: Path) -> None:
     usual = {"folder": "runs", "command": "train {ranks} {changes}"}
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**usual, **plan} if isinstance(plan, dict) else plan))
-    with pytest.raises(ConfigurationError, match="plan.yaml") as refused:
+    with pytest.raises(ConfigurationError, match=r"plan\.yaml") as refused:
         read_plan(tmp_path / "plan.yaml")
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)
