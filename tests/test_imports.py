@@ -159,6 +159,9 @@ def test_report_imports_only_what_is_reported() -> None:
     data = (
         *compared,
         *checked,
+        "compare.band.watching",
+        "compare.unmoved",
+        "scenarios",
         "doctor.examination",
         "doctor.frameworks",
         "record.holdings",
@@ -185,7 +188,9 @@ def test_only_pages_need_the_html_extra() -> None:
     """And the terminal's report needs none of them."""
     pages = ("align_hooks.report.frame",)
     assert [name for name in importers("jinja2", "markupsafe", "vl_convert") if not inside(name, *pages)] == []
-    assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page")} == importers("align_hooks.report.frame")
+    assert {f"align_hooks.report.{name}" for name in ("page", "run_page", "check_page", "watch_page")} == importers(
+        "align_hooks.report.frame"
+    )
 
 
 def test_only_the_renderer_of_messages_reads_catalogues() -> None:

@@ -21,8 +21,7 @@ from align_hooks.job.run import main as run_command
 from align_hooks.messages import message, rendered
 from align_hooks.record.atomic import json_text
 from align_hooks.report.frozen_text import as_json, render
-from align_hooks.scenarios.frozen import command as command_alone
-from align_hooks.scenarios.frozen import taken_out, variables
+from align_hooks.scenarios.frozen import alone, variables
 
 ASKED = 1000
 """Steps that the guide asks for."""
@@ -70,14 +69,10 @@ def frozen(
         raise AlignHooksError(f"the learning rate is not 0 at step {moving}; record both runs with align-hooks frozen")
     numbers = unmoved(pair.rows)
     steps = sorted({step for number in numbers for step, _ in number.out[:1]})
-    alone = {}
-    for step in steps:
-        batch = place.with_name(f"{place.name}_step_{step}")
-        if pair.reference.has("batches", step):
-            taken_out(pair.reference, step, batch / "batch")
-            alone[step] = [command_alone(batch / "batch", other, batch / side) for side in ("reference", "candidate")]
-    render(comparison, numbers, alone, pair, decode, ASKED, output())
+    kept = [step for step in steps if pair.reference.has("batches", step)]
+    apart = [alone(pair.reference, step, place.with_name(f"{place.name}_step_{step}"), decode) for step in kept]
+    render(comparison, numbers, apart, ASKED, output())
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
-    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, alone)}))
+    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, apart)}))
     raise typer.Exit(code)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from align_hooks.compare.pair import Pair
 from align_hooks.compare.unmoved import Unmoved
 from align_hooks.compare.verdict import Comparison, when
 from align_hooks.messages import message, rendered
 from align_hooks.record.schema import Table as Data
 from align_hooks.report.text import VERDICT_COLOUR, escape
 from align_hooks.report.titles import TITLES
+from align_hooks.scenarios.frozen import Alone
 
-SHOWN, WORDS = 5, 24
-"""Steps that stand out and are listed, and the tokens that are shown of each sample."""
+SHOWN = 5
+"""Steps of a number that stand out and are listed."""
 
 
 def render(
     comparison: Comparison,
     numbers: Sequence[Unmoved],
-    alone: Mapping[int, Sequence[str]],
-    pair: Pair,
-    decode: Callable[[Sequence[int]], str] | None,
+    alone: Sequence[Alone],
     asked: int,
     console: Console,
 ) -> None:
@@ -47,23 +45,15 @@ def render(
         for step, difference in number.out[:SHOWN]:
             what = message("frozen.stands_out", what=TITLES[number.name], step=when(step), difference=difference, usual=number.median)
             console.print(f"  [red]{escape(what)}[/]", soft_wrap=True)
-    for step, commands in alone.items():
-        for line in samples(pair, step, decode):
-            console.print(f"    {escape(line)}", soft_wrap=True)
-        console.print(f"  {escape(message('frozen.run_alone', step=step))}", soft_wrap=True)
-        for command in commands:
+    for each in alone:
+        for row, text in enumerate(each.samples):
+            console.print(f"    {escape(message('departure.text', row=row, text=text))}", soft_wrap=True)
+        console.print(f"  {escape(message('frozen.run_alone', step=each.step))}", soft_wrap=True)
+        for command in each.commands:
             console.print(f"    {escape(command)}", soft_wrap=True)
 
 
-def samples(pair: Pair, step: int, decode: Callable[[Sequence[int]], str] | None) -> list[str]:
-    """The beginning of each sample of a step: its text where a tokenizer was named, else its ids."""
-    tokens = pair.reference.batch(step).tokens
-    heads = [] if tokens is None else [[int(token) for token in row[:WORDS]] for row in tokens[:SHOWN]]
-    texts = [" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in heads]
-    return [rendered(message("departure.text", row=row, text=text)) for row, text in enumerate(texts)]
-
-
-def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Mapping[int, Sequence[str]]) -> Data:
+def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Sequence[Alone]) -> Data:
     """The same for programs."""
     found = [
         {
@@ -81,5 +71,5 @@ def as_json(comparison: Comparison, numbers: Sequence[Unmoved], alone: Mapping[i
         "verdict": comparison.verdict.text,
         "first_id": first,
         "numbers": found,
-        "commands": {str(step): [*each] for step, each in alone.items()},
+        "commands": {str(each.step): [*each.commands] for each in alone},
     }

@@ -1,16 +1,30 @@
-"""The guide's experiment without updates: what a run at a learning rate of 0 is told, and one of its steps taken out to be run alone."""
+"""The guide's experiment without updates: what a run at a learning rate of 0 is told, and a step that stands out, to be run alone."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.record import atomic
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
 
-ALONE = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"
+RECORDED = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"
 """What is recorded of a step that is run alone."""
+SHOWN, WORDS = 5, 24
+"""Samples of such a step that are shown, and tokens of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A step that stands out: the beginnings of its ``samples``, and what to write before the reference's command and the candidate's to
+    run it alone."""
+
+    step: int
+    samples: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 def variables(run: Path, source: Path | None) -> dict[str, str]:
@@ -18,6 +32,15 @@ def variables(run: Path, source: Path | None) -> dict[str, str]:
     values = {"RUN": str(run), "LEARNING_RATE": "0"}
     values |= {"BATCHES": "all", "WEIGHTS": "0"} if source is None else {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
     return {PREFIX + name: value for name, value in values.items()}
+
+
+def alone(reference: Run, step: int, folder: Path, decode: Callable[[Sequence[int]], str] | None) -> Alone:
+    """Take the batch of a step out into ``folder``, and say how to run it: as weights never moved, one step of training is all."""
+    batch = taken_out(reference, step, folder / "batch")
+    tokens = reference.batch(step).tokens
+    heads = [] if tokens is None else [[int(token) for token in row[:WORDS]] for row in tokens[:SHOWN]]
+    samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in heads)
+    return Alone(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
 
 
 def taken_out(reference: Run, step: int, folder: Path) -> Path:
@@ -36,4 +59,4 @@ def command(batch: Path, reference: Path, run: Path) -> str:
     """What to write before a side's own command to run that step alone, with everything recorded."""
     values = {"RUN": run, "REPLAY_BATCHES": batch, "LOAD_WEIGHTS": f"{reference}@0", "LEARNING_RATE": 0}
     fed = [f"{PREFIX}{name}={shlex.quote(str(value))}" for name, value in values.items()]
-    return " ".join([*fed, *(PREFIX + each for each in ALONE.split())])
+    return " ".join([*fed, *(PREFIX + each for each in RECORDED.split())])
