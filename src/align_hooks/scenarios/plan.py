@@ -142,7 +142,8 @@ def problems(plan: Plan) -> Iterator[str]:
     try:
         Settings.from_environment({PREFIX + name: value for name, value in {"RUN": plan.folder, **plan.record}.items()})
     except SettingsError as error:
-        yield f"record: {' '.join(str(error).split())}"
+        lines = str(error).replace("\n", "; ")
+        yield f"record: {lines}"
 
 
 def of_command(plan: Plan, rung: Rung) -> Iterator[str]:
