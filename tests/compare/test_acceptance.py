@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from align_hooks.cli import app
 from align_hooks.compare.acceptance import Outcome, acceptance, observed, outcome
+from align_hooks.errors import RecordError
 from align_hooks.record.schema import Row
 from synthetic import row, scalars_only
 
@@ -102,3 +103,13 @@ def test_a_repeat_that_is_the_run_itself_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["accept", str(reference), str(candidate), "--noise", str(reference)])
     assert type(done.exception).__name__ == "RecordError"
     assert "is no repeat" in str(done.exception)
+
+
+def test_logs_and_tables_are_judged_as_they_are(tmp_path: Path) -> None:
+    table = "step,loss,grad_norm\n" + "".join(f"{step},{9 - step / 1000},1.5\n" for step in range(1200))
+    (tmp_path / "reference.csv").write_text(table)
+    (tmp_path / "candidate.csv").write_text(table.replace("1100,7.9,", "1100,7.95,"))
+    near = CliRunner().invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv")])
+    assert isinstance(near.exception, RecordError)  # whose they are, nobody says
+    near = CliRunner().invoke(app, ["accept", str(tmp_path / "reference.csv"), str(tmp_path / "candidate.csv"), "--side", "torch"])
+    assert near.exit_code == 0, near.output

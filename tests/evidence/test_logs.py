@@ -178,6 +178,15 @@ def test_logs_of_unrelated_runs_are_inconclusive(tmp_path: Path) -> None:
     assert arguments("next.set_alike_and_record_both", outcome.next)["setting"] is Quantity.LEARNING_RATE
 
 
+def test_steps_of_other_sizes_are_told_by_the_samples_that_they_consumed(tmp_path: Path) -> None:
+    """A log goes by its numbers of steps: twice the global batch size makes another training of the same numbers."""
+    twice = re.sub(r"(consumed samples:\s+)(\d+)", lambda found: found[1] + str(2 * int(found[2])), megatron())
+    assert twice != megatron()
+    outcome = compare(recorded(tmp_path / "one", megatron()), recorded(tmp_path / "other", twice))
+    assert (outcome.first.name, outcome.first.findings[0].quantity) == ("batches", Quantity.CONSUMED_SAMPLES)
+    assert compare(recorded(tmp_path / "again", megatron()), recorded(tmp_path / "same", megatron())).first is None
+
+
 def test_a_log_beside_a_record_and_no_finer_than_it_is(tmp_path: Path) -> None:
     """Three decimals, as MindFormers printed up to 1.6: what they leave open parts nobody."""
     coarse = recorded(tmp_path / "coarse", mindformers(decimals=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -9,24 +10,27 @@ import typer
 
 from align_hooks import __version__
 from align_hooks.cli.application import app
-from align_hooks.cli.files import report_files, run_of, written
+from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.compare.acceptance import REPEATS, acceptance, observed, outcome
 from align_hooks.compare.noise import Noise
 from align_hooks.compare.pair import Pair
 from align_hooks.errors import RecordError
+from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.messages.render import id_of
 from align_hooks.record.atomic import json_text
+from align_hooks.record.reader import Run, open_run
 from align_hooks.report.machine import criterion_as_json
 from align_hooks.report.text import criteria, escape
 
 
 @app.command()
 def accept(
-    reference: Annotated[str, typer.Argument(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
-    candidate: Annotated[str, typer.Argument(help="the run that was migrated")],
+    reference: Annotated[str, typer.Argument(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
+    candidate: Annotated[str, typer.Argument(help="the run that was migrated, the same")],
     noise: Annotated[list[str] | None, typer.Option(help="the reference again, with determinism off; the standard asks for two")] = None,
+    side: Annotated[str | None, typer.Option(help="of tables that do not tell whose they are: torch or ms")] = None,
     json: Annotated[Path | None, typer.Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
     """Hold a migrated run against the guide's acceptance standard (MindFormers r2.6), and say whether it is met.
@@ -36,11 +40,12 @@ def accept(
     Example: align-hooks accept runs/megatron runs/mindformers --noise runs/megatron_again --noise runs/megatron_third
     """
     _, json = report_files(None, json)
-    pair = Pair(run_of(reference), run_of(candidate))
-    own = Noise(pair, [run_of(path, "--noise ") for path in noise or ()])
-    if own.problem:
-        raise RecordError(rendered(own.problem))
-    judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
+    with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
+        pair = Pair(recorded(reference, Path(folder) / "reference", side), recorded(candidate, Path(folder) / "candidate", side))
+        own = Noise(pair, [recorded(path, Path(folder) / f"noise_{number}", side, "--noise ") for number, path in enumerate(noise or ())])
+        if own.problem:
+            raise RecordError(rendered(own.problem))
+        judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
     found, console = outcome(judged), output()
     console.print(escape(message(id_of(found))))
     criteria(judged, console)
@@ -50,3 +55,16 @@ def accept(
     table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
     written("--json", json, lambda: json_text(table))
     raise typer.Exit(found.exit_code)
+
+
+def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run:
+    """The record that an argument names, or one made in ``folder`` of the log or the curves that it names; ``side`` is whose they are where
+    curves do not tell."""
+    source = place_of(text, option)
+    if is_curves(source):
+        convert_curves(source, folder, side)
+    elif source.is_file():
+        convert(source, folder)
+    else:
+        return run_of(text, option)
+    return open_run(folder)

@@ -77,6 +77,7 @@ class Quantity(Named):
     ROUTING = "routing"
     BATCHES = "batches"
     VALID_TOKENS = "valid_tokens"
+    CONSUMED_SAMPLES = "consumed_samples"
     LOCAL_NORMS = "local_norms"
     GRADIENTS = "gradients"
     GRAD_NORM = "grad_norm"

@@ -17,7 +17,7 @@ from align_hooks.messages import message, sentences
 
 @stage("batches", Phase.START, place=Place.DATA, is_before_numbers=True, source=message("method.guide_data_set"))
 def batches(ladder: Ladder) -> StageResult:
-    """What the models consumed, element by element, and the number of tokens that count."""
+    """What the models consumed, element by element, the number of tokens that count, and of logs and curves the number of samples."""
     steps, gaps = ladder.pair.steps("batches"), ladder.pair.gaps("batches")
     findings: list[Finding] = []
     agreed = (ladder.pair.first or 0) - 1
@@ -29,7 +29,7 @@ def batches(ladder: Ladder) -> StageResult:
         agreed = agreed if unlike else step
         gaps += [message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone]
     counted, counts = _valid_tokens(ladder.pair)
-    findings += counts
+    findings += [*counts, *_consumed(ladder.pair)]
     if not findings and ladder.pair.first in steps and _weighs_otherwise(ladder):
         return StageResult(batches, Status.NOT_COMPARABLE, message("batches.normalisation"), reason=Reason.LOSS_NORMALISATION)
     numbers_alone = message("batches.valid_tokens_alone") if counted else None
@@ -44,6 +44,18 @@ def _valid_tokens(pair: Pair) -> tuple[int, list[Finding]]:
     known = [row for row in counts if None not in row]
     unlike, kind = [row for row in known if row[1] != row[2]], Quantity.VALID_TOKENS
     return len(known), [Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind) for step, ours, theirs in unlike]
+
+
+def _consumed(pair: Pair) -> list[Finding]:
+    """Where the two had consumed other numbers of samples after a step, of runs that others recorded: their steps go by number alone."""
+    if not pair.converted:
+        return []
+    kind, found = Quantity.CONSUMED_SAMPLES, []
+    for ours, theirs in pair.rows:
+        reference, candidate = ours.consumed_samples, theirs.consumed_samples
+        if isinstance(reference, int | float) and isinstance(candidate, int | float) and reference != candidate:
+            found.append(Finding(at_step(kind, ours.step), reference, candidate, step=ours.step, quantity=kind))
+    return found
 
 
 def _weighs_otherwise(ladder: Ladder) -> bool:
