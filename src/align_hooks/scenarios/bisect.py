@@ -83,10 +83,12 @@ def smaller(pair: Pair) -> Iterator[list[str]]:
     """Both sides with fewer layers, and with shorter sequences: the reference first, which makes its own weights and batches."""
     lengths = [run.facts.training.sequence_length for run in pair.runs]
     length = lengths[0] if isinstance(lengths[0], int) else 0
-    for name, knob, size in (("layers", LAYERS, pair.layers), ("length", LENGTH, length)):
-        if size < 2:
+    stages = max((manifest.size("pp") for run in pair.runs for manifest in run.manifests.values()), default=1)
+    halves = ("layers", LAYERS, pair.layers // 2 // stages * stages), ("length", LENGTH, length // 2)
+    for name, knob, half in halves:
+        if not half:  # of one layer a stage there is no half
             continue
-        own, half = f"reference-half-{name}", size // 2
+        own = f"reference-half-{name}"
         ours, theirs = (setting(run, knob, half) for run in pair.runs)
         yield rung(own, pair.reference.world_size or 1, ours, side="reference", against=NOTHING, fed_by=NOTHING)
         yield rung(
