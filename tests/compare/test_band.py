@@ -49,6 +49,14 @@ def test_a_fault_is_found_and_its_first_step_told(fault: str, late: int) -> None
     assert abs(np.median(found) - 200) <= 25
 
 
+def test_one_step_that_is_far_beyond_all_others_is_an_alarm_by_itself() -> None:
+    candidate, repeats = pair(2)
+    candidate[300] += 0.5
+    alarm = leaves(candidate, honest(repeats))
+    assert alarm is not None
+    assert (alarm.start, alarm.seen) == (300, 300)
+
+
 def test_differences_as_small_as_the_rounding_of_the_loss_are_none() -> None:
     """Two frameworks round a loss otherwise at every step, and repeats of one of them alike."""
     candidate, repeats = (1e-5 * series for series in pair(1))

@@ -17,7 +17,7 @@ from statistics import fmean
 import numpy as np
 
 from align_hooks.compare.acceptance import GLOBAL_NORM, MEAN_ABSOLUTE, MEAN_RELATIVE
-from align_hooks.compare.band.detector import FALSE_ALARMS, Detector
+from align_hooks.compare.band.detector import FALSE_ALARMS, Detector, far
 from align_hooks.compare.band.level import Honest, honest
 from align_hooks.compare.band.series import NUMBERS, PARTS_OF_ROUNDING, of_rounding, values
 from align_hooks.compare.pair import Pair
@@ -191,4 +191,4 @@ class Watch:
         threshold = max(len(steps), 1) * len(NUMBERS) / self.false_alarms
         places = {step: place for place, step in enumerate(steps)}
         widest = dict(zip(steps, np.abs(apart).max(axis=0).tolist(), strict=True))
-        return Band(name, ours, places, model, Detector(model.gain, model.repeats, threshold), widest)
+        return Band(name, ours, places, model, Detector(model.gain, model.repeats, threshold, far(len(steps))), widest)
