@@ -56,25 +56,13 @@ def watch(
     refuse_strangers(trusted, repeats)
     watched, followed = Watch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
-    why: Message | None = None
-    finished, still = False, 0.0
     with looking(watched, console.is_terminal) as look:
-        while True:
-            rows = followed.rows()
-            for row in rows:
-                watched.see(row)
-            still = 0.0 if rows else still + every
+
+        def shown() -> None:
             look(watched)
-            endings = None if rows else followed.endings()
-            finished = followed.last >= watched.last >= 0 or (endings is not None and all(each.end is End.FINISHED for each in endings))
-            if endings is not None and not finished:
-                why = next(each.message for each in endings if each.end is not End.FINISHED)
-            elif still > 60 * patience and not finished:
-                why = message("watch.no_step", minutes=patience)
-            if finished or why or (watched.alarms and not to_the_end):
-                break
-            kept(html, watched, candidate, int(max(every, 1)))
-            time.sleep(every)
+            kept(html, watched, candidate, every)
+
+        finished, why = follow(watched, followed, every, patience, to_the_end, shown)
     outcome = watched.outcome(ended=finished)
     render(watched, outcome, why, console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
@@ -86,6 +74,30 @@ def watch(
     raise typer.Exit(outcome.exit_code)
 
 
+def follow(
+    watched: Watch, followed: Followed, every: float, patience: float, to_the_end: bool, look: Callable[[], None]
+) -> tuple[bool, Message | None]:
+    """Look until the job is over, is called off, or makes no more steps: whether it finished, and else why no more is to come."""
+    still = 0.0
+    while True:
+        rows = followed.rows()
+        for row in rows:
+            watched.see(row)
+        look()
+        still = 0.0 if rows else still + every
+        endings = None if rows else followed.endings()
+        unlike = next((each for each in endings or () if each.end is not End.FINISHED), None)
+        if followed.last >= watched.last >= 0 or (endings is not None and unlike is None):
+            return True, None
+        if unlike is not None:
+            return False, unlike.message
+        if still > 60 * patience:
+            return False, message("watch.no_step", minutes=patience)
+        if watched.alarms and not to_the_end:
+            return False, None
+        time.sleep(every)
+
+
 def refuse_strangers(reference: Run, repeats: list[Run]) -> None:
     """Raise RecordError for what is no repeat of the reference."""
     for run in repeats:
@@ -93,14 +105,14 @@ def refuse_strangers(reference: Run, repeats: list[Run]) -> None:
             raise RecordError(rendered(message("noise.no_repeat", path=str(run.path), reference=str(reference.path), why=why)))
 
 
-def kept(html: Path | None, watched: Watch, candidate: str, every: int) -> None:
+def kept(html: Path | None, watched: Watch, candidate: str, every: float) -> None:
     """Write the page of a job that runs; one that cannot be written now is written at the next look."""
     if html is None:
         return
     from align_hooks.report.watch_page import watch_page
 
     try:
-        atomic.write_text(html, watch_page(watched, candidate, None, None, __version__, every))
+        atomic.write_text(html, watch_page(watched, candidate, None, None, __version__, max(int(every), 1)))
     except OSError:
         return
 
