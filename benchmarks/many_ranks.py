@@ -21,7 +21,9 @@ from align_hooks.names.blocks import Dims
 from align_hooks.record.ending import HowEnded
 from align_hooks.record.layout import Array
 from align_hooks.record.norms import squared_sum
+from align_hooks.record.random_states import digest
 from align_hooks.record.shard import Shard, shards_of
+from align_hooks.record.state import BUFFER, GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
 from align_hooks.record.writer import Writer
 from sharded import Grid, Model, part_of
 from synthetic import begun, job, row
@@ -32,13 +34,16 @@ CULPRIT = "model.layers.1.mlp.down_proj.weight"
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks, a model, and for which steps each quantity is recorded. ``rounding`` moves every other gradient by one rounding, as another
-    framework would; ``fault`` makes one gradient 1 % larger."""
+    """Ranks, a model, and for which steps each quantity is recorded, ``norms`` as a variable says it. ``rounding`` moves every other
+    gradient by one rounding, as another framework would; ``fault`` makes one gradient 1 % larger. Rows are ``full`` that have what
+    Megatron's have: the sums of micro-batches, and digests of generators and of what a step starts from."""
 
     grid: Grid
     model: Model
     steps: int = 1
     tensors: bool = True
+    norms: str = "all"
+    full: bool = False
     rounding: bool = False
     fault: bool = False
 
@@ -101,7 +106,7 @@ def _write_rank(path: Path, of: Job, rank: int, exact: float, total: float) -> i
 def _written(path: Path, of: Job, rank: int, exact: float, total: float) -> tuple[Writer, int]:
     place, shards = of.grid.places()[rank], list(_shards(of, rank))
     kept = {"gradients": "0", "weights": "0"} if of.tensors else {}
-    writer = begun(path, job(rank, of.ranks), local_norms="all", **kept)
+    writer = begun(path, job(rank, of.ranks), local_norms=of.norms, **kept)
     training = {"compute_type": "float32", "micro_batch_size": 1, "global_batch_size": of.grid.dp}
     facts = {"training": training, "optimizer": {"groups": []}, "model": {"num_hidden_layers": of.model.layers}}
     writer.describe(place=place, shards=shards, facts=facts, steps=range(of.steps))
@@ -115,12 +120,26 @@ def _written(path: Path, of: Job, rank: int, exact: float, total: float) -> tupl
     taken = {"norm": norm, "same": exact, "exact": exact, "first": 0, "ranks": of.ranks}
     lossless = {} if place["pp"] == of.grid.pp - 1 else {"loss": None, "objective_loss": None, "valid_tokens": 0}
     for step in range(of.steps):
-        writer.local_norms(step, "reduced", squares, [taken])
-        writer.scalars(row(step, grad_norm=norm, **lossless))
+        if step in writer.settings.local_norms:
+            writer.local_norms(step, "reduced", squares, [taken])
+        more = full(step, rank, counts=not lossless) if of.full else {}
+        writer.scalars(row(step, grad_norm=norm, **lossless) | more)
     return writer, 2 * 4 * sum(shard.elements for shard in shards if shard.counted) if of.tensors else 0
+
+
+def full(step: int, rank: int, *, counts: bool) -> dict[str, object]:
+    """What a row of Megatron's has beside :func:`row`; ``counts`` says whether the rank has a loss."""
+    start = {name: digest(f"{name} {step} {rank}".encode()) for name in ("python", "numpy", "torch", "cuda", "model-parallel-rng")}
+    kept: dict[str, object] = {SAMPLES: 8.0 * step, SCHEDULER: 8.0 * step, UPDATES: float(step), GROWTH: 0.0, HYSTERESIS: 2.0}
+    kept |= {f"{BUFFER}decoder.layers.{layer}.mlp.router.expert_bias": start["cuda"] for layer in range(2)}
+    parts = [[4096.0 * 9 + step + part, 4096.0, (4096.0 * 9 + step + part) / 8192.0] for part in range(2)]
+    rows: dict[str, object] = {"random": [start], "state": kept, "micro_batches": parts if counts else []}
+    return rows
 
 
 TINY = Model(layers=2, hidden=16, dims=Dims(heads=4, groups=4, head_dim=4, ffn=32, vocabulary=100, padded=128))
 SMALL = Model(layers=16, hidden=64, dims=Dims(heads=8, groups=8, head_dim=8, ffn=128, vocabulary=1000, padded=1024))
+DEEP = Model(layers=33, hidden=16, dims=Dims(heads=4, groups=4, head_dim=4, ffn=32, vocabulary=100, padded=128))
+"""300 tensors."""
 LARGE = Model(layers=40, hidden=2048, dims=Dims(heads=16, groups=8, head_dim=128, ffn=8192, vocabulary=32000, padded=32256))
 """2.65 billion parameters: gradients and weights of it are 21 GB."""

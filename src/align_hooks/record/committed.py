@@ -3,6 +3,9 @@
 A rank's manifest names the segments that its record is made of: one for each start of the job, an earlier segment up to the step from which
 a later start went on. Every row names its segment. So the content of the record changes in one moment, when a manifest is renamed into its
 place: rows that another start left, before or after, do not count. A row lists the files and lines of its step, each with its digest.
+
+Every line is held against its digest. A line as the writer makes it is taken by :mod:`.sealed_rows`, in a tenth of the time; any other is
+read here, in the general way, which says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.record import digests, layout
+from align_hooks.record import digests, layout, sealed_rows
 from align_hooks.record.files import no_row, read_lines
 from align_hooks.record.layout import JsonObject
+from align_hooks.record.rank_rows import Gathering, RankRows
 from align_hooks.record.schema import Manifest, RankRow, Segment, structured
+from align_hooks.record.sealed_rows import SealedRow
 
 
 @dataclass(slots=True)
@@ -27,10 +32,10 @@ class Committed:
     digest. ``unlisted`` are the steps of rows that list nothing, because they were recorded before format 2; ``older`` is the segment of
     these rows. ``counts`` is how many rows of each segment exist."""
 
-    rows: dict[int, RankRow] = field(default_factory=dict)
-    listed: dict[str, dict[int, str]] = field(default_factory=dict)
-    unlisted: set[int] = field(default_factory=set)
-    counts: Counter[str | None] = field(default_factory=Counter)
+    rows: RankRows
+    listed: dict[str, dict[int, str]]
+    unlisted: set[int]
+    counts: Counter[str | None]
     older: Segment | None = None
 
     def digest(self, name: str, step: int) -> str | None:
@@ -48,20 +53,61 @@ def read_committed(path: Path, manifest: Manifest) -> Committed:
     """The rows of one rank that count by its ``manifest``; ``path`` is its file of scalars. Of a step that was repeated the last row
     counts. A last line that a killed process left torn does not count. Raises RecordError for a line that is no row, or was changed."""
     segments = {segment.id: segment for segment in manifest.starts()}
-    committed = Committed(older=segments.get(None))
-    for name, step, digest in _listed(manifest.files, path):
-        committed.listed.setdefault(name, {})[step] = digest
-    seen: set[str] = set()
+    counting = Counting(path)
+    counting.list(manifest.files, None)
+    counts, seen, start = Counter[str | None](), set[str | bytes](), 0
+    segment: str | None
+    digest: str | bytes
     for number, line in enumerate(read_lines(path), 1):
-        if not line.endswith(b"\n") and not digests.WHOLE_ROW.search(line):
+        text = line.rstrip(b"\n")
+        if len(text) == len(line) and not digests.WHOLE_ROW.search(line):
             break  # torn: a row that lacks only the end of its line has its digest
-        segment, row = written(line.rstrip(b"\n"), path, number, manifest)
-        digest = digests.xxh3(line)
-        committed.counts[segment] += digest not in seen  # a repeated row does not make up for a row that is gone
+        row = sealed_rows.opened(text, manifest.rank)
+        if row is not None:
+            segment, digest = row.segment, bytes.fromhex(row.digest) + line[len(text) :]
+            if segment in segments:
+                counting.add_sealed(row, segments[segment], start, len(text))
+        else:
+            segment, content = written(text, path, number, manifest)
+            digest = digests.xxh3(line)
+            if segment in segments:
+                counting.add(content, segments[segment])
+        counts[segment] += digest not in seen  # a repeated row does not make up for a row that is gone
         seen.add(digest)
-        if segment in segments:
-            _add(committed, row, segments[segment], path)
-    return committed
+        start += len(line)
+    return Committed(counting.rows.gathered(), counting.listed, counting.unlisted, counts, segments.get(None))
+
+
+class Counting:
+    """The rows that count so far, and what they list. Raises RecordError for a row that cannot be one, or lists what cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows = Gathering(path)
+        self.listed: dict[str, dict[int, str]] = {}
+        self.unlisted: set[int] = set()
+
+    def add_sealed(self, row: SealedRow, segment: Segment, start: int, size: int) -> None:
+        """A row that was taken in one pass, of a line of ``size`` bytes from ``start`` on."""
+        if row.files:
+            self.list(row.files, segment)
+        if segment.counts("scalars", row.step):
+            self.rows.add(row, start, size)
+            self.unlisted.discard(row.step)
+
+    def add(self, row: JsonObject, segment: Segment) -> None:
+        """The same of any row."""
+        step, listed = row["step"], row.pop("files", None)
+        self.list(listed or {}, segment)
+        if segment.counts("scalars", step):
+            self.rows.keep(rank_row(row, self._path))
+            (self.unlisted.add if listed is None else self.unlisted.discard)(step)
+
+    def list(self, files: Mapping[str, str], segment: Segment | None) -> None:
+        """Take up what a manifest, or a row of a ``segment``, lists."""
+        for name, number, digest in _listed(files, self._path):
+            if segment is None or segment.counts(name, number):
+                self.listed.setdefault(name, {})[number] = digest
 
 
 def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[str | None, JsonObject]:
@@ -71,16 +117,6 @@ def written(line: bytes, path: Path, number: int, manifest: Manifest) -> tuple[s
     if segment is not None and row.pop("rank", None) != manifest.rank:
         raise no_row(path, number, " of this rank")
     return segment, row
-
-
-def _add(committed: Committed, row: JsonObject, segment: Segment, path: Path) -> None:
-    step, listed = row["step"], row.pop("files", None)
-    for name, number, digest in _listed(listed or {}, path):
-        if segment.counts(name, number):
-            committed.listed.setdefault(name, {})[number] = digest
-    if segment.counts("scalars", step):
-        committed.rows[step] = rank_row(row, path)
-        (committed.unlisted.add if listed is None else committed.unlisted.discard)(step)
 
 
 def rank_row(row: JsonObject, path: Path) -> RankRow:
@@ -102,7 +138,7 @@ def _row(line: bytes, path: Path, number: int, *, older: bool) -> JsonObject:
     return dict(row)
 
 
-def _listed(files: JsonObject, path: Path) -> Iterator[tuple[str, int, str]]:
+def _listed(files: Mapping[str, str], path: Path) -> Iterator[tuple[str, int, str]]:
     """Name, step and digest of each entry ``"3/gradients.safetensors": digest`` of a row's list."""
     try:
         for key, digest in files.items():

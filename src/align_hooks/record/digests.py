@@ -20,6 +20,8 @@ LENGTH = 32
 """Hexadecimal digits of a digest."""
 ENDS = ((b',\n "digest": "', b'"\n}'), (b', "digest": "', b'"}'))
 """What stands before and after the digest of a sealed text, indented and in one line."""
+ROW_END = len(b"".join(ENDS[1])) + LENGTH
+"""Bytes at the end of a sealed row that are not sealed."""
 WHOLE_ROW = re.compile(rb', "digest": "[0-9a-f]{32}"\}')
 """The end of a sealed row."""
 
@@ -31,6 +33,16 @@ class Unsealed(ValueError):
 def xxh3(content: bytes | memoryview | Array) -> str:
     """The digest of bytes, 32 hexadecimal digits; of an array, that of its bytes in row-major order."""
     return xxh3_of_pieces([bytes_of(content) if isinstance(content, np.ndarray) else content])
+
+
+def raw(content: bytes) -> bytes:
+    """The same digest as its 16 bytes."""
+    return xxhash.xxh3_128_digest(content)
+
+
+def short(content: bytes) -> int:
+    """A digest of 64 bits, for what is compared in memory and kept nowhere."""
+    return xxhash.xxh3_64_intdigest(content)
 
 
 def bytes_of(array: Array) -> memoryview:
@@ -88,6 +100,12 @@ def opened(text: bytes) -> JsonObject:
     content: JsonObject = json.loads(text)
     del content["digest"]
     return content
+
+
+def body_of_row(line: bytes) -> bytes | None:
+    """The sealed part of a row in one line, without its end; None where the digest is not that of the part, or there is none."""
+    body, end = line[:-ROW_END], line[-ROW_END:]
+    return body if end == b"".join((ENDS[1][0], xxhash.xxh3_128_hexdigest(body).encode(), ENDS[1][1])) else None
 
 
 def _split(text: bytes) -> tuple[bytes, str] | None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 
+import numpy as np
 from msgspec import to_builtins
 
 from align_hooks.errors import RecordError, shown
@@ -37,8 +38,9 @@ from align_hooks.record.manifests import read_facts, read_manifests, refuse_lost
 from align_hooks.record.norm_rows import NormRows, read_norm_rows
 from align_hooks.record.problems import Problem, ProblemKind, lacking
 from align_hooks.record.random_states import whole
+from align_hooks.record.rank_rows import Columns
 from align_hooks.record.routing import Routing, counts_of, read_routing
-from align_hooks.record.scalar_rows import merged_row
+from align_hooks.record.scalar_rows import merged_rows
 from align_hooks.record.schema import Description, Facts, Manifest, NormRow, RankRow, Row, State, structured
 from align_hooks.record.self_check import SelfCheck, self_check
 from align_hooks.record.shard import Shard
@@ -101,7 +103,12 @@ class Run:
         """The steps that every rank completed, ascending; for a directory made by hand, those with tokens."""
         if self.made_by_hand:
             return layout.steps_with(self.path, 0, "tokens.npy")
-        return sorted(set.intersection(*(set(committed.rows) for committed in self.committed.values())))
+        common: list[int] = reduce(np.intersect1d, (committed.rows.steps for committed in self.committed.values())).tolist()
+        return common
+
+    def columns(self, steps: Sequence[int]) -> dict[int, Columns]:
+        """What each rank's rows of scalars hold side by side, of whole steps."""
+        return {rank: committed.rows.columns(np.array(steps, np.int64)) for rank, committed in self.committed.items()}
 
     @cached_property
     def missing(self) -> Problem | None:
@@ -154,7 +161,8 @@ class Run:
         """One row a whole step, ascending, losses put together over the ranks that hold a loss. ``loss`` weighs every valid token alike;
         ``objective_loss`` is the mean over data-parallel ranks, or the same as ``loss`` in a run that differentiates per token."""
         per_token = bool(self.facts.training.per_token_loss)
-        return [merged_row(self.rank_rows(step), self.manifests, per_token=per_token) for step in self.steps] if self.manifests else []
+        rows = {rank: committed.rows for rank, committed in self.committed.items()}
+        return merged_rows(rows, self.steps, self.manifests, per_token=per_token) if self.manifests else []
 
     def scalars(self) -> list[JsonObject]:
         """The same rows as tables, without values that no rank recorded."""
@@ -246,7 +254,7 @@ class Run:
     @cached_property
     def unrecorded_inputs(self) -> list[str]:
         """Names of the model's inputs beside the batch, on any rank: they are neither recorded nor replayed."""
-        return sorted({name for committed in self.committed.values() for row in committed.rows.values() for name in row.unrecorded_inputs})
+        return sorted({name for committed in self.committed.values() for name in committed.rows.unrecorded_inputs})
 
     @cached_property
     def self_check(self) -> SelfCheck:

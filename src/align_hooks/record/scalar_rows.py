@@ -1,21 +1,34 @@
-"""One step's row of scalars, put together from those of all ranks."""
+"""One step's row of scalars, put together from those of all ranks.
+
+:func:`merged_row` says how. :func:`merged_rows` makes the same rows of a whole run out of columns, those together at whose steps the same
+ranks hold a loss; a step of which the columns do not tell everything is left to the former.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
+from typing import TypeAlias
 
+import numpy as np
 from msgspec.structs import replace
 
+from align_hooks.record.layout import Array
+from align_hooks.record.rank_rows import FLOAT, KNOWN, NO_TERMS, SKIPPED, TERMS, WHOLE, Columns, RankRows
 from align_hooks.record.schema import Manifest, RankRow, Row
 from align_hooks.record.terms import whole
+
+MOST_TOKENS = 1 << 40
+"""Of a rank and step; the sums of more would not be exact in fp64, in which columns are."""
 
 
 def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *, per_token: bool) -> Row:
     """A step's row from rank to row; ``per_token`` says whether all tokens are differentiated alike. Losses are None where a missing rank
     holds a loss of its own."""
     row = rows[min(rows)].of_job()
-    holders = list(_loss_holders(rows, manifests))
+    known = [(rank, row.whole, row.loss is not None) for rank, row in rows.items()]
+    holders = [rows[rank] for rank in _loss_holders(known, manifests)]
     if len(holders) < _loss_places(manifests):
         holders, row = [], replace(row, loss=None, objective_loss=None, valid_tokens=None)
     if len(holders) > 1:
@@ -27,7 +40,7 @@ def merged_row(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest], *
     row = _with_terms(row, whole(of_rank.terms for of_rank in rows.values()) if len(rows) == ranks else None)
     parts = [of_rank.squared for of_rank in rows.values() if of_rank.squared is not None]
     if row.grad_norm is None and len(parts) == len(rows):
-        row = replace(row, grad_norm=math.sqrt(total) if (total := sum(parts)) >= 0 else math.nan)
+        row = replace(row, grad_norm=_norm(parts))
     return row
 
 
@@ -40,15 +53,25 @@ def _with_terms(row: Row, terms: dict[str, float] | None) -> Row:
 
 def _mean(row: Row, holders: Sequence[RankRow], *, per_token: bool) -> Row:
     """A row with the mean losses of its holders; without losses where a holder lacks one."""
-    counts, losses, objectives = ([getattr(holder, key) for holder in holders] for key in ("valid_tokens", "loss", "objective_loss"))
+    losses, objectives, counts = ([getattr(holder, key) for holder in holders] for key in ("loss", "objective_loss", "valid_tokens"))
     if None in (*counts, *losses, *objectives):
         return replace(row, loss=None, objective_loss=None, valid_tokens=None)
+    loss, objective, tokens = _means(losses, objectives, counts, per_token=per_token)
+    return replace(row, valid_tokens=tokens, loss=loss, objective_loss=objective)
+
+
+def _means(losses: Sequence[float], objectives: Sequence[float], counts: Sequence[float], *, per_token: bool) -> tuple[float, float, float]:
+    """Loss, objective and tokens of several holders together."""
     tokens = sum(counts)
-    loss, weighed = (
-        sum(value * count for value, count in zip(values, counts, strict=True)) / tokens if tokens else math.nan
-        for values in (losses, objectives)
-    )
-    return replace(row, valid_tokens=tokens, loss=loss, objective_loss=weighed if per_token else sum(objectives) / len(holders))
+    loss = sum(map(mul, losses, counts)) / tokens if tokens else math.nan
+    if per_token:
+        return loss, sum(map(mul, objectives, counts)) / tokens if tokens else math.nan, tokens
+    return loss, sum(objectives) / len(objectives), tokens
+
+
+def _norm(squares: Sequence[float]) -> float:
+    """The root of a sum of parts of a square; NaN where that is negative."""
+    return math.sqrt(total) if (total := sum(squares)) >= 0 else math.nan
 
 
 def _loss_places(manifests: Mapping[int, Manifest]) -> int:
@@ -58,13 +81,109 @@ def _loss_places(manifests: Mapping[int, Manifest]) -> int:
     return 0 if len(manifests) == ranks else first.place.get("dp_size", ranks) * first.size("cp")
 
 
-def _loss_holders(rows: Mapping[int, RankRow], manifests: Mapping[int, Manifest]) -> Iterator[RankRow]:
-    """One row with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same loss. Where each rank holds the
-    loss of the whole batch, one row in all."""
+def _loss_holders(known: Iterable[tuple[int, bool, bool]], manifests: Mapping[int, Manifest]) -> Iterator[int]:
+    """One rank with a loss for each data- and context-parallel place: tensor-parallel ranks hold the same loss. Where each rank holds the
+    loss of the whole batch, one rank in all. ``known`` says of each rank whether its loss is that, and whether it has one."""
     seen = set()
-    for rank, row in sorted(rows.items()):
+    for rank, whole_batch, has_loss in sorted(known):
         place = manifests[rank].place
-        where = (None, None) if row.whole else (place.get("dp", rank), place.get("cp", 0))
-        if row.loss is not None and where not in seen:
+        where = (None, None) if whole_batch else (place.get("dp", rank), place.get("cp", 0))
+        if has_loss and where not in seen:
             seen.add(where)
-            yield row
+            yield rank
+
+
+def merged_rows(rows: Mapping[int, RankRows], steps: Sequence[int], manifests: Mapping[int, Manifest], *, per_token: bool) -> list[Row]:
+    """The rows of ``steps``, ascending, which all ranks have; each as :func:`merged_row` makes it."""
+    numbers = np.array(steps, np.int64)
+    columns = {rank: of_rank.columns(numbers) for rank, of_rank in rows.items()}
+    merged: list[Row | None] = [None] * len(steps)
+    for indices in _alike(columns, len(steps)):
+        chosen = {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
+        for index, row in zip(indices.tolist(), _of_columns(chosen, numbers[indices], manifests, per_token=per_token), strict=True):
+            merged[index] = row
+    return [
+        merged_row({rank: of_rank[step] for rank, of_rank in rows.items()}, manifests, per_token=per_token) if row is None else row
+        for step, row in zip(steps, merged, strict=True)
+    ]
+
+
+def _alike(columns: Mapping[int, Columns], count: int) -> Iterator[Array]:
+    """The indices of steps of which columns tell everything, those together at which the same ranks have a loss, of the whole batch or not,
+    and know of no other terms of it. Of the first rank alone samples and rate are needed."""
+    first = columns[min(columns)].numbers
+    told = ~(np.isinf(first["consumed_samples"]) | np.isinf(first["learning_rate"]))
+    patterns = []
+    for of_rank in columns.values():
+        told &= ~of_rank.kept & (of_rank.flags & (FLOAT | TERMS) == 0) & ~(np.abs(of_rank.numbers["valid_tokens"]) > MOST_TOKENS)
+        patterns += [~np.isnan(of_rank.numbers["loss"]), (of_rank.flags & WHOLE) > 0, (of_rank.flags & NO_TERMS) > 0]
+    packed = np.packbits(np.array(patterns), axis=0)[:, told].T
+    indices = np.flatnonzero(told)
+    _, which = np.unique(packed, axis=0, return_inverse=True) if len(indices) else (None, indices)
+    for number in range(int(which.max(initial=-1)) + 1):
+        yield indices[which.reshape(-1) == number]
+
+
+def _of_columns(columns: Mapping[int, Columns], steps: Array, manifests: Mapping[int, Manifest], *, per_token: bool) -> Iterator[Row]:
+    """The rows of steps that are alike by :func:`_alike`."""
+    first = columns[min(columns)]
+    known = [(rank, bool(of.flags[0] & WHOLE), not math.isnan(of.numbers["loss"][0])) for rank, of in columns.items()]
+    holders = list(_loss_holders(known, manifests))
+    lacking = len(holders) < _loss_places(manifests)
+    losses = _losses([first] if not holders else [columns[rank] for rank in holders], per_token=per_token, lacking=lacking)
+    ranks = next(iter(manifests.values())).launch.world_size
+    terms: dict[str, float] | None = {} if len(columns) == ranks and all(of.flags[0] & NO_TERMS for of in columns.values()) else None
+    names = ("consumed_samples", "grad_norm", "clip_coefficient", "learning_rate", "loss_scale", "seconds")
+    others = zip(*(_listed(first.numbers[name]) for name in names), strict=True)
+    skipped = [bool(flags & SKIPPED) if flags & KNOWN else None for flags in first.flags.tolist()]
+    norms = _norms(first.numbers["grad_norm"], [of_rank.numbers["squared"] for of_rank in columns.values()])
+    for index, (step, (loss, objective, tokens), skip, numbers) in enumerate(zip(steps.tolist(), losses, skipped, others, strict=True)):
+        samples, norm, clip, rate, scale, seconds = numbers
+        yield Row(
+            step=step,
+            loss=loss,
+            objective_loss=None if objective is None else objective + 0,
+            valid_tokens=None if tokens is None else int(tokens),
+            consumed_samples=None if samples is None else int(samples),
+            grad_norm=norms.get(index) if norm is None else norm,
+            clip_coefficient=clip,
+            learning_rate=rate,
+            loss_scale=scale,
+            skipped=skip,
+            seconds=seconds,
+            terms=terms,
+        )
+
+
+def _listed(column: Array) -> list[float | None]:
+    """The numbers of a column; None where one is unknown."""
+    listed: list[float | None] = column.tolist()
+    for index in np.flatnonzero(np.isnan(column)).tolist():
+        listed[index] = None
+    return listed
+
+
+Losses: TypeAlias = tuple[float | None, float | None, float | None]
+"""Loss, objective and valid tokens of a step."""
+
+
+def _losses(holders: Sequence[Columns], *, per_token: bool, lacking: bool) -> Iterator[Losses]:
+    """The losses of steps, of those who hold one; as :func:`_mean` makes them of several."""
+    keys = ("loss", "objective_loss", "valid_tokens")
+    losses, objectives, counts = (list(zip(*(_listed(of.numbers[key]) for of in holders), strict=True)) for key in keys)
+    for of_step in zip(losses, objectives, counts, strict=True):
+        if lacking:
+            yield None, None, None
+        elif len(holders) == 1:
+            yield of_step[0][0], of_step[1][0], of_step[2][0]
+        elif any(None in numbers for numbers in of_step):
+            yield None, None, None
+        else:
+            yield _means(*of_step, per_token=per_token)  # type: ignore[arg-type]
+
+
+def _norms(norm: Array, squared: Sequence[Array]) -> dict[int, float]:
+    """The norm made of all ranks' squares, by the index of a step of which all are known and the ``norm`` is not."""
+    indices = np.flatnonzero(np.isnan(norm) & ~np.isnan(np.array(squared)).any(axis=0))
+    parts = zip(*(column[indices].tolist() for column in squared), strict=True)
+    return {index: _norm(squares) for index, squares in zip(indices.tolist(), parts, strict=True)}

@@ -19,6 +19,8 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record import layout
+from align_hooks.record.layout import Array
+from align_hooks.record.rank_rows import KNOWN, SKIPPED, SPREADS
 from align_hooks.record.schema import RankRow
 from align_hooks.record.sums import counted_totals
 
@@ -185,7 +187,7 @@ def self_check(run: Run) -> SelfCheck:
     if run.manifests:
         for step in run.batch_steps():
             contradictions += [*fed_alike(run, step), *averaged(run, step)]
-        for step in run.steps:
+        for step in suspects(run):
             rows = run.rank_rows(step)
             contradictions += [*agreed(rows, step), *weighed(run, rows, step)]
     ordered = tuple(sorted(contradictions, key=lambda contradiction: contradiction.step))
@@ -331,6 +333,33 @@ def agreed(rows: Mapping[int, RankRow], step: int) -> Iterator[Contradiction]:
             if expected is not None and value is not None and _apart(float(expected), float(value)) > SAME:
                 yield Contradiction(step, kind, Claim(Witness.RANK, expected, first), Claim(Witness.RANK, value, rank), rank=rank)
                 break
+
+
+def suspects(run: Run) -> list[int]:
+    """The whole steps that :func:`agreed` and :func:`weighed` have to look at: by columns, nothing is found at any other."""
+    columns = run.columns(run.steps)
+    suspect = np.zeros(len(run.steps), bool)
+    first, *others = columns.values()
+    for of_rank in columns.values():
+        suspect |= of_rank.kept
+    for of_rank in others:
+        for key in ("grad_norm", "loss_scale"):
+            suspect |= _may_differ(first.numbers[key], of_rank.numbers[key])
+        known = first.flags & of_rank.flags & KNOWN
+        suspect |= (known > 0) & ((first.flags ^ of_rank.flags) & SKIPPED > 0)
+    names = SPREADS[:2] if run.facts.training.per_token_loss else SPREADS[2:]
+    least, most = (np.array([of_rank.spreads[name] for of_rank in columns.values()]) for name in names)
+    lowest, highest = np.fmin.reduce(least), np.fmax.reduce(most)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        alike = np.isnan(highest) | ((lowest > 0) & np.isfinite(highest) & (highest / lowest - 1 <= WEIGHT / 2))
+    return [run.steps[index] for index in np.flatnonzero(suspect | ~alike).tolist()]
+
+
+def _may_differ(ours: Array, theirs: Array) -> Array:
+    """Where two numbers, both known, are so far apart that it matters, or nearly."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(ours - theirs) > SAME / 2 * np.maximum(np.abs(ours), np.abs(theirs))
+    return np.asarray(apart & ~np.isnan(ours) & ~np.isnan(theirs))
 
 
 def averaged(run: Run, step: int) -> Iterator[Contradiction]:
